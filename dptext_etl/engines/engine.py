@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
 import polars as pl
 
@@ -31,10 +31,6 @@ from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun
 
-if TYPE_CHECKING:
-    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-    from dptext_etl.runner.synthetic.charging import Records
-
 
 @dataclass(frozen=True)
 class Work(Generic[Rows]):
@@ -46,6 +42,7 @@ class Work(Generic[Rows]):
     refs: Mapping[str, ReleaseRef]  # the pinned release of each text column
     staging: Staging
     checkpoint: Checkpoint
+    digest: str = ""  # of the synthetic table that records are compared and committed with, 64 hex digits
 
 
 class Engine(ABC, Generic[Rows]):
@@ -62,10 +59,6 @@ class Engine(ABC, Generic[Rows]):
     @abstractmethod
     def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
         """Check ids and subjects; in an incremental run, leave out rows that are published already."""
-
-    @abstractmethod
-    def records(self, attempt: SyntheticAttempt, table: Table[Rows], progress: Listener | None) -> Records:
-        """Check ids and subjects of a table that is summed, and choose the records that count."""
 
     @abstractmethod
     def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
@@ -87,7 +80,7 @@ class Engine(ABC, Generic[Rows]):
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Take all shards through a phase."""
+        """Take all shards through a phase; of a table that is summed, one result may stand for several of them."""
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden."""

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries import CanaryPlan, plant
+from dptext_etl.checks.canaries import CANARY, CanaryPlan, plant
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError, without_panics
@@ -46,9 +46,7 @@ from dptext_etl.runner.source.table import Files, batches
 from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
-    from dptext_etl.engines.synthetic import LocalRecords
     from dptext_etl.ledger.plan import LedgerPlan
-    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
 MOST = 4
 """Shards that are under way at a time, at most: each is in memory."""
@@ -80,7 +78,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
     ) -> Examined[pl.LazyFrame]:
         """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
         leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
-        fewer = policy.incremental or policy.unlinked is not None or leaves  # which rows it takes must be known first
+        fewer = policy.incremental or policy.one_table or leaves  # which rows it takes must be known first
         later = fewer or threads() == 1
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as pool:
             counting = None if later else pool.submit(cutting.counted, table.frame, policy)
@@ -94,11 +92,6 @@ class LocalEngine(Engine[pl.LazyFrame]):
         files = self.files(layout)
         if files is not None:
             _ = files.each
-
-    def records(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> LocalRecords:
-        from dptext_etl.engines.synthetic import LocalRecords
-
-        return LocalRecords(attempt, table, progress)
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         return present(source, ids)
@@ -148,7 +141,15 @@ class LocalEngine(Engine[pl.LazyFrame]):
             numbers = _numbers(work.source, policy)
             self._use_plan(work, ledger, len(numbers))
             width = min(shards_at_once(policy), len(numbers))
-            if width > 1:
+            if policy.synthetic is not None:
+                from dptext_etl.runner.shard.summing import Summing
+
+                table = Summing(shards, phase, work.digest)
+                for index, frame in _planted(work, numbers):
+                    table.take(frame, index)
+                    meter.add(frame.height)
+                results.append(table.finish())
+            elif width > 1:
                 shards.schedule = parallel = ParallelShards(numbers, width)
                 parallel.each(_planted(work, numbers), partial(_sharing, shards, phase), ended)
             else:
@@ -206,7 +207,10 @@ def _planted(work: Work[pl.LazyFrame], numbers: range) -> Numbered:
                 refuse_other_rows(wanted, rows)
             if at == len(numbers):
                 _refuse_other_texts()
-            frame = plant(shard, _joined(sets[numbers[at]], work.plans[0]), policy)
+            if work.plans:
+                frame = plant(shard, _joined(sets[numbers[at]], work.plans[0]), policy)
+            else:
+                frame = shard.with_columns(pl.lit(False).alias(CANARY))
             profile.count("read", rows=shard.height, size=int(shard.estimated_size()))
         work.checkpoint("planted")
         yield numbers[at], frame

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,25 +18,28 @@ from dptext_etl.engines.local import LocalEngine
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.parallel import run_both
-from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import preflight, require_head, require_places
+from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.gating import check, reports
-from dptext_etl.runner.publish.publication import publish
+from dptext_etl.runner.publish.publication import publish, require_enough, require_first_table
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     pin_table,
+    refuse_no_records,
     refuse_other_rows,
     refuse_other_table,
     refuse_over_cap,
     refuse_too_few,
     row_counts,
 )
-from dptext_etl.runner.shard.canaries import plan_canaries, prepare
+from dptext_etl.runner.shard.canaries import prepare
+from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replay import keep_published
 from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
+from dptext_etl.runner.shard.shard import give_back
 from dptext_etl.runner.staged import StagedRun
 from dptext_etl.runner.summary import RunSummary, remaining, summarize
 from dptext_etl.runner.unchanged import Input
@@ -78,32 +82,10 @@ def run(
     """
     policy, engine = resolve(policy), engine or LocalEngine()
     with observed(policy, progress) as seen:
-        return seen.done(_run(policy, engine, partition, seen.progress, checkpoint, accept_lower_cap=accept_lower_cap))
-
-
-def _run(
-    policy: Policy,
-    engine: Engine[Any],
-    partition: str | None,
-    progress: Listener | None,
-    checkpoint: Checkpoint,
-    *,
-    accept_lower_cap: bool,
-) -> RunSummary:
-    if policy.synthetic is not None:
-        from dptext_etl.engines.synthetic import run_synthetic
-        from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-
-        table = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-        return _unless_unchanged(table, engine, partial(run_synthetic, table, engine, progress, checkpoint))
-    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    renew_types(policy, attempt.layout, checkpoint)
-    return _unless_unchanged(attempt, engine, partial(_all_steps, attempt, engine, progress, checkpoint))
-
-
-def _unless_unchanged(attempt: Attempt, engine: Engine[Any], steps: Callable[[], RunSummary]) -> RunSummary:
-    source = _input(attempt, engine)
-    return steps() if source is None else _recognized(source, engine) or source.run(steps)
+        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        renew_types(policy, attempt.layout, checkpoint)
+        steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
+        return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
 
 
 def _input(attempt: Attempt, engine: Engine[Any]) -> Input | None:
@@ -179,65 +161,103 @@ def staged(
             table = engine.open(policy, attempt.layout)
             require_places(attempt)
         with attempt.alone() as staging:
-            with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
-                prepared = pool.submit(prepare, policy, attempt.secret)
-                source = engine.examine(table, policy, attempt.layout, progress)
-                refuse_too_few(policy, source.wanted)
+            with profile.stage("examine"):
+                with ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
+                    pool.submit(prepare, policy, attempt.secret)
+                    source = engine.examine(table, policy, attempt.layout, progress)
                 checkpoint("checked")
-                present, numbers = partial(engine.present, source), engine.canary_sets(source, policy)
-                prepared.result()
-                plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+                present, sets = partial(engine.present, source), engine.canary_sets(source, policy)
+                plans = planned_canaries(attempt, source, present, sets)
                 staging.no_changes()
-                require_head(attempt)
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                stale = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
+                found = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
                 checkpoint("prefetched")
-                ledger = pool.submit(_open, policy, opened)
+                ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
             with profile.stage("open"):
-                refs = attempt.register(ledger.result(), table.id_type)
+                refs = attempt.register(ledger, table.id_type)
             checkpoint("registered")
             work = replace(work, refs=refs, checkpoint=checkpoint)
             reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
-            done = _compute(engine, work, "release", progress)
-            if reserved is not None and policy.unlinked is not None:
-                refuse_other_table(whole_table(reserved), whole_table(done))
-            shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
-            staging.keep_only(shards)
-        answers = outcomes(done if reserved is None else reserved)
-        rows = row_counts(policy, source, answers, shards, stale)
+            take = _texts if policy.synthetic is None else _sums
+            shards, answers, released, other = take(engine, work, reserved or [], progress)
+        rows = row_counts(policy, source, answers, released, stale=found.known.changed - found.rows.changed)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
-        made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read, exact=table.exact)
-        yield made, ledger.result()
+        made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
+        yield replace(made, exact=table.exact and policy.synthetic is None, other=other), ledger
 
 
-def _open(policy: Policy, until: ExitStack) -> Ledger:
-    """Open the ledger, or make it: that waits for the disk. Shards open it again."""
-    return until.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
+Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
+"""Staged shards; records by the answer of the ledger; released rows, and null texts; and `StagedRun.other`."""
+
+
+def _texts(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], progress: Listener | None) -> Released:
+    """Release the texts of every record: charge (unless all are), compute, stage, and commit shard by shard."""
+    done = _compute(engine, work, "release", progress)
+    if work.attempt.policy.unlinked is not None:
+        refuse_other_table(whole_table(reserved), whole_table(done))
+    shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
+    work.staging.keep_only(shards)
+    counts = {
+        title: sum(shard.counts[name] for shard in shards) for title, name in (("released", "rows"), ("null", "null"))
+    }
+    return shards, outcomes(reserved or done), counts, False
+
+
+def _sums(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], progress: Listener | None) -> Released:
+    """Draw the table of the sums that are pinned, stage it, and commit every record with its digest."""
+    from dptext_etl.runner.shard import summing
+
+    policy, pinned, answers = work.attempt.policy, whole_table(reserved), outcomes(reserved)
+    shard = summing.draw(policy, work.staging, summing.whole_sum(policy, reserved), pinned.records)
+    work.checkpoint("staged")
+    work = replace(work, digest=summing.digest_of_table(policy, work.staging, shard))
+    held = answers[Outcome.COMMITTED.name]
+    other = held > 0 and not all(item.agrees for item in _compute(engine, work, "compare", None))
+    if other:
+        require_first_table(policy, work.attempt.layout, work.refs, shard)
+    elif held < pinned.records:
+        refuse_other_table(pinned, whole_table(_compute(engine, work, "release", progress)))
+    return [shard], answers, {"released": pinned.records}, other
 
 
 def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:
     """Take all shards through a phase, and refuse a source that changed in the meantime."""
     wanted = work.source.wanted
-    done = engine.compute(work, phase, Meter(phase, wanted, progress)) if work.plans else []
+    done = engine.compute(work, phase, Meter(phase, wanted, progress)) if wanted else []
     refuse_other_rows(wanted, sum(item.rows for item in done))
     return done
 
 
 def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
+    policy = work.attempt.policy
     try:
+        if policy.synthetic is not None:  # lists of an attempt whose shards were others
+            work.staging.storage.delete(*work.staging.storage.glob("quarantine-*"))
         done = _compute(engine, work, "reserve", progress)
+        over, table = outcomes(done)[Outcome.OVER_CAP.name], whole_table(done)
         if work.attempt.refusing:
-            refuse_over_cap(outcomes(done)[Outcome.OVER_CAP.name])
+            refuse_over_cap(over)
         refuse_other_persons(work.source.pairs, done)
-        pin_table(work.attempt, work.refs, whole_table(done))
+        if policy.synthetic is not None:
+            from dptext_etl.runner.shard.summing import whole_sum
+
+            nameless = work.source.nameless
+            require_enough(policy, {"released": table.records, "quarantined": over, "without_subject": nameless})
+            refuse_no_records(policy, table.records)
+            table = table._replace(digest=whole_sum(policy, done).digest.hex())
+        if policy.one_table:
+            refuse_too_few(policy, table.draws)
+            pin_table(work.attempt, work.refs, table)
     except BaseException:
-        spec = work.attempt.policy.ledger
+        spec = policy.ledger
         with Ledger.open(spec.url, spec.id_key) as ledger:
-            work.attempt.give_back(ledger)
+            give_back(ledger, work.attempt.job)
         raise
+    if policy.one_table:
+        work.checkpoint("pinned")
     return done

@@ -19,7 +19,6 @@ import dagster as dg
 from dptext_etl import engines, keys, runner
 from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
-from dptext_etl.engines.synthetic import reopened, staged_table
 from dptext_etl.errors import PolicyError, counted
 from dptext_etl.orchestration import facts, steps
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, discovered, in_run
@@ -34,8 +33,6 @@ from dptext_etl.runner.source.examine import NoRowsError
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import remaining, summarize
-from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-from dptext_etl.runner.synthetic.publishing import publish_table, summarize_table
 from dptext_etl.runner.unchanged import INPUT_LABEL, note, recognized
 
 Result = dg.MaterializeResult[Any]
@@ -128,10 +125,6 @@ def _each_partition(
 
 
 def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
-    if policy.synthetic is not None:
-        with staged_table(SyntheticAttempt.of(policy, None), engines.LocalEngine(), seen.progress) as step:
-            steps.save_run(step.staged)
-        return facts.of_staged_table(step.staged, raw)
     run = engines.stage(policy, partition=partition, progress=seen.progress, recognize=True)
     steps.save_run(run)
     return facts.of_staged(run, raw)
@@ -139,14 +132,6 @@ def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetK
 
 def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
     began = time.monotonic()
-    if policy.synthetic is not None:
-        table = steps.load_table(policy)
-        verdicts = steps.load_verdicts(table)
-        with reopened(table) as step:
-            published = publish_table(step, verdicts)
-        summary = seen.done(summarize_table(table, verdicts, published, table.seconds + time.monotonic() - began))
-        steps.remove_files(table)
-        return facts.of_published_table(table, summary, raw)
     if steps.is_empty(policy, partition):
         raise NoRowsError("the source had no rows when it was staged", "nothing was spent or published")
     staged = steps.load_run(policy, partition)

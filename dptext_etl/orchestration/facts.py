@@ -15,26 +15,20 @@ from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO
 from dptext_etl.orchestration.steps import as_json
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import shown_columns
-from dptext_etl.runner.synthetic.attempt import StagedTable
 
 Metadata = dict[str, Any]
 
 
 def claims(policy: Policy) -> Metadata:
     rows = ["| column | mechanism | its parameter epsilon | class | disclosed | then |", "|---|---|---|---|---|---|"]
-    for column in [] if policy.synthetic is not None else policy.column_policies():
+    for column in policy.charged_columns():
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
         disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
         cells = [mechanism.name, f"{mechanism.epsilon:g}", guarantee.guarantee_class.value, disclosed]
         rows.append(f"| {markdown(str(column.column))} | {' | '.join(cells)} | {_steps(column) or '-'} |")
-    if policy.synthetic is not None:
-        statistic = policy.synthetic.mechanism
-        cells = [statistic.name, f"{statistic.epsilon:g}", CLAIM.guarantee_class.value, "nothing", "-"]
-        rows.append(f"| {markdown(policy.synthetic.column)} | {' | '.join(cells)} |")
     return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
 
 
@@ -57,7 +51,7 @@ def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
     draws = sum(shard.counts["words"] for shard in staged.shards)
     schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
     return {
-        "dagster/row_count": staged.rows["released"],
+        "dagster/row_count": sum(shard.counts["rows"] for shard in staged.shards),
         **row_counts(staged.rows),
         "draws": draws,
         "seconds": round(staged.seconds, 3),
@@ -80,6 +74,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
         "notes": "; ".join(summary.notes),
         "largest epsilon of a record": _number(largest["eps_approx"]),
         "log10 odds of that record": _number(largest["log10_odds"]),
+        **_of_table(staged.policy),
         **budget(summary.remaining),
         **row_counts(summary.rows),
         "gates passed": ", ".join(gate["name"] for gate in summary.gates),
@@ -94,44 +89,12 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
     return facts
 
 
-def of_staged_table(staged: StagedTable, raw: dg.AssetKey) -> Metadata:
-    return {
-        "dagster/row_count": staged.drawn.rows.height,
-        **row_counts(staged.rows),
-        "seconds": round(staged.seconds, 3),
-        "columns dropped unread": ", ".join(staged.dropped) or "none",
-        "quarantine": dg.MetadataValue.path(staged.attempt.layout.staging.url),
-        **_table_columns(staged, raw),
-    }
-
-
-def of_published_table(staged: StagedTable, summary: RunSummary, raw: dg.AssetKey) -> Metadata:
-    statistic = staged.policy.statistic
-    return {
-        "dagster/row_count": summary.published_rows,
-        "dagster/uri": summary.published or "",
-        "version": summary.version or 0,
-        "notes": "; ".join(summary.notes),
-        "epsilon of the whole table for one record": statistic.epsilon,
-        "delta": statistic.delta,
-        **budget(summary.remaining),
-        **row_counts(summary.rows),
-        "gates passed": ", ".join(gate["name"] for gate in summary.gates),
-        "manifest": dg.MetadataValue.path(staged.attempt.layout.manifest),
-        "manifest sha256": summary.manifest or "",
-        **_table_columns(staged, raw),
-    }
-
-
-def _table_columns(staged: StagedTable, raw: dg.AssetKey) -> Metadata:
-    """Return the columns; all of them follow the one statistic of texts and labels."""
-    mechanism, names = staged.attempt.synthetic.mechanism, staged.drawn.rows.columns
-    text = f"public, drawn to follow one noisy statistic: {mechanism.name}, "
-    text += f"epsilon {mechanism.epsilon:g} for the whole table"
-    tags = {"mechanism": mechanism.name, "epsilon": f"{mechanism.epsilon:g}"}
-    columns = [dg.TableColumn(name, "String", description=text, tags=tags) for name in names]
-    above = [dg.TableColumnDep(asset_key=raw, column_name=name) for name in names]
-    return _schema(columns, dict.fromkeys(names, above))
+def _of_table(policy: Policy) -> Metadata:
+    """Return what a synthetic table costs as a whole; nothing for released texts."""
+    if policy.synthetic is None:
+        return {}
+    made = policy.synthetic.mechanism
+    return {"epsilon of the whole table for one record": made.epsilon, "delta": made.delta}
 
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:
@@ -164,7 +127,17 @@ def _number(amount: float | str) -> float | str:
 
 
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
-    """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too."""
+    """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too.
+
+    All columns of a synthetic table follow the one statistic of texts and labels.
+    """
+    if policy.synthetic is not None:
+        made, names = policy.synthetic.mechanism, policy.synthetic.columns
+        text = f"public, drawn to follow one noisy statistic: {made.name}, epsilon {made.epsilon:g} for the whole table"
+        tags = {"mechanism": made.name, "epsilon": f"{made.epsilon:g}"}
+        columns = [dg.TableColumn(name, "String", description=text, tags=tags) for name in names]
+        above = [dg.TableColumnDep(asset_key=raw, column_name=name) for name in names]
+        return _schema(columns, dict.fromkeys(names, above))
     published = set(shown_columns(policy))
     edges = [edge for edge in declared_lineage(policy) if edge.output in published]
     spent = {column.column: column for column in policy.column_policies()}

@@ -19,20 +19,18 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, catalogue, published, reports, require
-from dptext_etl.engines.synthetic import reopened
 from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.escaping import markdown
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
 from dptext_etl.orchestration.resources import Settings, deployed
-from dptext_etl.orchestration.steps import Staged, as_failure, is_staged, progress_logger
+from dptext_etl.orchestration.steps import as_failure, is_staged, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.publish.own_ids import finder
-from dptext_etl.runner.synthetic.publishing import judge_table
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
 Verdicts = Mapping[str | None, tuple[Verdict, ...]]
@@ -61,7 +59,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
         with as_failure("evaluating the gates"):
             here = deployed(policy, context, name)
             partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
-            verdicts, runs = dict[str | None, tuple[Verdict, ...]](), dict[str | None, Staged]()
+            verdicts, runs = dict[str | None, tuple[Verdict, ...]](), dict[str | None, StagedRun]()
             for partition in partitions:
                 if steps.is_empty(here, partition):
                     verdicts[partition] = ()
@@ -88,13 +86,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
 
 def _judged(
     policy: Policy, partition: str | None, context: dg.AssetCheckExecutionContext
-) -> tuple[Staged, tuple[Verdict, ...]]:
-    if policy.synthetic is not None:
-        table = steps.load_table(policy)
-        with reopened(table) as step:
-            verdicts = judge_table(step)
-            steps.save_verdicts(table, verdicts)
-        return table, verdicts
+) -> tuple[StagedRun, tuple[Verdict, ...]]:
     staged = steps.load_run(policy, partition)
     verdicts = runner.check(staged, progress=progress_logger(context.log, partition))
     steps.save_verdicts(staged, verdicts)
@@ -259,8 +251,7 @@ def report_catalog(policy: Policy) -> dict[str, str]:
     return descriptions
 
 
-def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
-    assert isinstance(run, StagedRun)  # noqa: S101  (a synthetic table has no such report)
+def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
     found = reports.copy_reports(run.policy, copies_of(run))
     counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
     for column, count in reports.total_copies(shard.post.get("copies", {}) for shard in run.shards).items():
@@ -272,7 +263,7 @@ def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> Ch
     return CheckResult(asset, COPIES, partition, not beyond, message, counts, blocking=False)
 
 
-def _left_out_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
+def _left_out_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
     records = run.rows["quarantined"]
     message = (
         f"{counted(records, 'record over the cap was', 'records over the cap were')} left out"
@@ -282,7 +273,7 @@ def _left_out_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> 
     return CheckResult(asset, LEFT_OUT, partition, not records, message, {"records": records}, blocking=False)
 
 
-def _budget_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
+def _budget_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
     place = run.policy.ledger
     with Ledger.open(place.url, place.id_key, create=False, read_only=True) as ledger:
         found = ledger.remaining(Scope.of(run.policy))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
@@ -26,15 +25,12 @@ from dptext_etl.errors import (
     UnavailableLedgerError,
     seam,
 )
-from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Progress, throttled
 from dptext_etl.runner.seals import opened, sealed, staging_key
-from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import from_json, to_json
-from dptext_etl.runner.synthetic.attempt import StagedTable, SyntheticAttempt, read_staged
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -95,19 +91,11 @@ _VERDICTS = "verdicts.handover"
 _AGAIN = "materialize the staged asset again"
 NOTHING_STAGED = ("nothing is staged that could be checked or published", "materialize the staged asset first")
 
-Staged = StagedRun | StagedTable
-"""Staged rows of a release, or a staged synthetic table."""
 
-
-def save_run(staged: Staged) -> None:
-    """Store a staged run or table for the gates; verdicts over an earlier one no longer count."""
-    if isinstance(staged, StagedTable):
-        run: Any = {"ref": asdict(staged.ref)}
-        run |= {name: getattr(staged, name) for name in ("records", "rows", "dropped", "origin", "seconds", "other")}
-    else:
-        run = to_json(staged)
-    _storage(staged).delete(_VERDICTS)
-    _write(staged.policy, _storage(staged), _RUN, {"policy": _hash(staged.policy), "run": run})
+def save_run(staged: StagedRun) -> None:
+    """Store a staged run for the gates; verdicts over an earlier one no longer count."""
+    staged.layout.staging.delete(_VERDICTS)
+    _write(staged.policy, staged.layout.staging, _RUN, {"policy": _hash(staged.policy), "run": to_json(staged)})
 
 
 def save_empty(policy: Policy, partition: str | None) -> None:
@@ -128,38 +116,23 @@ def is_staged(policy: Policy, partition: str | None) -> bool:
 
 
 def load_run(policy: Policy, partition: str | None) -> StagedRun:
-    run = _load(policy, Layout.of(policy, partition).staging)
-    with seam("reading what the step before left", InputError, _AGAIN):
-        return from_json(run, policy)
-
-
-def load_table(policy: Policy) -> StagedTable:
-    attempt = SyntheticAttempt.of(policy, None)
-    run = _load(policy, attempt.layout.staging)
-    drawn = read_staged(attempt, Staging(attempt.layout.staging), run["records"])
-    if drawn is None:
-        raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
-    ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))
-    return StagedTable(attempt=attempt, ref=ref, drawn=drawn, dropped=dropped, **run)
-
-
-def _load(policy: Policy, storage: Storage) -> Any:
-    found = _read(policy, storage, _RUN)
+    found = _read(policy, Layout.of(policy, partition).staging, _RUN)
     if found is None:
         raise InputError(*NOTHING_STAGED)
     if found["policy"] != _hash(policy):
         raise PolicyError("the policy changed since its rows were staged", _AGAIN)
-    return found["run"]
+    with seam("reading what the step before left", InputError, _AGAIN):
+        return from_json(found["run"], policy)
 
 
-def save_verdicts(staged: Staged, verdicts: tuple[Verdict, ...]) -> None:
+def save_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication; they count only for exactly these files."""
     facts = {"judged": _digests(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
-    _write(staged.policy, _storage(staged), _VERDICTS, facts)
+    _write(staged.policy, staged.layout.staging, _VERDICTS, facts)
 
 
-def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
-    found = _read(staged.policy, _storage(staged), _VERDICTS)
+def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
+    found = _read(staged.policy, staged.layout.staging, _VERDICTS)
     if found is None or found["judged"] != _digests(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
@@ -168,27 +141,18 @@ def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
         return tuple(Verdict.from_dict(facts) for facts in found["verdicts"])
 
 
-def remove_files(staged: Staged) -> None:
-    _storage(staged).delete(_RUN, _VERDICTS)
+def remove_files(staged: StagedRun) -> None:
+    staged.layout.staging.delete(_RUN, _VERDICTS)
 
 
 def _hash(policy: Policy) -> str:
-    if policy.synthetic is not None:
-        configurations = [policy.statistic.cfg()]
-    else:
-        columns = policy.column_policies()
-        configurations = [item.mechanism.cfg() for item in columns] + [item.chain for item in columns if item.chain]
+    columns = policy.charged_columns()
+    configurations = [item.mechanism.cfg() for item in columns] + [item.chain for item in columns if item.chain]
     return hashlib.sha256("\0".join([as_json(policy), *configurations]).encode()).hexdigest()
 
 
-def _digests(staged: Staged) -> list[str]:
-    if isinstance(staged, StagedTable):
-        return [staged.drawn.digest]
+def _digests(staged: StagedRun) -> list[str]:
     return [digest for shard in staged.shards for digest in (shard.sha256, str(shard.post.get("sha256", "")))]
-
-
-def _storage(staged: Staged) -> Storage:
-    return (staged.attempt if isinstance(staged, StagedTable) else staged).layout.staging
 
 
 def _write(policy: Policy, storage: Storage, name: str, facts: dict[str, Any]) -> None:

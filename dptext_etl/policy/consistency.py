@@ -31,7 +31,6 @@ def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
 
 def require_consistent(policy: Policy) -> None:
     synthetic, record, cap = policy.synthetic, policy.unit == "record", policy.cap
-    one_table = policy.unlinked is not None or synthetic is not None
     names = policy.text_columns if synthetic is None else synthetic.columns
     roles = [*names, policy.id, *policy.keep, *(item.intermediate for item in policy.columns if item.intermediate)]
     no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
@@ -50,8 +49,8 @@ def require_consistent(policy: Policy) -> None:
         (record and bool(policy.normalize), 'normalize spells subjects, and unit = "record" has none'),
         ((synthetic is None) != bool(policy.columns), kinds),
         (record and policy.on_null_subject != "refuse", null_subject),
-        (one_table and policy.on_null_subject == "own", own),
-        (one_table and policy.on_changed != "refuse", table),
+        (policy.one_table and policy.on_null_subject == "own", own),
+        (policy.one_table and policy.on_changed != "refuse", table),
         (policy.incremental and policy.discloses_changes, adds),
         (bool(policy.csv.types.keys() - {*policy.keep} | policy.csv.types.keys() & {policy.subject}), types),
     ]

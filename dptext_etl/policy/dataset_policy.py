@@ -131,7 +131,6 @@ class Policy(Checked):
     synthetic: Synthetic | None = Field(default=None, exclude_if=lambda spec: spec is None)
     columns: tuple[ColumnSpec, ...] = Field(default=(), alias="column")
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
-    _statistic: Statistic | None = PrivateAttr(default=None)
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
@@ -176,11 +175,14 @@ class Policy(Checked):
         """Refuse entries that contradict each other, and build the policies of all columns once."""
         require_consistent(self)
         require_other_variables(self)
+        if self.synthetic is not None:
+            named = {name: getattr(self, name) for name in ("dataset", "release", "key")}
+            mechanism = self.synthetic.aggregate(self.storage_options)
+            self._column_policies = (ColumnPolicy(column=self.synthetic.column, mechanism=mechanism, **named),)
+            return self
         self._column_policies = tuple(self._column_policy(item) for item in self.columns)
         for column in self._column_policies:
             require_fit(self, column)
-        if self.synthetic is not None:
-            self._statistic = self.synthetic.statistic(self.storage_options)
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
@@ -250,6 +252,11 @@ class Policy(Checked):
         return names if self.synthetic is None else (self.synthetic.column,)
 
     @property
+    def one_table(self) -> bool:
+        """Whether a release holds one table, whole: it is unlinked, or a synthetic table."""
+        return self.unlinked is not None or self.synthetic is not None
+
+    @property
     def discloses_changes(self) -> bool:
         """Whether versions show which texts changed between two runs."""
         return self.on_changed in {"quarantine", "release_again"}
@@ -257,9 +264,11 @@ class Policy(Checked):
     @property
     def statistic(self) -> Statistic:
         """The statistic of a policy that publishes a synthetic table."""
-        if self._statistic is None:
+        if self.synthetic is None:
             raise PolicyError("the policy publishes no synthetic table", "describe one in a table [synthetic]")
-        return self._statistic
+        (column,) = self._column_policies
+        found: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
+        return found
 
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once.
@@ -270,6 +279,10 @@ class Policy(Checked):
         if self.synthetic is not None:
             raise no_rows(self.dataset)
         return list(self._column_policies)
+
+    def charged_columns(self) -> list[ColumnPolicy]:
+        """Return one `ColumnPolicy` per column for which records are charged: released texts, or the summed column."""
+        return self.column_policies() if self.synthetic is None else list(self._column_policies)
 
     def placed(self, columns: Sequence[ColumnPolicy]) -> Self:
         """Return the same policy with the policies of its text columns as another machine has them.

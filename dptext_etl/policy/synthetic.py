@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
@@ -12,7 +12,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
 
 if TYPE_CHECKING:
-    from dptext_etl.families.aggregate import Statistic
+    from dptext_etl.families.aggregate.mechanism import Aggregate
 
 NEIGHBORS = "two tables that differ in the text, the label, or both of one record; ids and subjects are the same"
 CLAIM = Guarantee(
@@ -104,25 +104,26 @@ class Synthetic(BaseModel):
         """Return for how many records delta may be stated (docs/spec/privacy.md#delta-policy)."""
         return int(LARGEST_SUM / exact(self.mechanism.delta))
 
-    def statistic(self, options: dict[str, str]) -> Statistic:
-        """Return the statistic of the column; a process describes it once."""
+    def aggregate(self, options: dict[str, str]) -> Aggregate:
+        """Return the statistic of the column as a mechanism; a process describes it once.
+
+        Args:
+            options: Options for object stores, as a policy's `storage_options` has them.
+        """
         made = self.mechanism
         corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
         values = () if self.labels is None else self.labels.values
-        return _described(corpus, values, made.epsilon, made.delta, self.per_subject, made.width)
-
-    def configuration(self, statistic: Statistic) -> dict[str, Any]:
-        """Return what the ledger pins of a statistic, and the number of records for which its delta is stated."""
-        return {**statistic.configuration(), "n_rec": self.n_rec}
+        return _described(made, corpus, values, self.per_subject, self.n_rec)
 
 
 @lru_cache(maxsize=8)
-def _described(  # noqa: PLR0917
-    corpus: str, labels: tuple[str, ...], epsilon: float, delta: float, per_subject: int, width: int | None
-) -> Statistic:
+def _described(made: MaxEnt, corpus: str, labels: tuple[str, ...], per_subject: int, n_rec: int) -> Aggregate:
     from dptext_etl.families.aggregate import describe  # policies of other releases start without it
+    from dptext_etl.families.aggregate.mechanism import Aggregate
 
-    return describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=width)
+    epsilon, delta = made.epsilon, made.delta
+    found = describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=made.width)
+    return Aggregate(epsilon=epsilon, n_max=found.n_max, label=made.name, statistic=found, claim=CLAIM, n_rec=n_rec)
 
 
 def no_rows(dataset: str) -> PolicyError:

@@ -35,7 +35,7 @@ def settles(policy: Policy) -> bool:
 
 def refunds(policy: Policy) -> bool:
     """Return whether the ledger may give back draws of a policy, which the cap then admits to later records."""
-    return settles(policy) and any(column.mechanism.refundable for column in policy.column_policies())
+    return settles(policy) and any(column.mechanism.refundable for column in policy.charged_columns())
 
 
 def shard_spends(

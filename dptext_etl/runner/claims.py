@@ -81,13 +81,19 @@ def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
 def claims(policy: Policy) -> list[dict[str, Any]]:
     """State what is claimed of every text column. Everything follows from the configuration and may be published."""
     delta = gate_delta(policy)
-    return [_claim(column, _claimed(policy, column), delta) for column in policy.column_policies()]
+    claimed = [_claim(column, _claimed(policy, column), delta) for column in policy.charged_columns()]
+    if policy.synthetic is None:
+        return claimed
+    labels, names = policy.synthetic.labels, policy.synthetic.names
+    table = {"rows": policy.synthetic.rows, **({} if labels is None else {"label": labels.column, "names": names})}
+    return [{**claim, "synthetic": table} for claim in claimed]
 
 
 def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, Any]:
     mechanism = column.mechanism
     worst = _worst(mechanism, delta)
     hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
+    central = guarantee.guarantee_class is GuaranteeClass.CENTRAL_ZCDP
     one = _worst(mechanism, delta, None if hidden else 1)
     claim: dict[str, Any] = {
         "name": column.column,
@@ -102,6 +108,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "longest_text_words": mechanism.n_max,
         "largest_epsilon": _units(worst.eps_approx),
         "largest_delta": _units(worst.delta, FINE),
+        **({"largest_rho": _units(worst.rho)} if central else {}),
         "cfg": mechanism.cfg(),
     }
     if column.chain is not None:
@@ -140,7 +147,7 @@ def policy_notes(policy: Policy) -> list[str]:
 
 def require_provenance(policy: Policy) -> None:
     """Refuse post-processing that may have learned from protected records (docs/spec/privacy.md#rewrite-again)."""
-    for column in policy.column_policies():
+    for column in policy.charged_columns():
         for step in column.postprocess:
             where = f"column {column.column!r}: {step.name}"
             if step.provenance is None:

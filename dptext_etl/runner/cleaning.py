@@ -78,7 +78,7 @@ def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: C
         return
     for days, pattern, removed in (
         (retention.staging_days, "shard-*", found.staged),
-        (retention.staging_days, "synthetic.*", found.staged),
+        (retention.staging_days, "synthetic.*", found.staged),  # as versions before 0.3 named a staged table
         (retention.quarantine_days, "quarantine-*", found.quarantined),
         (retention.quarantine_days, "changed-*", found.quarantined),
         (retention.kept_days, "kept-*", found.kept),

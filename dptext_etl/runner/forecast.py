@@ -24,7 +24,7 @@ from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Spend
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.storage.hashed_ids import sums
-from dptext_etl.mechanism import Mechanism
+from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import guarantee_of, with_gate
 
@@ -49,7 +49,8 @@ class Forecast:
     def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
         self._policy = policy
         self._scratch = scratch
-        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (PURE,)
+        whole = PURE if policy.synthetic is None else "eps_approx"
+        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
         self._worst, self._over = Counter[int](), Counter[str](records=0, units=0)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
         self._rows: Buckets | None = None
@@ -182,6 +183,10 @@ def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy
     The bound adds up, column by column, the largest total of any unit. So it holds for each unit, also where one has
     the most words in one column and another in the next (docs/spec/privacy.md#compose-records, #compose-mixture).
     """
+    if policy.synthetic is not None:
+        made, most = policy.synthetic.mechanism, policy.synthetic.per_subject if policy.unit == "subject" else 1
+        person = most * worst_spend(columns[0].mechanism).eps_approx / MICRO
+        return {"unit": policy.unit, "epsilon": person, "delta": made.delta, "rule": "zcdp"}
     gate = gate_delta(policy)
     totals = [_largest(forecast, column, at, gate) for at, column in enumerate(columns)]
     drawn = None if gate or not accounting_installed() else _draws(forecast, columns)

@@ -19,26 +19,27 @@ from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.hosts import contacted
+from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner.amounts import at_most
-from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import claims, policy_notes
 from dptext_etl.runner.forecast import DELTA, Forecast, extra_notes, is_infinite, least_epsilon
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
-    columns_of,
-    refuse,
-    require_cap,
+    collect,
+    planned_canaries,
+    preflight,
     require_models,
     require_places,
     rows_by_outcome,
 )
-from dptext_etl.runner.preview import Preview, ledger_of, preview_rows
+from dptext_etl.runner.preview import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_too_few
-from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
+from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
+from dptext_etl.runner.shard.canaries import canary_sets
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
-from dptext_etl.runner.source.roles import Table, open_table
+from dptext_etl.runner.source.roles import open_table
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class PlanSummary:
     dropped: list[str]  # columns of the source that the policy does not name, by place: "column 3"
     hosts: list[str]  # what a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
+    refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,132 +91,76 @@ def plan(
     """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
     require_delta(delta)
     policy = resolve(policy)
-    if policy.synthetic is not None:
-        from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-        from dptext_etl.runner.synthetic.preflight import plan_table
+    attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
+    if require is not None:
+        require(policy, attempt.layout)
+    table = open_table(policy, attempt.layout)
+    forecasts = list[Forecast]()  # of the rows that the run takes, then of those that are published, too
 
-        whole = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-        return plan_table(whole, _opened(whole, require), progress)
-    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    table = _opened(attempt, require)
-    source = examine(table, policy, attempt.layout, progress)
-    refuse_too_few(policy, source.wanted)
-    sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
-    dtype = table.schema[policy.id]
-    plan_canaries(policy, dtype, partial(present, source), attempt.secret, sets, attempt.partition)
-    refusals = list[DPTextError]()
-    with ledger_of(policy) as ledger:
-        cap_facts = facts_of_cap(policy, ledger)
-        same_ledger = partial(require_same_ledger, ledger, attempt.layout, policy, freezing=False)
-        if ledger is not None:
-            collect(refusals, same_ledger)
-        collect(refusals, lambda: require_cap(attempt, ledger))
-        try:
-            columns = columns_of(attempt, ledger, source)
-            preview = Preview(policy, columns, ledger, scratch=attempt.layout.scratch)
-            found = preview_rows(preview, source.rows, Meter("plan", source.wanted, progress))
-            known = found
-            if source.known is not None:
-                every = Preview(policy, columns, ledger, scratch=attempt.layout.scratch)
-                known = preview_rows(every, source.known, Meter("plan", None, None))
-        except DPTextError as error:
-            raise (refusals or [error])[0] from None
-        collect(refusals, lambda: require_models(attempt.columns, found))
-        collect(refusals, lambda: refuse(attempt, source, columns, ledger, found, known))
-        if found.changed and policy.on_changed == "keep":
-            collect(refusals, lambda: require_published_texts(attempt.layout, policy, columns))
-        if ledger is None:  # a run looks before it makes one
-            collect(refusals, same_ledger)
-    rows = rows_by_outcome(policy, source, found)
-    return summarize(
-        policy,
-        preview.forecast,
-        cap_facts,
-        [*_unlinked_notes(policy, source.beyond), *_notes(policy, found.held)],
+    def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
+        known = rows is source.known
+        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch)
+        forecasts.append(preview.forecast)
+        meter = Meter("plan", None, None) if known else Meter("plan", source.wanted, progress)
+        found = preview_rows(preview, rows, meter)
+        collect(refusals, partial(require_models, attempt.columns, found))
+        return found
+
+    try:
+        collect(refusals, partial(require_places, attempt))
+        collect(refusals, partial(attempt.layout.staging.require_unlocked, UNDER_WAY))
+        source = examine(table, policy, attempt.layout, progress)
+        sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+        collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
+        cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
+        found, known = preflight(attempt, source, look, keep, refusals)
+    except DPTextError as error:  # without what it refuses, nothing can be counted
+        raise (refusals or [error])[0] from None
+    rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
+    subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
+    notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
+    return PlanSummary(
+        dataset=policy.dataset,
+        release=policy.release,
         partition=partition,
         rows=source.wanted,
         already_published=source.published,
         draws=found.words,
         columns=[_column_facts(claim, item) for claim, item in zip(claims(policy), attempt.columns, strict=True)],
-        together=least_epsilon(preview.forecast, policy, attempt.columns, delta),
-        left_out={name: count for name, count in rows.items() if name != "released"},
-        changed=known.changed,
-        log10_odds=_odds(policy, attempt.columns, preview.forecast),
-        dropped=list(table.dropped),
-        refusal=described(refusals[0]) if refusals else None,
-    )
-
-
-def _opened(attempt: Attempt, require: Callable[[Policy, Layout], object] | None) -> Table[pl.LazyFrame]:
-    """Open the source, and refuse what a run refuses before it looks into it."""
-    if require is not None:
-        require(attempt.policy, attempt.layout)
-    table = open_table(attempt.policy, attempt.layout)
-    require_places(attempt)
-    attempt.layout.staging.require_unlocked(UNDER_WAY)
-    return table
-
-
-def collect(refusals: list[DPTextError], step: Callable[[], object]) -> None:
-    """Take a step, and collect its refusal instead of stopping there, so that the plan still has its counts."""
-    try:
-        step()
-    except DPTextError as error:
-        refusals.append(error)
-
-
-def facts_of_cap(policy: Policy, ledger: Ledger | None) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return what a policy would change about the pinned cap, and notes on it."""
-    if ledger is None:
-        return None, []
-    scope, notes = Scope.of(policy), list[str]()
-    change = ledger.cap_change(scope, policy.cap)
-    if change is not None:
-        notes.append(str(change))
-    uncounted = [] if policy.cap is None else ledger.uncounted(scope)
-    if uncounted:
-        where = f"the cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
-        notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
-    return None if change is None else change.as_dict(), notes
-
-
-def summarize(
-    policy: Policy,
-    forecast: Forecast,
-    cap_facts: tuple[dict[str, Any] | None, list[str]],
-    notes: list[str],
-    **facts: Any,
-) -> PlanSummary:
-    """Make the summary of a plan from the facts that only one kind of run has, and those that all have."""
-    subjects, (cap_change, cap_notes) = forecast.subjects(), cap_facts
-    return PlanSummary(
-        dataset=policy.dataset,
-        release=policy.release,
         component=forecast.components[0],
         per_record=_quantiles(forecast.records()),
         per_subject=None if subjects is None else _quantiles(subjects),
         subjects=None if subjects is None else subjects.total(),
+        together=least_epsilon(forecast, policy, attempt.columns, delta),
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
         over_cap=forecast.over_cap(),
+        left_out={name: count for name, count in rows.items() if name != "released"},
+        changed=known.changed,
+        log10_odds=_odds(policy, attempt.columns, forecast),
         on_cap=policy.on_cap,
+        dropped=list(table.dropped),
         hosts=contacted(policy),
-        notes=[*cap_notes, *notes],
-        **facts,
+        refusal=refused[0] if refused else None,
+        refusals=refused,
+        notes=[*cap_notes, *notes(policy, beyond=source.beyond, held=found.held), *policy_notes(policy)],
     )
 
 
-def _unlinked_notes(policy: Policy, beyond: int) -> list[str]:
-    """Say what an unlinked release charges, and which records it leaves out."""
-    if policy.unlinked is None:
-        return []
-    cost = worst_spend(policy.column_policies()[0].mechanism)
-    local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
-    notes = [f"published unlinked: epsilon {local} of a draw is {central} of a record among {policy.unlinked.rows:,}"]
-    if beyond:
-        most = policy.unlinked.per_subject
-        notes.append(f"{counted(beyond, 'record')} left out: per_subject = {most} of a person take part")
-    return notes
+def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return what a policy would change about the pinned cap, and notes on it."""
+    with ledger_of(policy) as ledger:
+        if ledger is None:
+            return None, []
+        scope, notes = Scope.of(policy), list[str]()
+        change = ledger.cap_change(scope, policy.cap)
+        uncounted = [] if policy.cap is None else ledger.uncounted(scope)
+    if change is not None:
+        notes.append(str(change))
+    if uncounted:
+        where = f"the cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
+        notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
+    return None if change is None else change.as_dict(), notes
 
 
 def _quantiles(amounts: Counter[int]) -> dict[str, float | str]:
@@ -249,16 +195,43 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
     return odds
 
 
-def _notes(policy: Policy, held: int) -> list[str]:
-    notes = []
+def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
+    columns, notes = policy.column_policies(), []
+    if policy.unlinked is not None:
+        cost = worst_spend(columns[0].mechanism)
+        local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
+        among = f"{central} of a record among {policy.unlinked.rows:,}"
+        notes.append(f"published unlinked: epsilon {local} of a draw is {among}")
+        if beyond:
+            take = f"per_subject = {policy.unlinked.per_subject} of a person take part"
+            notes.append(f"{counted(beyond, 'record')} left out: {take}")
     if held:
         notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
-    notes += [*extra_notes(policy), *policy_notes(policy)]
-    if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in policy.column_policies()):
+    notes += extra_notes(policy)
+    if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in columns):
         notes.append("where length is not disclosed, every record is charged for the longest text")
-    for item in policy.column_policies():
+    for item in columns:
         for step in item.postprocess:
             note = f"column {item.column!r}: {step.name} rewrites what was released, at no cost"
             other = step.learnt_for not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
+    return notes
+
+
+def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int) -> list[str]:
+    made, most = synthetic.mechanism, synthetic.per_subject
+    notes = [
+        f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
+        f"epsilon {at_most(made.epsilon)} at delta {made.delta:g} is that of the whole table for one record",
+    ]
+    if policy.unit == "subject":
+        (column,) = policy.charged_columns()
+        person = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO)
+        bound = f"epsilon {person} in all, at delta {made.delta:g}"
+        notes.append(f"a person has at most {counted(most, 'record')} in it: {bound}")
+    notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
+    if beyond:
+        notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
+    if held:
+        notes.append(f"the release holds {held:,} of these records already: the same table again costs nothing")
     return notes

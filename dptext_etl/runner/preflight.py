@@ -1,8 +1,8 @@
 """Look at all rows of a run before any of them is charged, and refuse a run that could not end.
 
-Nothing is drawn or charged, and the ledger is only read. A plan asks the same functions, so it meets every refusal of a
-run, in the same order: places, source, canary rows, what the ledger pins, and what it would answer to the rows.
-Refusals depend on counts, spends, and balances, and on which texts changed; never on what a text says.
+Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan takes the same steps in
+the same order and collects the refusals: places, source, canary rows, what the ledger pins, and what it would answer to
+the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on what a text says.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dptext_etl import column, files, object_stores
-from dptext_etl.errors import InputError, KeyReferenceError, counted, seam
+from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.errors import DPTextError, InputError, KeyReferenceError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
@@ -24,8 +25,6 @@ from dptext_etl.ledger.identities import refuse_other_units
 from dptext_etl.ledger.releases import RESTORE, refuse_other_table
 from dptext_etl.ledger.storage.store import (
     POSTGRES,
-    MissingLedgerError,
-    ledger_exists,
     require_writable,
     resolve_url,
     sqlite_path,
@@ -39,7 +38,14 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preview import Expected, ledger_of
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
-from dptext_etl.runner.shard.attempt import Attempt, refuse_other_records, refuse_over_cap, refuse_too_few
+from dptext_etl.runner.shard.attempt import (
+    Attempt,
+    refuse_no_records,
+    refuse_other_records,
+    refuse_over_cap,
+    refuse_too_few,
+)
+from dptext_etl.runner.shard.canaries import Present, plan_canaries
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays, require_earlier_texts
 from dptext_etl.runner.source.examine import Examined
@@ -75,12 +81,15 @@ def _require_stores(layout: Layout, *, publishing: bool) -> None:
         table.require_writable()
 
 
-def require_head(attempt: Attempt) -> None:
-    """Freeze a ledger that lost events, before any other refusal hides it."""
-    spec = attempt.policy.ledger
-    if ledger_exists(spec.url):
-        with suppress(MissingLedgerError), Ledger.open(spec.url, spec.id_key, create=False) as ledger:
-            require_same_ledger(ledger, attempt.layout, attempt.policy)
+def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, sets: range) -> list[CanaryPlan]:
+    """Refuse a source with too few rows, or too many, and plan its canary rows; a synthetic table has none."""
+    policy, (column, *_) = attempt.policy, attempt.columns
+    if policy.synthetic is not None:
+        refuse_more_records(source.wanted, stated_records(column.mechanism), f"column {column.column!r}")
+        return []
+    refuse_too_few(policy, source.wanted)
+    dtype = source.table.schema[policy.id]
+    return plan_canaries(policy, dtype, present, attempt.secret, sets, attempt.partition)
 
 
 def require_models(columns: Iterable[ColumnPolicy], found: Expected) -> None:
@@ -119,30 +128,59 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
     return [Column(item, ref, item.release_key()) for item, ref in zip(attempt.columns, refs, strict=True)]
 
 
+class Found(NamedTuple):
+    """What a run will find, in counts."""
+
+    rows: Expected  # in the rows that the run takes
+    known: Expected  # in all rows, also in those that an incremental run leaves out
+
+
 def preflight(
     attempt: Attempt,
     source: Examined[Any],
-    preview: Callable[[list[Column], Ledger | None, Any], Expected],
+    look: Callable[[list[Column], Ledger | None, Any], Expected],
     keep: Callable[[list[Column]], object],
-) -> int:
-    """Refuse a run that could not end, before it charges anything; return how many published texts changed since.
+    refusals: list[DPTextError] | None = None,
+) -> Found:
+    """Refuse a run that could not end, before it charges anything.
 
-    `preview` counts what some rows of the source hold; `keep` collects the earlier released texts of changed records.
+    `look` counts what some rows of the source hold; `keep` reads the earlier released texts of changed records. A plan
+    gives a list that collects the refusals; only a refusal without which nothing can be counted is raised then.
     """
-    with ledger_of(attempt.policy) as ledger:
-        require_cap(attempt, ledger)
+    policy, planning = attempt.policy, refusals is not None
+    check = partial(collect, refusals)
+    same_ledger = partial(require_same_ledger, layout=attempt.layout, policy=policy, freezing=not planning)
+    with ledger_of(policy, writing=not planning) as ledger:
+        if ledger is not None:  # first: another refusal would hide that the ledger lost events
+            check(partial(same_ledger, ledger))
+    with ledger_of(policy) as ledger:
+        check(partial(require_cap, attempt, ledger))
         columns = columns_of(attempt, ledger, source)
-        found = Expected() if _is_free(attempt.policy, ledger) else preview(columns, ledger, source.rows)
-        known = found if source.known is None else preview(columns, ledger, source.known)
-        refuse(attempt, source, columns, ledger, found, known)
-        if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
-            keep(columns)
-        return known.changed - found.changed
+        free = not planning and _is_free(policy, ledger)
+        found = Expected() if free else look(columns, ledger, source.rows)
+        known = found if source.known is None else look(columns, ledger, source.known)
+        refuse(attempt, source, columns, ledger, Found(found, known), check)
+        if ledger is not None and found.changed and policy.on_changed == "keep":
+            check(partial(keep, columns))
+        if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
+            check(partial(same_ledger, None))
+    return Found(found, known)
+
+
+def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> None:
+    """Take a step, and collect its refusal instead of stopping there if there is a list for it."""
+    try:
+        step()
+    except DPTextError as error:
+        if refusals is None:
+            raise
+        if error.message not in {item.message for item in refusals}:
+            refusals.append(error)
 
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
     """Return whether nothing is released, nothing can be over a cap, and no model can fail: then no row can matter."""
-    return ledger is None and policy.cap is None and policy.unlinked is None and not replays(policy)
+    return ledger is None and policy.cap is None and not policy.one_table and not replays(policy)
 
 
 def refuse(  # noqa: PLR0917
@@ -150,34 +188,35 @@ def refuse(  # noqa: PLR0917
     source: Examined[Any],
     columns: list[Column],
     ledger: Ledger | None,
-    found: Expected,
-    known: Expected,
+    both: Found,
+    check: Callable[[Callable[[], object]], object],
 ) -> None:
-    """Refuse a run by what it will find; `known` counts all rows, also those that an incremental run leaves out."""
-    policy, layout = attempt.policy, attempt.layout
-    refuse_unproven_key(ledger, [item.ref for item in columns], known)
-    refuse_other_units(Scope.of(policy), known.moved, known.records)
+    """Refuse a run by what it will find."""
+    policy, layout, refs, (found, known) = attempt.policy, attempt.layout, [item.ref for item in columns], both
+    check(partial(refuse_unproven_key, ledger, refs, known))
+    check(partial(refuse_other_units, Scope.of(policy), known.moved, known.records))
     if source.base is not None:
-        refuse_unrecorded(layout, policy.ledger, source.base, ledger, [item.ref for item in columns])
-    _refuse_changed(policy, layout, known.changed, found.unkept)
+        check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
+    check(partial(_refuse_changed, policy, layout, known.changed, found.unkept))
     if found.changed and policy.on_changed == "keep":
-        require_earlier_texts(layout, policy)
+        check(partial(require_earlier_texts, layout, policy))
     if attempt.refusing:
-        refuse_over_cap(found.over_cap)
+        check(partial(refuse_over_cap, found.over_cap))
     for item in columns:
-        bound = stated_records(item.policy.mechanism)
-        if bound is not None:
-            held = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
-            refuse_more_records(held + found.charged.get(item.name, 0), bound, str(item.ref))
-    if policy.unlinked is not None and found.answers:
-        refuse_too_few(policy, found.drawn)
-        for item in columns:
-            require_whole_table(ledger, item.ref, found)
-    if policy.publish:
-        require_enough(policy, rows_by_outcome(policy, source, found), source.held)
+        held = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
+        records = held + found.charged.get(item.name, 0)
+        check(partial(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref)))
+    if policy.one_table and found.answers:
+        check(partial(refuse_too_few, policy, found.drawn))
+        for ref in refs:
+            check(partial(require_whole_table, ledger, ref, found))
+    if policy.publish or policy.synthetic is not None:
+        check(partial(require_enough, policy, rows_by_outcome(policy, source, found), source.held))
+    check(partial(refuse_no_records, policy, found.admitted))
     asking = len(columns) * source.wanted if ledger is None else sum(found.charged.values())
     draws = 0 if found.held or found.over_cap else found.words
-    _require_space(attempt, (asking - len(columns) * found.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES)
+    least = (asking - len(columns) * found.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
+    check(partial(_require_space, attempt, least))
 
 
 def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], known: Expected) -> None:
@@ -220,6 +259,11 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
 
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
+    if changed and policy.synthetic is not None:
+        held = "since this release took them; it holds one table, whole"
+        msg = f"the texts or labels of {counted(changed, 'record')} changed {held}"
+        hint = "nothing was drawn; changed data, or another key, go under a new name, at full spend"
+        raise InputError(msg, hint, {"records": changed})
     listed = f"Nothing was charged; a run lists their ids in {layout.staging.url} (changed-*.parquet) alone"
     if changed and policy.on_changed == "refuse":
         msg = (

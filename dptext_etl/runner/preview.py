@@ -40,13 +40,13 @@ _ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
 
 
 @contextmanager
-def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
-    """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
+def ledger_of(policy: Policy, *, writing: bool = False) -> Iterator[Ledger | None]:
+    """Open the ledger of a policy, by default to read it, or yield None; no ledger is made."""
     if not ledger_exists(policy.ledger.url):
         yield None
         return
     try:
-        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
+        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=not writing)
     except MissingLedgerError:  # making it was cut off before it held a charge; a run finishes it
         yield None
         return
@@ -127,7 +127,8 @@ class Preview:
 
     def add(self, frame: pl.DataFrame) -> None:
         """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
-        charged = self._charge(frame)
+        held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
+        charged = charge(frame, self._columns, self._policy, identified=held, counted=not self.published)
         outcome, asking, kept, units, used, moved = self._answer(charged)
         self._moved += int(moved.sum())
         self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
@@ -149,7 +150,7 @@ class Preview:
         self.forecast.add(worst, asked, units, draws, used)
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
         self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
-        self._words += self._draws(frame, draws)
+        self._words += sum(_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
         theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
@@ -166,13 +167,6 @@ class Preview:
         left = self._drawn - over
         counts = self._unkept, left, dict(self._charged), self._words, self._computed, self._moved
         return Expected(dict(+answers), *counts)
-
-    def _charge(self, frame: pl.DataFrame) -> Charged:
-        held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
-        return charge(frame, self._columns, self._policy, identified=held, counted=not self.published)
-
-    def _draws(self, frame: pl.DataFrame, charged: npt.NDArray[np.uint32]) -> int:
-        return sum(_draws(frame, *pair) for pair in zip(self._columns, charged, strict=True))
 
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dptext_etl import keys
 from dptext_etl._kernel import Secret
 from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.errors import KeyReferenceError
@@ -51,6 +52,7 @@ class StagedRun:
     # staged, by what it was `recognized`
     input: dict[str, Any] | None = None
     exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
+    other: bool = False  # whether another machine's table of the same statistic is committed and published instead
 
     @property
     def layout(self) -> Layout:
@@ -58,7 +60,7 @@ class StagedRun:
 
     @property
     def staging_key(self) -> bytes:
-        return staging_key(self.policy.column_policies()[0].secret, self.policy.dataset, self.layout.staging)
+        return staging_key(keys.resolve(self.policy.key), self.policy.dataset, self.layout.staging)
 
     @property
     def computed(self) -> ColumnHardware:
@@ -74,12 +76,13 @@ def to_json(staged: StagedRun) -> str:
     """Write counts, hashes, and names of a staged run, without its policy, a text, or a key."""
     facts = {
         "version": _VERSION,
-        "key": key_mark(staged.policy.column_policies()[0].secret),
+        "key": key_mark(keys.resolve(staged.policy.key)),
         "shards": [shard.as_dict() for shard in staged.shards],
         "canaries": plans_as_dicts(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
         **{name: getattr(staged, name) for name in _PLAIN},
         "exact": staged.exact,
+        "other": staged.other,
     }
     return json.dumps(facts, indent=1)
 
@@ -89,7 +92,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     if facts["version"] != _VERSION:
         msg = "another version of the record"
         raise ValueError(msg)
-    if facts["key"] != key_mark(policy.column_policies()[0].secret):
+    if facts["key"] != key_mark(keys.resolve(policy.key)):
         msg = "the noise key is not the key that the rows were staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
     partition = facts["partition"]
@@ -100,7 +103,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
     plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
-    plain["exact"] = facts.get("exact", False)  # an older version staged it
+    plain |= {name: facts.get(name, False) for name in ("exact", "other")}  # an older version may have staged it
     return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 

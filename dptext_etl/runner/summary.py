@@ -13,7 +13,6 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.claims import policy_notes
-from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.staged import StagedRun
 
@@ -112,46 +111,15 @@ def summarize(
     reported: Sequence[Mapping[str, Any]],
     left: dict[str, Any],
 ) -> RunSummary:
-    spends = total_spends(shard.spends for shard in staged.shards)
-    return summary_of(
-        staged.policy,
-        staged.layout,
-        verdicts,
-        published,
-        seconds,
-        rows=staged.rows,
-        draws=sum(shard.counts["words"] for shard in staged.shards),
-        spends=spends,
-        left=left,
-        notes=[*_notes(staged), *policy_notes(staged.policy), *refund_notes(spends)],
-        reported=reported,
-        profile=staged.profile.as_list(),
-    )
-
-
-def summary_of(
-    policy: Policy,
-    layout: Layout,
-    verdicts: Sequence[Verdict],
-    published: Published,
-    seconds: float,
-    *,
-    rows: dict[str, int],
-    draws: int,
-    spends: Mapping[str, int | float],
-    left: dict[str, Any],
-    notes: list[str],
-    reported: Sequence[Mapping[str, Any]] = (),
-    profile: Sequence[dict[str, Any]] = (),
-) -> RunSummary:
-    """Make the summary of a run of rows, or of a synthetic table."""
+    policy, layout, spends = staged.policy, staged.layout, total_spends(shard.spends for shard in staged.shards)
+    draws = sum(shard.counts["words"] for shard in staged.shards)
     return RunSummary(
         dataset=policy.dataset,
         release=policy.release,
         partition=layout.partition,
         version=published.version,
         changed=published.changed,
-        rows=rows,
+        rows=staged.rows,
         draws=draws,
         seconds=round(seconds, 3),
         draws_per_second=round(draws / seconds, 1) if seconds > 0 else 0.0,
@@ -163,13 +131,9 @@ def summary_of(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *notes],
-        profile=list(profile),
+        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
+        profile=staged.profile.as_list(),
     )
-
-
-def dropped_note(dropped: Sequence[str]) -> list[str]:
-    return [f"columns that the policy does not name were dropped unread: {', '.join(dropped)}"] if dropped else []
 
 
 _NAMELESS = 'left out (on_null_subject = "quarantine")'
@@ -178,7 +142,8 @@ _NAMELESS = 'left out (on_null_subject = "quarantine")'
 def _notes(staged: StagedRun) -> list[str]:
     rows, folder = staged.rows, staged.layout.staging.url
     listed = f"their ids are listed in {folder} alone"
-    most = 0 if staged.policy.unlinked is None else staged.policy.unlinked.per_subject
+    limits = staged.policy.unlinked or staged.policy.synthetic
+    most = 0 if limits is None else limits.per_subject
     again = "in the source again and left out; take them out of it, or admit them by id with `dptext ledger readmit`"
     take = f"left out: per_subject = {most} of a person take part"
     reasons = {
@@ -194,7 +159,8 @@ def _notes(staged: StagedRun) -> list[str]:
     failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if failed:
         notes.append(f"{counted(failed, 'text')} stayed as released: the model of a post-processing failed there")
-    notes += dropped_note(staged.dropped)
+    if staged.dropped:
+        notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):
         notes.append(NOTHING_SPENT)
     return notes

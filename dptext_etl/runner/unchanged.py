@@ -163,7 +163,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
                 return None
             if noted["freed"] not in {None, ledger.events_hash(*FREEING)}:
                 return None
-            for ref in attempt.pinned(ledger, id_type()):
+            for ref in attempt.register(ledger, id_type()).values():
                 if manifest.digest not in ledger.published(ref, layout.place).values():
                     return None
                 if policy.synthetic is not None and ledger.count_forgotten(ref):

@@ -191,6 +191,20 @@ def test_a_plan_foretells_what_a_run_is_refused_for(job, case, sentinel):
     assert "r00001" not in str(error)
 
 
+def test_a_plan_collects_what_a_run_would_meet_one_after_the_other(job):
+    job.run()
+    changed(7)(job, {})
+    path = job.write_policy(cap=LOW, on_cap="refuse")
+    found = plan(path)
+    assert found.refusal == found.refusals[0]
+    lower, texts, *_ = (item["message"] for item in found.refusals)
+    assert "the policy asks for less" in lower
+    assert "the texts of 7 records changed" in texts
+    said = CliRunner().invoke(app, ["plan", str(path)])
+    assert said.exit_code == found.refusal["exit_code"]
+    assert "also in the way of a run: the texts of 7 records changed" in said.stdout
+
+
 def test_a_full_disk(job, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 1 << 40, 4096))
     error = same_refusal(job, {}, InputError)

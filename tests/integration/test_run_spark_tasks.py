@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy, _kernel
-from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, read, records
+from dptext_etl.engines.spark.tasks import TaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import DPTextError, KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, Scope
@@ -38,7 +38,7 @@ class Bench:
         names = ("id", "stars", "review", "note", "user_id")
         marks = {"__dptext_canary": False, "__dptext_shard": pl.lit(0, pl.Int32)}
         self.batches = raw.select(*names).with_columns(**marks).to_arrow().to_batches(max_chunksize=100)
-        self.order = ReleaseTaskConfig(
+        self.order = TaskConfig(
             policy=policy_json(self.policy),
             columns=columns,
             names=names,

@@ -11,14 +11,10 @@ import pytest
 
 from dptext_etl.artifacts import canon
 from dptext_etl.engines import run, stage
-from dptext_etl.engines.local import LocalEngine
-from dptext_etl.engines.synthetic import staged_table
 from dptext_etl.errors import DPTextError, InputError
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import check
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-from dptext_etl.runner.synthetic.publishing import judge_table
 
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 
@@ -50,7 +46,7 @@ JOBS = {
     "published": ("make_job", {}, None, {"unchanged.json", "left-out.json"}),
     "with hidden ids": ("make_job", {"ids": "keyed", "incremental": True}, None, {"ids"}),
     "unlinked": ("make_unlinked", {}, "committed", SHARD),
-    "synthetic": ("make_synthetic", {}, "staged", {"synthetic.json", "synthetic.parquet"}),
+    "synthetic": ("make_synthetic", {}, "staged", SHARD),
 }
 
 
@@ -163,13 +159,8 @@ def test_a_file_between_two_steps_of_dagster_is_refused_if_it_changed(request, m
     steps = pytest.importorskip("dptext_etl.orchestration.steps")
     job = request.getfixturevalue(make)()
     policy = job.policy()
-    if policy.synthetic is None:
-        staged = stage(policy)
-        verdicts, load = check(staged), partial(steps.load_run, policy, None)
-    else:
-        with staged_table(SyntheticAttempt.of(policy, None), LocalEngine(), None) as step:
-            verdicts = judge_table(step)
-        staged, load = step.staged, partial(steps.load_table, policy)
+    staged = stage(policy)
+    verdicts, load = check(staged), partial(steps.load_run, policy, None)
     steps.save_run(staged)
     steps.save_verdicts(staged, verdicts)
     assert steps.load_verdicts(load()) == verdicts

@@ -1,5 +1,6 @@
 """A synthetic table holds public texts that follow one noisy statistic: every record is charged, none is released."""
 
+import contextlib
 import json
 
 import polars as pl
@@ -7,13 +8,14 @@ import pytest
 
 from dptext_etl import Policy, _kernel, keys
 from dptext_etl.checks.published import check_published
-from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError
+from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError, LockedLedgerError
 from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.synthetic import publishing
+from dptext_etl.runner.shard import summing
+from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
 from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled, published, ref_of, used, verified
@@ -186,7 +188,7 @@ def test_records_over_the_cap_stop_the_run_or_do_not_count(make_synthetic):
     lists = [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*")]
     assert pl.concat(lists)["__dptext_unit"].n_unique() == 40, "lists say whose records they hold"
     assert used(job)["eps_approx"]["max"] == 3 * spend.eps_approx
-    assert "120 records over the cap do not count" in " ".join(summary.notes)
+    assert "120 records over the cap were left out" in " ".join(summary.notes)
     assert verified(job) == []
 
 
@@ -216,11 +218,9 @@ def test_a_column_of_nulls_is_published_like_any_other(make_synthetic, reviews):
 @pytest.mark.parametrize("plant", ["text", "label", "row", "column"])
 def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch, plant, sentinel):
     job = make_synthetic()
-    judge = publishing.judge_table
+    save = Staging.save
 
-    def planting(step, checkpoint):
-        path = step.staged.drawn.path
-        rows = pl.read_parquet(path)
+    def planting(self, index, rows, *facts):
         first = pl.int_range(pl.len()) == 0
         changed = {
             "text": lambda: rows.with_columns(review=pl.when(first).then(pl.lit(sentinel)).otherwise("review")),
@@ -228,16 +228,16 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
             "row": lambda: pl.concat([rows, rows.head(1)]),
             "column": lambda: rows.with_columns(note=pl.lit(sentinel)),
         }[plant]()
-        changed.write_parquet(path)
-        return judge(step, checkpoint)
+        return save(self, index, changed, *facts)
 
-    monkeypatch.setattr("dptext_etl.engines.synthetic.judge_table", planting)
+    monkeypatch.setattr(Staging, "save", planting)
     gate = {"text": "texts_in_corpus", "label": "labels_in_list", "row": "row_count", "column": "raw_column_absent"}
     with pytest.raises(GateError, match=gate[plant]) as failed:
         job.run()
     assert sentinel not in str(failed.value)
     assert not (job.folder / "published.manifest.json").exists()
-    assert not list((job.folder / "published.staging").rglob("synthetic.*"))
+    left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
+    assert left <= {"fired.txt", "ledger.json", "run.lock", ".lock"}, "no sums stay: their noise may be wrong"
     monkeypatch.undo()
     with pytest.raises(LedgerError, match="revoked"):
         job.run()
@@ -288,7 +288,7 @@ def test_another_number_of_rows_takes_another_name(make_synthetic):
 def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, monkeypatch):
     job = make_synthetic()
     first, before = job.run(), job.files()
-    monkeypatch.setattr("dptext_etl.runner.synthetic.attempt.table", _reversed)
+    monkeypatch.setattr("dptext_etl.runner.shard.summing.table", _reversed)
     job.forget_that_nothing_changed()
     again = job.run()
     assert (again.changed, again.manifest, job.files()) == (False, first.manifest, before)
@@ -299,6 +299,30 @@ def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, m
 def _reversed(*args):
     made = table(*args)
     return made.set_column(0, "text", made["text"].take(list(reversed(range(made.num_rows)))))
+
+
+@pytest.mark.parametrize("step", ["leave_out", "reserved_before"])
+def test_a_shard_that_the_ledger_refused_counts_once(make_synthetic, monkeypatch, step):
+    """Tasks of Spark repeat a call while another writer locks the ledger."""
+    job, whole = make_synthetic(shard_rows=60), make_synthetic("whole", shard_rows=60)
+    expected, take, real, failed = whole.run(), summing.Summing.take, getattr(summing.Shards, step), []
+
+    def locked(*args):
+        failed.append(real(*args))
+        if len(failed) % 2:
+            raise LockedLedgerError("locked")
+        return failed[-1]
+
+    def repeated(self, raw, index):
+        with contextlib.suppress(LockedLedgerError):
+            return take(self, raw, index)
+        return take(self, raw, index)
+
+    monkeypatch.setattr(summing.Shards, step, locked)
+    monkeypatch.setattr(summing.Summing, "take", repeated)
+    assert (job.run().manifest, used(job)) == (expected.manifest, used(whole))
+    assert failed
+    assert verified(job) == []
 
 
 def test_a_table_that_is_not_published_waits_in_staging(make_synthetic):

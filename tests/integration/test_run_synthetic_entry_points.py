@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 from dptext_etl import privatize
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
+from dptext_etl.engines import stage
 from dptext_etl.errors import DPTextError, InputError, PolicyError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
-from dptext_etl.runner import plan
+from dptext_etl.runner import check, plan, publish
+from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
 from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled
@@ -115,11 +117,11 @@ def test_every_other_door_refuses_by_name(make_synthetic, reviews, door):
         DOORS[door](make_synthetic().policy(), labeled(reviews()))
 
 
-def test_it_has_no_shards_to_stage(make_synthetic):
-    from dptext_etl.engines import stage
-
-    with pytest.raises(PolicyError, match="publishes a synthetic table"):
-        stage(make_synthetic().policy())
+def test_its_steps_may_be_taken_one_by_one(make_synthetic):
+    job, whole = make_synthetic(), make_synthetic("whole")
+    staged = stage(job.policy())
+    again = from_json(to_json(staged), job.policy())
+    assert publish(again, check(again)).manifest == whole.run().manifest
 
 
 def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):

@@ -21,7 +21,7 @@ app = typer.Typer()
 KEYS = (
     "dataset", "release", "partition", "rows", "already_published", "draws", "columns", "component", "per_record",
     "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "left_out", "changed", "log10_odds",
-    "on_cap", "dropped", "hosts", "refusal", "notes",
+    "on_cap", "dropped", "hosts", "refusal", "refusals", "notes",
 )  # fmt: skip
 
 
@@ -155,6 +155,8 @@ def _show(forecast: Mapping[str, Any]) -> None:
     )
     for line in forecast["notes"]:
         terminal.say(line)
+    for later in forecast["refusals"][1:]:  # the first one ends the command
+        terminal.say(f"also in the way of a run: {later['message']}")
 
 
 def _odds(power: float | str | None) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,7 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
 from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, remember_tasks, run_tasks
+from dptext_etl.engines.spark.tasks import TaskConfig, keyed_order, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
 from dptext_etl.engines.spark.writing import write
 from dptext_etl.errors import PolicyError, seam
@@ -39,9 +40,6 @@ from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from dptext_etl.engines.spark.synthetic import SparkRecords
-    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
 
 class SparkEngine(Engine["DataFrame"]):
@@ -70,7 +68,7 @@ class SparkEngine(Engine["DataFrame"]):
         if not is_local(spark) if self._check_workers is None else self._check_workers:
             columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
-            require_workers(spark, ["dptext_etl.engines.spark.tasks", "dptext_etl.engines.spark.synthetic"], parts)
+            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts)
         table = open_table(self._frame, policy, layout)
         if self._source is None:
             return table
@@ -84,16 +82,15 @@ class SparkEngine(Engine["DataFrame"]):
     def examine(
         self, table: Table[DataFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[DataFrame]:
-        source = examine(table, policy, layout)
-        _report_ids(source.total, progress)
+        order = None
+        if policy.synthetic is not None:
+            columns = worker_columns(self._frame.sparkSession, policy.charged_columns())
+            order = partial(keyed_order, policy_json(policy), columns)
+        source = examine(table, policy, layout, order)
+        meter = Meter("ids", None, progress)
+        meter.add(source.total)
+        meter.end()
         return source
-
-    def records(self, attempt: SyntheticAttempt, table: Table[DataFrame], progress: Listener | None) -> SparkRecords:
-        from dptext_etl.engines.spark.synthetic import SparkRecords
-
-        records = SparkRecords(attempt, table)
-        _report_ids(records.counts.total, progress)
-        return records
 
     def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
         return present(source, ids)
@@ -128,23 +125,19 @@ class SparkEngine(Engine["DataFrame"]):
         return [ShardResult(**facts) for facts in found]
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
+        if staged.policy.synthetic is not None:  # one small table
+            return super().judge(staged, candidate, seen)
         return judge(self._frame.sparkSession, staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         write(self._frame.sparkSession, writer, shards, each)
 
 
-def _report_ids(rows: int, progress: Listener | None) -> None:
-    meter = Meter("ids", None, progress)
-    meter.add(rows)
-    meter.end()
-
-
 def _run(work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any) -> list[dict[str, Any]]:
     attempt, policy = work.attempt, work.attempt.policy
     shards = numbers(work.source, policy)
     canary_rows = -(-len(work.plans) // len(shards)) * max((len(plan.rows) for plan in work.plans), default=0)
-    config = ReleaseTaskConfig(
+    config = TaskConfig(
         policy=policy_json(policy),
         columns=worker_columns(work.source.table.frame.sparkSession, attempt.columns),
         names=wanted_columns(policy),
@@ -157,6 +150,7 @@ def _run(work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, pr
         phase=phase,
         known=work.source.rows is work.source.known,
         checkpoint=work.checkpoint,
+        digest=work.digest,
     )
     return run_tasks(planted(work.source.rows, work.plans, shards, policy), config, meter.add, profile)
 

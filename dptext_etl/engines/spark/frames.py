@@ -54,7 +54,7 @@ def _without_void(frame: DataFrame) -> DataFrame:
     return frame.withColumns({name: named(name).cast("string") for name in void}) if void else frame
 
 
-def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
+def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> Examined[DataFrame]:
     """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
     return Examined.of(
         table,
@@ -63,7 +63,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
         check=partial(check, table.frame, policy),
         with_persons=partial(with_persons, policy=policy),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
-        at_most=lambda rows, most: at_most(rows, policy, most),
+        at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
 
 
@@ -135,7 +135,7 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
         return new, new.count()
 
 
-def at_most(rows: DataFrame, policy: Policy, most: int, order: Order | None = None) -> tuple[DataFrame, int, int]:
+def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[DataFrame, int, int]:
     """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
@@ -143,7 +143,7 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order | None = No
     pairs = rows.select(named(policy.id), named(str(policy.subject)))
     schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
     by_person = Window.partitionBy("person").orderBy("place")
-    placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order or by_digest), schema)
+    placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order), schema)
     beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
     left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
     chosen = left.select(named(policy.id), named(str(policy.subject)))
@@ -221,6 +221,8 @@ def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> I
 
 SHARD = "__dptext_shard"
 """Column that holds the number of a row's shard for the tasks."""
+_SUMS = 256
+"""Shards of a table that is summed, at most: the driver holds the sums of each; a large shard is cut on its worker."""
 _DEVIATIONS = 4
 """Standard deviations of spare room per shard: shards of hashed rows differ in size but stay below `shard_rows`."""
 
@@ -230,7 +232,8 @@ def numbers(source: Examined[DataFrame], policy: Policy) -> range:
     if not rows:
         return range(first, first)
     room = max(1, most - _DEVIATIONS * math.isqrt(most))
-    return range(first, first + (1 if rows <= most else -(-rows // room)))
+    shards = 1 if rows <= most else -(-rows // room)
+    return range(first, first + (shards if policy.synthetic is None else min(shards, _SUMS)))
 
 
 def named(name: str) -> Column:
@@ -242,26 +245,17 @@ def named(name: str) -> Column:
 
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
-    return _grouped(numbered(frame, plans, shards, policy), shards, policy)
-
-
-def numbered(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
-    """Add the canary rows of all shards to a frame, and to each row the number of its shard."""
-    rows = _numbered(frame, shards, policy, by_person=policy.cap is not None)
+    rows = _numbered(frame, shards, policy)
     if plans:
         rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
-    return rows
+    return _grouped(rows, shards, policy)
 
 
-def spread(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
-    """Group the rows of a shard in the order of their ids, with all rows of a person in one shard."""
-    return _grouped(_numbered(frame, shards, policy, by_person=True), shards, policy)
-
-
-def _numbered(frame: DataFrame, shards: range, policy: Policy, *, by_person: bool) -> DataFrame:
+def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
     """Add the number of its shard to each row, and the mark that it is no canary row."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    by_person = policy.cap is not None
     key = named(policy.id_columns.get("subject", policy.id) if by_person else policy.id)
     if by_person and policy.normalize:
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))

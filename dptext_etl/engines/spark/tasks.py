@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.engines.spark.frames import pieces
 from dptext_etl.engines.spark.gpus import take_gpu
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
-from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
@@ -35,13 +34,14 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import require_models
-from dptext_etl.runner.preview import Preview, ledger_of
+from dptext_etl.runner.preview import Expected, Preview, ledger_of
 from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.seals import staging_key
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.selection import by_key
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -58,30 +58,56 @@ Facts = Mapping[str, Any]
 
 
 class Worker(Protocol):
-    def take(self, frame: pl.DataFrame, number: int) -> Facts | None: ...
-    def finish(self) -> Facts | None: ...
+    """Takes the shards of a task; what it returns holds plain data alone."""
+
+    def take(self, frame: pl.DataFrame, number: int) -> ShardResult | None: ...
+    def finish(self) -> ShardResult | Expected | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskConfig(ABC):
+class TaskConfig:
     """The instructions for tasks: names, places, references and hashes, but no key and no text."""
 
+    policy: str  # the run's policy, as `policy_json` writes it
+    columns: tuple[str, ...]  # the policies of its text columns, as `worker_columns` writes them
     names: tuple[str, ...]  # the columns of a row, in their order
+    refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     job: str  # name of the attempt in the ledger
     staging: Storage  # the run's staging
     memory: Storage  # what all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
-    phase: str
+    phase: Phase | Literal["look"]
     checkpoint: Checkpoint  # called after every step, for tests
+    known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
+    digest: str = ""  # of the synthetic table that records are compared and committed with
 
     @property
     def messages(self) -> TaskMessages:
         return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
-    @abstractmethod
     def open(self, stack: ExitStack) -> Worker:
         """Open on a worker what the phase needs."""
+        policy, columns = policies(self.policy, self.columns)
+        storage = stack.enter_context(self.staging.with_own_copies())
+        key = staging_key(keys.resolve(policy.key), policy.dataset, storage)
+        staging = Staging(storage, key, tag=secrets.token_hex(8))
+        if self.phase == "look":
+            ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
+            preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
+            return _Looking(preview, columns)
+        memory = stack.enter_context(self.memory.with_own_copies())
+        ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        for ref in self.refs.values():  # a reference may name another key on this machine
+            ledger.require_key(ref, keys.resolve(policy.key))
+        released = Column.all(columns, self.refs)
+        shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
+        shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
+        if policy.synthetic is None:
+            return _Releasing(shards, self.phase)
+        from dptext_etl.runner.shard.summing import Summing
+
+        return Summing(shards, self.phase, self.digest)
 
 
 def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], object], profile: Any = None) -> list[Any]:
@@ -126,12 +152,12 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
                 worker = wait_for_ledger(partial(config.open, stack), stopped)
             if stopped():
                 return
-            facts = wait_for_ledger(partial(worker.take, frame, number), stopped)
+            found = wait_for_ledger(partial(worker.take, frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
-            if facts is not None:
-                yield facts
-        if worker is not None and (facts := worker.finish()) is not None:
-            yield facts
+            if found is not None:
+                yield asdict(found)
+        if worker is not None and (last := worker.finish()) is not None:
+            yield asdict(last)
 
 
 def refused(error: DPTextError) -> list[Any]:
@@ -161,61 +187,32 @@ def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
             take_in(ledger, layout.memory, policy, job)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReleaseTaskConfig(TaskConfig):
-    """Instructions for shards whose texts are released, or looked at before anything is charged."""
-
-    policy: str  # the run's policy, as `policy_json` writes it
-    columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
-    refs: Mapping[str, ReleaseRef]  # pinned release of each text column
-    phase: Phase | Literal["look"]
-    known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
-
-    def open(self, stack: ExitStack) -> Worker:
-        policy, columns = policies(self.policy, self.columns)
-        storage = stack.enter_context(self.staging.with_own_copies())
-        key = staging_key(keys.resolve(policy.key), policy.dataset, storage)
-        staging = Staging(storage, key, tag=secrets.token_hex(8))
-        if self.phase == "look":
-            ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
-            preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
-            return Looking(preview, columns)
-        memory = stack.enter_context(self.memory.with_own_copies())
-        ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
-        for ref in self.refs.values():  # a reference may name another key on this machine
-            ledger.require_key(ref, keys.resolve(policy.key))
-        released = Column.all(columns, self.refs)
-        shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
-        shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
-        return _Releasing(shards, self.phase)
-
-
 @dataclass(frozen=True)
 class _Releasing:
     shards: Shards
     phase: Phase
 
-    def take(self, frame: pl.DataFrame, number: int) -> Facts:
-        return asdict(ShardResult.of(self.shards, frame, number, self.phase))
+    def take(self, frame: pl.DataFrame, number: int) -> ShardResult:
+        return ShardResult.of(self.shards, frame, number, self.phase)
 
     def finish(self) -> None:
         return None
 
 
 @dataclass(frozen=True)
-class Looking:
+class _Looking:
     """Counts what a run will find; under a cap, all rows of a person are in one task."""
 
     preview: Preview
-    columns: Sequence[ColumnPolicy] = ()
+    columns: Sequence[ColumnPolicy]
 
     def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
         self.preview.add(frame.drop(CANARY))
 
-    def finish(self) -> Facts:
+    def finish(self) -> Expected:
         found = self.preview.expected()
         require_models(self.columns, found)
-        return asdict(found)
+        return found
 
 
 def policy_json(policy: Policy) -> str:
@@ -228,5 +225,17 @@ def policy_json(policy: Policy) -> str:
 @lru_cache(maxsize=8)
 def policies(policy: str, columns: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
     """Read policies once per worker process; verify artifacts and resolve references."""
-    made = [WorkerPolicy.model_validate_json(column).column_policy() for column in columns]
-    return Policy.parse(json.loads(policy)), made
+    facts = json.loads(policy)
+    if facts.get("synthetic") is None:
+        made = [WorkerPolicy.model_validate_json(column).column_policy() for column in columns]
+        return Policy.parse(facts), made
+    (statistic,) = map(WorkerStatistic.model_validate_json, columns)
+    facts["synthetic"]["mechanism"]["corpus"] = str(statistic.corpus.find().path)
+    whole = Policy.parse(facts)
+    require_cfg("the synthetic table", whole.statistic.cfg(), statistic.cfg)
+    return whole, whole.charged_columns()
+
+
+def keyed_order(policy: str, columns: tuple[str, ...], ids: pa.Array) -> pl.Series:
+    """Return the place of every canonical id among the records of a person in a synthetic table."""
+    return by_key(policies(policy, columns)[0], ids)

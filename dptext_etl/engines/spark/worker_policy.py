@@ -23,6 +23,7 @@ from dptext_etl import catalog
 from dptext_etl.artifacts import Artifact, cache_directory, canon, placed
 from dptext_etl.errors import ArtifactError, LedgerError, PolicyError, seam
 from dptext_etl.extensions import Group, distribution, require
+from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.id_forms import Normalization
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, resolve_url, sqlite_path
@@ -201,10 +202,22 @@ class _WorkerPart(_Plain):
         found = {role: location.find() for role, location in self.artifacts.items()}
         require(kind, parameters["name"], self.package)
         part = placed(build(parameters), found)
-        if part.cfg() != self.cfg:
-            msg = f"the configuration of {parameters['name']} has another hash here than on the driver"
-            raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
+        require_cfg(parameters["name"], part.cfg(), self.cfg)
         return part
+
+
+class WorkerStatistic(_Plain):
+    """The statistic of a synthetic table in the form that a worker gets, next to the policy that describes it."""
+
+    corpus: Location
+    cfg: str  # configuration hash that the worker must compute as well
+
+
+def require_cfg(name: str, here: str, driver: str) -> None:
+    """Refuse a part that has another configuration on this machine."""
+    if here != driver:
+        msg = f"the configuration of {name} has another hash here than on the driver"
+        raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
 
 
 class WorkerStep(_WorkerPart):
@@ -259,6 +272,9 @@ def worker_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, ..
     """Make the artifacts of text columns reachable for the workers of a session, and write their policies."""
 
     def written(column: ColumnPolicy) -> str:
+        if column.mechanism.guarantee.guarantee_class is GuaranteeClass.CENTRAL_ZCDP:
+            corpus = ship(spark, column.mechanism.artifacts())["corpus"]
+            return WorkerStatistic(corpus=corpus, cfg=column.mechanism.cfg()).model_dump_json()
         steps = tuple(WorkerStep.of(step, ship(spark, step.artifacts())) for step in column.postprocess)
         return WorkerPolicy.of(column, ship(spark, column.mechanism.artifacts()), postprocess=steps).written()
 

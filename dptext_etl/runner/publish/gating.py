@@ -34,6 +34,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 NOTE = "fired.txt"
 """Mark of a staging folder without texts; `dptext clean` removes the rest."""
+_DRAFT = "manifest.draft.json"
 _AGAIN = "remove the staging folder by hand: it may hold raw text"
 
 Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict, ...]]
@@ -66,7 +67,7 @@ def check(
     checkpoint: Checkpoint = nothing,
 ) -> tuple[Verdict, ...]:
     """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging."""
-    if not staged.shards:
+    if not staged.shards or staged.other:
         return ()
     with staged.profile.stage("gates"):
         return _check(staged, judge, progress, checkpoint)
@@ -79,7 +80,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
     for shard in staged.shards:
         for column, counts in shard.recomputed.items():
             recomputed.setdefault(column, Counter()).update(counts)
-    manifest = staging.folder / "manifest.draft.json"  # the gates search it, too
+    manifest = staging.folder / _DRAFT  # the gates search it, too
     content = draft(staged, (), (), 0, {}).text().encode()
     files.write(manifest, content, action="staging the manifest")
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
@@ -118,6 +119,8 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
 
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     """Compare counts of the run with their bounds, and count failures of models, for people inside the boundary."""
+    if staged.policy.synthetic is not None:  # nothing is compared with a raw text
+        return []
     with staged.profile.stage("reports"):
         counts, policy = copies_of(staged), staged.policy
         copied = (*copy_reports(policy, counts), *ngram_reports(policy, counts))
@@ -136,6 +139,9 @@ def strip(staging: Staging, policy: Policy) -> None:
     storage = staging.storage
     with seam("removing staged texts", InputError, _AGAIN):
         storage.delete(*storage.glob("kept-*"))
+        if policy.synthetic is not None:  # record and manifest hold the sums, whose noise may be wrong
+            staging.clear()
+            (staging.folder / _DRAFT).unlink(missing_ok=True)
         for name in storage.glob("shard-*.parquet"):
             frame = pl.read_parquet(storage.local_path(name, fresh=True))
             chosen = [column for column in frame.columns if column in clear | texts]

@@ -27,7 +27,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.shard.records import ColumnHardware, merge_hardware
+from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_hardware
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.staged import StagedRun
@@ -167,15 +167,28 @@ def draft(
         layout.partition,
         version,
         layout.sink_format,
-        policy.id if policy.unlinked is None and policy.ids != "drop" else None,
+        None if policy.one_table or policy.ids == "drop" else policy.id,
         {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
-        [{**claim, **computed.get(claim["name"], {})} for claim in claims(policy)],
+        [{**claim, **computed.get(claim["name"], {})} for claim in claims_of(policy, staged.shards)],
         [verdict.name for verdict in verdicts],
         parts,
         staged.origin,
         policy.ids,
         staged.exact or (before is not None and before.exact),
     )
+
+
+def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:
+    """State what is claimed of every column, with the noisy statistic that a synthetic table was drawn from."""
+    if policy.synthetic is None:
+        return claims(policy)
+    from dptext_etl.families.aggregate.summing import published_facts
+    from dptext_etl.runner.shard.summing import statistic_of
+
+    return [
+        {**claim, "statistic": published_facts(statistic_of(policy, shard))}
+        for claim, shard in zip(claims(policy), shards, strict=True)
+    ]
 
 
 def same_content(before: Manifest, now: Manifest) -> bool:

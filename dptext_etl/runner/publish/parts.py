@@ -264,6 +264,13 @@ def sink_of(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], obje
     return partial(lazy.sink_parquet, row_group_size=-(-frame.height // groups) if groups > 1 else None)
 
 
+def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Policy) -> None:
+    """Write a synthetic table; a part holds `shard_rows` rows."""
+    rows = staging.read(shard)
+    for start in range(0, rows.height, policy.shard_rows):
+        writer.add_rows(rows.slice(start, policy.shard_rows))
+
+
 def write_unlinked(
     writer: Writer, staging: Staging, shards: Iterable[StagedShard], policy: Policy, unlinked: Unlinked
 ) -> None:

@@ -21,9 +21,17 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import own_ids, tables
-from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_content, same_rows
+from dptext_etl.runner.publish.manifest import (
+    Manifest,
+    Part,
+    claims_of,
+    draft,
+    is_whole,
+    same_content,
+    same_rows,
+)
 from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.publish.parts import Writer, write_unlinked
+from dptext_etl.runner.publish.parts import Writer, write_table, write_unlinked
 from dptext_etl.runner.publish.people import refuse_forgotten_base
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
@@ -69,6 +77,12 @@ def publish(
 ) -> Published:
     """Publish a staged run if all its gates passed and its policy says so."""
     layout, policy = staged.layout, staged.policy
+    if staged.other:
+        before = Manifest.read(layout)
+        if before is None:
+            msg, hint = "what was published is gone; nothing was published", "bring its files back, then run again"
+            raise LedgerError(msg, hint)
+        return unchanged(layout, before, "this machine would draw a few other rows from the same statistic")
     if staged.shards:
         require(verdicts)
     if not policy.publish:
@@ -78,7 +92,8 @@ def publish(
         )
         return Published(None, None, None, 0, changed=False, note=note)
     staging = Staging(layout.staging, staged.staging_key)
-    meter = Meter("publish", staged.rows["released"], progress)
+    shown = sum(shard.counts["rows"] for shard in staged.shards)
+    meter = Meter("publish", shown, progress)
     with (
         staged.profile.stage("publish"),
         staging.storage.lock("of this release is under way"),
@@ -116,12 +131,16 @@ def _publish(  # noqa: PLR0917
             meter.add(rows)
 
         filled = [shard for shard in staged.shards if shard.counts["rows"]]
-        if policy.unlinked is None:
-            write(writer, filled, each)
-        else:
+        shown = sum(shard.counts["rows"] for shard in filled)
+        if policy.unlinked is not None:
             write_unlinked(writer, staging, filled, policy, policy.unlinked)
-            each(staged.rows["released"])
-        staged.profile.count("publish", rows=staged.rows["released"], size=writer.size)
+            each(shown)
+        elif policy.synthetic is not None:
+            write_table(writer, staging, filled[0], policy)
+            each(shown)
+        else:
+            write(writer, filled, each)
+        staged.profile.count("publish", rows=shown, size=writer.size)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = draft(staged, verdicts, (*kept, *writer.parts), writer.version, older)
@@ -218,10 +237,22 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     spec = staged.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
         require_same_ledger(ledger, staged.layout, staged.policy)
-        _refuse_forgotten(staged, ledger)
+        _refuse_forgotten(staged, ledger, manifest)
         refs, place = list(staged.refs.values()), staged.layout.place
         ledger.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
         remember(ledger, staged.layout.memory, staged.policy)
+
+
+def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:
+    """Refuse a release that holds another table, unless one of the same statistic is published, and whole."""
+    before = Manifest.read(layout) if policy.publish else None
+    if before is not None and before.columns == claims_of(policy, [shard]) and is_whole(layout, before):
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            if all(before.digest in ledger.published(ref, layout.place).values() for ref in refs.values()):
+                return
+    msg = "the release holds another table: other rows or names, or one that another machine drew"
+    hint = "the first commit is the release; take a new release name, or draw rows from its statistic"
+    raise LedgerError(f"{msg}; nothing was published", hint)
 
 
 def _record_table(staged: StagedRun) -> None:
@@ -234,10 +265,18 @@ def _record_table(staged: StagedRun) -> None:
             remember(ledger, staged.layout.memory, staged.policy)
 
 
-def _refuse_forgotten(staged: StagedRun, ledger: Ledger) -> None:
+def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:
     """Refuse to publish records that were forgotten since they were staged (docs/spec/privacy.md#forgotten)."""
     policy = staged.policy
     if not ledger.forgets(policy.dataset):
+        return
+    if policy.synthetic is not None:
+        (ref,) = staged.refs.values()
+        if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref, staged.layout.place).values():
+            msg = "the table was summed over records that were forgotten since; nothing was published"
+            raise LedgerError(
+                msg, "publish a table without them under a new release name; all others are charged again"
+            )
         return
     if staged.base is not None:
         refuse_forgotten_base(staged.layout, policy.ledger, ledger, staged.refs.values())

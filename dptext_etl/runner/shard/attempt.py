@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -20,12 +19,10 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.seals import staging_key
-from dptext_etl.runner.shard.records import StagedShard, WholeTable
+from dptext_etl.runner.shard.records import WholeTable
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
-
-log = logging.getLogger("dptext_etl.runner")
 
 UNDER_WAY = "of this release is under way"
 _ALWAYS_COUNTED = frozenset(
@@ -50,7 +47,7 @@ class Attempt:
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
         require_provenance(policy)
-        columns = policy.column_policies()
+        columns = policy.charged_columns()
         secret = usable_secret(policy, columns[0].secret)
         return cls(policy, partition, Layout.of(policy, partition), columns, secret, accept_lower_cap)
 
@@ -61,7 +58,7 @@ class Attempt:
     @property
     def charges_first(self) -> bool:
         """Whether all rows are charged before any of them is computed."""
-        return self.refusing or self.policy.unlinked is not None
+        return self.refusing or self.policy.one_table
 
     @property
     def staging_key(self) -> bytes:
@@ -86,18 +83,6 @@ class Attempt:
         remember(ledger, self.layout.memory, self.policy)
         return refs
 
-    def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
-        return list(self.register(ledger, id_type).values())
-
-    def give_back(self, ledger: Ledger) -> None:
-        """Give back what this attempt reserved, because nothing was drawn."""
-        try:
-            given = ledger.abort(self.job, compute_never_started=True)
-        except LedgerError:
-            log.warning("reservations of this attempt stay charged: another run relies on them")
-        else:
-            log.info("%d reservations given back", given)
-
     def configurations(self) -> list[str]:
         chains = [column.chain for column in self.columns if column.chain is not None]
         return [column.mechanism.cfg() for column in self.columns] + chains
@@ -112,25 +97,17 @@ def refuse_over_cap(over: int) -> None:
 
 
 def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:
-    """Refuse too few draws for the bound of an unlinked release, or other texts than those that are pinned."""
-    if attempt.policy.unlinked is None:
-        return
-    refuse_too_few(attempt.policy, table.draws)
-    spec = attempt.policy.ledger
-    with Ledger.open(spec.url, spec.id_key) as ledger:
-        for ref in refs.values():
-            pin_whole_table(ledger, ref, table.records, table.digest)
-        remember(ledger, attempt.layout.memory, attempt.policy)
-
-
-def pin_whole_table(ledger: Ledger, ref: ReleaseRef, records: int, digest: str) -> None:
     """Pin a table, or refuse another one than is pinned; what is not pinned holds the records of the table alone.
 
     A record that was read twice counts twice here and once in the ledger; records of an earlier attempt count there.
     """
-    if ledger.pinned_table(ref) is None and ledger.records(ref) != records:
-        refuse_other_records(ref)
-    ledger.pin_table(ref, digest)
+    spec = attempt.policy.ledger
+    with Ledger.open(spec.url, spec.id_key) as ledger:
+        for ref in refs.values():
+            if ledger.pinned_table(ref) is None and ledger.records(ref) != table.records:
+                refuse_other_records(ref)
+            ledger.pin_table(ref, table.digest)
+        remember(ledger, attempt.layout.memory, attempt.policy)
 
 
 def refuse_other_records(ref: ReleaseRef) -> NoReturn:
@@ -138,6 +115,12 @@ def refuse_other_records(ref: ReleaseRef) -> NoReturn:
     msg = f"{ref} does not hold just the records of this table: one stands in it twice, or an earlier attempt "
     hint = "run again when no one writes to the source; a table that changed takes a new release name"
     raise LedgerError(f"{msg}reserved others", hint)
+
+
+def refuse_no_records(policy: Policy, records: int) -> None:
+    """Refuse a synthetic table in which no record would count."""
+    if policy.synthetic is not None and not records:
+        raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
 
 
 def refuse_too_few(policy: Policy, texts: int) -> None:
@@ -172,7 +155,7 @@ def refuse_other_rows(wanted: int, read: int) -> None:
 
 
 def row_counts(
-    policy: Policy, source: Examined[Any], outcomes: Mapping[str, int], staged: list[StagedShard], stale: int
+    policy: Policy, source: Examined[Any], outcomes: Mapping[str, int], released: Mapping[str, int], *, stale: int
 ) -> dict[str, int]:
     """Count the rows of a run by outcome; `stale` changed ones of an incremental run stay as they are."""
     changed = outcomes.get(Outcome.CHANGED.name, 0)
@@ -189,8 +172,7 @@ def row_counts(
         "replayed": outcomes.get(Outcome.COMMITTED.name, 0),
         "quarantined": outcomes.get(Outcome.OVER_CAP.name, 0),
         "forgotten": outcomes.get(Outcome.FORGOTTEN.name, 0),
-        "released": sum(shard.counts["rows"] for shard in staged),
-        "null": sum(shard.counts["null"] for shard in staged),
+        **released,
     }
     return {name: count for name, count in counts.items() if count or name in _ALWAYS_COUNTED}
 

@@ -136,7 +136,7 @@ def charge(
     delta = gate_delta(policy)
     charges = []
     for column in columns:
-        texts = views_of(frame, column.name)
+        texts = contents_of(frame, column.name, policy)
         mechanism = column.policy.mechanism
         made = _kernel.idem_keys(column.key, ids, texts, column.policy.nonce) if identified else None
         identities = _zeros(len(ids)) if made is None else pa.array(made)
@@ -146,6 +146,23 @@ def charge(
         n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
         charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
     return Charged(ids, subjects_of(frame, policy), tuple(charges), forms_of(frame.schema, policy))
+
+
+def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
+    """Return what the identities of records cover next to their ids: texts; of a synthetic table texts and labels.
+
+    No two pairs of a text and a label, null or not, have one string (docs/spec/synthetic.md#identity).
+    """
+    if policy.synthetic is None:
+        return views_of(frame, column)
+    labels, null = policy.synthetic.labels, pl.lit("n")
+    text, label = pl.col(column), pl.lit(None, pl.String) if labels is None else pl.col(labels.column)
+    length = label.str.len_bytes().cast(pl.String)
+    parts = (
+        pl.when(label.is_null()).then(null).otherwise(pl.concat_str(length, pl.lit(":"), label)),
+        pl.when(text.is_null()).then(null).otherwise(pl.concat_str(pl.lit("t"), text)),
+    )
+    return frame.select(pl.concat_str(*parts)).to_series().to_arrow()
 
 
 def _zeros(rows: int) -> pa.Array:

@@ -51,6 +51,7 @@ class StagedShard:
     # canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of another text
     # (`moved`), by column
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    statistic: str = ""  # the noisy sums that a synthetic table was drawn from, in base64; empty for released texts
     tag: str = ""  # what names the files of one attempt; empty where attempts cannot meet
     # what post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts a model
     # `failed` on, by column, and `copies` among its results, as above; none where nothing is post-processed, or before
@@ -84,7 +85,7 @@ class StagedShard:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("computed", "failures", "recomputed", "post"):  # left out where empty
+        for name in ("computed", "failures", "recomputed", "statistic", "post"):  # left out where empty
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}
@@ -109,6 +110,7 @@ class Facts(NamedTuple):
     computed: ColumnHardware
     failures: Mapping[str, Mapping[str, int]]
     recomputed: Mapping[str, Mapping[str, int]]
+    statistic: str = ""
 
 
 class KeptShard(NamedTuple):

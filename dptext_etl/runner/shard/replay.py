@@ -43,7 +43,7 @@ Extra = TypeVar("Extra")
 
 def replays(policy: Policy) -> bool:
     """Return whether a run keeps the bytes that it released, because a model may give others next time."""
-    columns = policy.column_policies()
+    columns = policy.charged_columns()
     steps = (step for column in columns for step in column.postprocess)
     return not all(item.mechanism.reproducible for item in columns) or not all(step.reproducible for step in steps)
 
@@ -151,12 +151,6 @@ def require_earlier_texts(layout: Layout, policy: Policy) -> None:
     if Manifest.of_release(policy, layout) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
         msg = "released texts of changed records are to be kept, and none are published or kept in staging"
         raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
-
-
-def _published(layout: Layout, policy: Policy) -> Manifest | None:
-    manifest = Manifest.read(layout)
-    own = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
-    return manifest if own else None
 
 
 def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:

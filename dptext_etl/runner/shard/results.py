@@ -12,13 +12,16 @@ import polars as pl
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError
-from dptext_etl.runner.shard.charging import MODULUS
+from dptext_etl.runner.shard.charging import MODULUS, Reserved
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 
-Phase = Literal["reserve", "release"]
-"""What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits."""
+Phase = Literal["reserve", "compare", "release"]
+"""What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits.
+
+Of a table that is summed, "reserve" also sums, "compare" looks at what is committed, and "release" commits.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class ShardResult:
     # which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise
     admitted: Mapping[str, Any] | None = None
     pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
+    sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
+    agrees: bool = True  # whether what is committed of a table that is summed was committed with the drawn table
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
@@ -43,14 +48,19 @@ class ShardResult:
         reserved = shards.reserve(raw, index)
         if not whole:
             return cls(rows, dict(reserved.answers), None)
-        subjects, own, pairs = reserved.charged.subjects, to_arrow(~reserved.canary), None
-        if subjects is not None:
-            pairs = f"{sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own)):032x}"
-        return cls(rows, dict(reserved.answers), None, reserved.without(shards.left_out).whole_table()._asdict(), pairs)
+        pairs = pairs_of(reserved)
+        written, kept = None if pairs is None else f"{pairs:032x}", reserved.without(shards.left_out)
+        return cls(rows, dict(reserved.answers), None, kept.whole_table()._asdict(), written)
 
     @property
     def staged(self) -> StagedShard:
         return StagedShard.from_dict(dict(self.shard or {}))
+
+
+def pairs_of(reserved: Reserved) -> int | None:
+    """Return the sum of digests of records with their persons, without canary rows; None without persons."""
+    subjects, own = reserved.charged.subjects, to_arrow(~reserved.canary)
+    return None if subjects is None else sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own))
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:

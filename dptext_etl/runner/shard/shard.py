@@ -62,6 +62,16 @@ class Schedule:
         return work()
 
 
+def give_back(ledger: Ledger, job: str) -> None:
+    """Give back what an attempt reserved, because nothing was drawn. What cannot be given back stays charged."""
+    try:
+        returned = ledger.abort(job, compute_never_started=True)
+    except LedgerError:
+        log.warning("reservations of this attempt stay charged: another run relies on them")
+    else:
+        log.info("%d reservations given back", returned)
+
+
 class _Result(NamedTuple):
     digests: pa.Array  # digests of its texts
     draws: npt.NDArray[np.uint32]  # draws that were charged
@@ -118,21 +128,25 @@ class Shards:
 
         All of an unlinked release is reserved before: then a new record is one that came into the source meanwhile.
         """
-        reserved = self._reserved_before(raw, index) if self.policy.unlinked else self.reserve(raw, index)
+        reserved = self.reserved_before(raw, index) if self.policy.unlinked else self.reserve(raw, index)
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
-        listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
-        subjects = reserved.charged.take(listed).subjects
-        units = None if subjects is None else self.ledger.unit_hashes(subjects)
-        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
-        reserved = reserved.without(self.left_out)
+        reserved = self.leave_out(reserved, index)
         inputs = self._inputs(reserved)
         staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
         return rewrite_shard(self, reserved, staged, index, inputs), reserved
 
-    def _reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
+    def leave_out(self, reserved: Reserved, index: int) -> Reserved:
+        """List the records that are over the cap or changed inside the boundary, and return the others."""
+        listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
+        subjects = reserved.charged.take(listed).subjects
+        units = None if subjects is None else self.ledger.unit_hashes(subjects)
+        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
+        return reserved.without(self.left_out)
+
+    def reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
         """Look up the reservations of a shard, and refuse records that have none."""
         again = f"{self.job}-again"
         reserved = self.reserve(raw, index, again)
@@ -144,14 +158,8 @@ class Shards:
 
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
-        if self.computed:
-            return
-        try:
-            returned = self.ledger.abort(self.job, compute_never_started=True)
-        except LedgerError:
-            log.warning("reservations of this attempt stay charged: another run relies on them")
-        else:
-            log.info("%d reservations given back", returned)
+        if not self.computed:
+            give_back(self.ledger, self.job)
 
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""

@@ -88,8 +88,9 @@ class Examined(Generic[Rows]):
         total, null = check()
         nameless = null if policy.on_null_subject == "quarantine" else 0
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
-        if policy.unlinked is not None and policy.unit == "subject":
-            rows, wanted, pairs = at_most(named, policy.unlinked.per_subject)
+        limits = policy.unlinked or policy.synthetic
+        if limits is not None and policy.unit == "subject":
+            rows, wanted, pairs = at_most(named, limits.per_subject)
             return cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, pairs=pairs, nameless=nameless)
         if manifest is None or not adds:
             return cls(table, named, total, rest, None, 0, nameless=nameless)
@@ -117,7 +118,7 @@ def examine(
         check=lambda: check_ids(table, policy, layout.scratch, progress),
         with_persons=lambda rows: with_persons(rows, policy),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
-        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch),
+        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
 
 

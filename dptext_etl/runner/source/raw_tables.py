@@ -59,7 +59,5 @@ def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
 
 
 def _corpora(policy: Policy) -> list[Corpus]:
-    if policy.synthetic is not None:
-        return [policy.statistic.corpus]
-    found = (getattr(item.mechanism, "opened", None) for item in policy.column_policies())
+    found = (getattr(item.mechanism, "opened", None) for item in policy.charged_columns())
     return [one for one in found if isinstance(one, Corpus)]

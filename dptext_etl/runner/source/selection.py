@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl import _kernel
 from dptext_etl.buckets import Buckets, ByteRows
 from dptext_etl.checks.comparison import BYTES, short_digests
 from dptext_etl.data_types import kind_of, named_as
@@ -108,6 +110,16 @@ def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
 def by_digest(ids: pa.Array) -> pl.Series:
     """Return the place of every canonical id by its public digest: 16 bytes."""
     return pl.Series([row.tobytes() for row in short_digests(pl.Series(ids, dtype=pl.String))], dtype=pl.Binary)
+
+
+def by_key(policy: Policy, ids: pa.Array) -> pl.Series:
+    """Return the place of every canonical id under the key of a synthetic table (docs/spec/stream.md#order-key)."""
+    (column,) = policy.charged_columns()
+    return pl.Series(pa.array(_kernel.order_keys(column.release_key(), ids)).cast(pa.binary()))
+
+
+def order_of(policy: Policy) -> Order:
+    return by_digest if policy.synthetic is None else partial(by_key, policy)
 
 
 def at_most(

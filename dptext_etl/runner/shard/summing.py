@@ -1,0 +1,158 @@
+"""Sum a table whose records are charged; once it is pinned, draw its noise and rows, and commit every record.
+
+Specification: docs/spec/synthetic.md#runs. Partial sums add up in any order; they are private, and stay inside the
+boundary.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import canon
+from dptext_etl.column import keyed_digests
+from dptext_etl.errors import DPTextError, LedgerError, seam
+from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, table
+from dptext_etl.families.aggregate.summing import packed, unpacked
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import CommitOutcome
+from dptext_etl.mechanism import worst_spend
+from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import Synthetic, no_rows
+from dptext_etl.runner.amounts import equal_spends
+from dptext_etl.runner.shard.charging import Reserved, digest_of, texts_of
+from dptext_etl.runner.shard.records import Facts, StagedShard, WholeTable
+from dptext_etl.runner.shard.results import Phase, ShardResult, pairs_of
+from dptext_etl.runner.shard.shard import Shards
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.selection import PAIRS
+
+_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
+
+
+class Summing:
+    """Takes the shards of a table through a phase, one after the other, and returns one result for all of them.
+
+    A call that the ledger refused can be repeated: what was counted changes last.
+    """
+
+    def __init__(self, shards: Shards, phase: Phase, digest: str) -> None:
+        """Begin a phase; `digest` is that of the drawn table, 64 hex digits, and empty before it is drawn."""
+        self._shards, self._phase, self._table = shards, phase, digest
+        (self._column,) = shards.columns
+        self._read = self._records = 0  # rows, and those of them that count
+        self._answers, self._sums = Counter[str](), Partial.zero(shards.policy.statistic)
+        self._pairs: int | None = None
+        self._agrees = True
+
+    def take(self, raw: pl.DataFrame, index: int) -> None:
+        shards = self._shards
+        if self._phase == "compare":
+            ids = canonical_ids(raw[shards.policy.id].to_arrow())
+            held = shards.ledger.committed(self._column.ref, ids).digests
+            self._agrees &= not pc.any(pc.not_equal(self._digests(ids), held)).as_py()
+        else:
+            again = self._phase == "release"
+            reserved = shards.reserved_before(raw, index) if again else shards.reserve(raw, index)
+            counted = shards.leave_out(reserved, index)
+            found, pairs = self._committed(counted) if again else self._summed(counted), pairs_of(reserved)
+            self._sums += found
+            self._pairs = None if pairs is None else ((self._pairs or 0) + pairs) % PAIRS
+            self._answers.update(reserved.answers)
+            self._records += len(counted.charged.ids)
+        self._read += raw.height
+
+    def finish(self) -> ShardResult:
+        number = f"{int.from_bytes(self._sums.digest, 'little'):064x}"  # its lowest byte comes first
+        admitted = WholeTable(self._records, self._records, number)._asdict()
+        pairs = None if self._pairs is None else f"{self._pairs:032x}"
+        sums = base64.b64encode(self._sums.packed()).decode() if self._phase == "reserve" else None
+        return ShardResult(self._read, dict(self._answers), None, admitted, pairs, sums, self._agrees)
+
+    def _summed(self, counted: Reserved) -> Partial:
+        """Sum records that are charged and within the cap."""
+        policy, ids = self._shards.policy, counted.charged.ids
+        with seam("summing the records", DPTextError, _DEFECT):
+            return partial_sum(policy.statistic, self._column.key, ids, *_contents(counted.frame, policy))
+
+    def _committed(self, counted: Reserved) -> Partial:
+        """Commit the records that count, and return their digest, without sums."""
+        shards, ids, (charge,) = self._shards, counted.charged.ids, counted.charged.charges
+        batch = self._column.ref, ids, charge.idem_keys, self._digests(ids)
+        outcome = shards.ledger.commit(shards.job, *batch, positions=1)
+        if (outcome == CommitOutcome.DIVERGED).any():
+            raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")
+        shards.checkpoint("committed")
+        with seam("summing the records", DPTextError, _DEFECT):
+            texts, labels = _contents(counted.frame, shards.policy)
+            given = pa.nulls(len(ids), pa.string()) if labels is None else labels
+            digest = _kernel.table_digest(self._column.key, ids, texts, given)
+        return replace(Partial.zero(shards.policy.statistic), digest=digest)
+
+    def _digests(self, ids: pa.Array) -> pa.Array:
+        return keyed_digests(self._column.key, ids, pa.repeat(pa.scalar(self._table, pa.large_string()), len(ids)))
+
+
+def _contents(frame: pl.DataFrame, policy: Policy) -> tuple[pa.Array, pa.Array | None]:
+    synthetic = described(policy)
+    labels = None if synthetic.labels is None else texts_of(frame, synthetic.labels.column)
+    return texts_of(frame, synthetic.column), labels
+
+
+def described(policy: Policy) -> Synthetic:
+    if policy.synthetic is None:
+        raise no_rows(policy.dataset)
+    return policy.synthetic
+
+
+def whole_sum(policy: Policy, results: Iterable[ShardResult]) -> Partial:
+    """Add up the sums of a table, whatever shards they are from."""
+    total = Partial.zero(policy.statistic)
+    for item in results:
+        if item.sums is not None:
+            total += Partial.unpacked(policy.statistic, base64.b64decode(item.sums))
+    return total
+
+
+def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> StagedShard:
+    """Draw the noise and the rows of a table and stage them, or take what was staged for these very records.
+
+    Under equal input the noise is the same everywhere. The rows may differ a little by machine, so an attempt goes on
+    with what an earlier one staged: the first commit is the release.
+    """
+    synthetic, (column,) = described(policy), policy.charged_columns()
+    shown = {"rows": synthetic.rows, "columns": list(synthetic.columns), "names": dict(sorted(synthetic.names.items()))}
+    inputs = digest_of(sums.digest, canon({**shown, "cfg": column.mechanism.cfg()}))
+    for found in staging.find(0, inputs):
+        return found
+    with seam("drawing the table", DPTextError, "this is a defect; nothing was published"):
+        statistic = noisy(policy.statistic, column.release_key(), sums)
+        made = table(statistic, synthetic.rows, synthetic.names).rename_columns(list(synthetic.columns))
+        frame = pl.DataFrame(made)
+        charged = equal_spends(worst_spend(column.mechanism).as_dict(), records)
+        counts = {"rows": frame.height, "words": 0, "null": 0}
+        facts = Facts(counts, charged, {}, {}, {}, {}, base64.b64encode(packed(statistic)).decode())
+    return staging.save(0, frame, pl.DataFrame(), inputs, facts)
+
+
+def statistic_of(policy: Policy, shard: StagedShard) -> Noisy:
+    """Return the noisy statistic that a staged table was drawn from."""
+    return unpacked(policy.statistic, base64.b64decode(shard.statistic))
+
+
+def digest_of_table(policy: Policy, staging: Staging, shard: StagedShard) -> str:
+    """Return the hash of a statistic and of all rows of its table, 64 hex digits (docs/spec/synthetic.md#commit)."""
+    digest, frame = hashlib.sha256(b"dptext/synthetic/v1\0" + statistic_of(policy, shard).digest), staging.read(shard)
+    for name in frame.columns:
+        for cell in frame[name].to_list():
+            data = cell.encode()
+            digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()

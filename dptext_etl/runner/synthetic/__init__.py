@@ -1,1 +1,0 @@
-"""Charge, sum, stage, and publish a synthetic table (docs/spec/synthetic.md#runs)."""
