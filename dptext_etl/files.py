@@ -198,14 +198,10 @@ def process_folder() -> Path:
 
 @cache
 def folder_of(process: int) -> Path:
-    folder, _ = _locked_folder()
-
-    def remove() -> None:
-        if os.getpid() == process:  # not in a process that was forked from this one
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    block = temporary_folder()
+    # not in a process that was forked from this one
+    atexit.register(lambda: os.getpid() == process and block.__exit__(None, None, None))
+    return block.__enter__()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
@@ -143,7 +143,7 @@ class PublishedManifest:
         return [self.sink.path / name for name in names]
 
 
-def fetched(store: Storage, folder: Path) -> PublishedManifest:
+def fetched(store: Objects, folder: Path) -> PublishedManifest:
     """Copy a table that is published in an object store, what no one listed in its versions included, and read it."""
     sink = LocalSink.at(folder / "sink")
     if not store.download(MANIFEST, sink.manifest):

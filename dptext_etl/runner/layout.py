@@ -14,7 +14,7 @@ from dptext_etl.checks.sink import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects, Storage
 from dptext_etl.store_options import require_place
 from dptext_etl.table_formats import TableFormat, open_table
 
@@ -67,9 +67,9 @@ class Layout:
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         resolved = object_stores.resolved(storage_options)
         found = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
-        if not found.remote_sink:
-            return replace(found, logged=found.local.table)
         store = found.published
+        if not isinstance(store, Objects):
+            return replace(found, logged=found.local.table)
         return replace(found, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
 
     @property

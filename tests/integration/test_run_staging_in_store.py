@@ -293,12 +293,10 @@ def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
 
 
 def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, store, monkeypatch):
-    from dptext_etl.runner.shard import staging as staging_module
-
     staged = stage(place(make_job()).policy())
     staging, shard = Staging(staged.layout.staging), staged.shards[0]
-    for tail in (staging_module._TAIL, 16):
-        monkeypatch.setattr(staging_module, "_TAIL", tail)
+    for tail in (object_stores._TAIL, 16):
+        monkeypatch.setattr(object_stores, "_TAIL", tail)
         found = staging.columns(shard)
     staging.require(shard)
     assert found == pl.read_parquet_schema(staging.path(shard))
