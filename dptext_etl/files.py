@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
+from dptext_etl import _kernel
 from dptext_etl.errors import BusyError, InputError, seam
 
 PRIVATE_FILE = 0o600
@@ -121,6 +122,42 @@ def link(path: Path, new: Path, *, mode: int = PRIVATE_FILE, flush_folder: bool 
             write(new, path.read_bytes(), mode=mode, action=action)
     if flush_folder:
         flush(new.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a link, a file, or a folder with all that is in it, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def exchange(path: Path, new: Path) -> None:
+    """Let two paths on one file system change places, durably; where it cannot do so in one step, in three.
+
+    Between the steps `path` is missing, and what it was is next to `new` in a folder for drafts. The caller knows from
+    elsewhere what is to be at `path`, and calls `remove` on the draft of a process that died.
+    """
+    if not os.path.lexists(path):
+        new.rename(path)
+    elif not _kernel.exchange(str(path), str(new)):
+        aside = new.with_name(f".{new.name.removeprefix('.')}.incomplete")
+        remove(aside)
+        path.rename(aside)
+        new.rename(path)
+        aside.rename(new)
+    for folder in {path.parent, new.parent}:
+        flush(folder)
+
+
+def is_mount(path: Path) -> bool:
+    """Return whether something is mounted here, which Linux alone says of a folder of the same file system."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        lines = []
+    here = os.fsencode(path.resolve())
+    return path.is_mount() or any(line.split()[4].decode("unicode_escape").encode("latin-1") == here for line in lines)
 
 
 def make_private(path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -161,8 +160,7 @@ class Storage:
 
     def delete_folder(self, name: str = "") -> None:
         """Delete all files in a folder, or in this one, with their local copies; a lease goes with its holder."""
-        if (self.folder / name).exists():
-            shutil.rmtree(self.folder / name)
+        files.remove(self.folder / name)
 
 
 @dataclass(unsafe_hash=True)

@@ -40,6 +40,7 @@ class Layout:
     csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
     table: TableSpec | None = None  # the format of the published table, if it has a log of its own
     logged: bool = False  # whether it has one
+    newest: int = 2  # number of versions of a folder that a publication leaves there
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -57,7 +58,9 @@ class Layout:
         table = policy.table
         if table is not None and table.name is not None:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
-        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, table is not None)
+        newest = max(2, policy.retention.versions or 0)
+        logged = table is not None
+        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, logged, newest)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:
@@ -87,6 +90,11 @@ class Layout:
         return is_remote(self.sink)
 
     @property
+    def plain(self) -> bool:
+        """Whether readers see a folder of files: no object store, and no table with a log."""
+        return not (self.remote_sink or self.logged)
+
+    @property
     def place(self) -> str:
         return place_of(self.sink)
 
@@ -114,7 +122,8 @@ class Layout:
         return Storage.open(self.sink if self.remote_sink else str(self.local.versions), self.options)
 
     def part(self, path: str) -> str:
-        return str(self.published.location(path))
+        """Return the path or URL of a part of a manifest; the next publication leaves it there."""
+        return str(self.published.location(path) if self.remote_sink else self.local.file(path, lasting=True))
 
 
 def _require_plain(*places: str) -> None:

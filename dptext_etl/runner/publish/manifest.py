@@ -31,7 +31,7 @@ from dptext_etl.runner.shard.records import ColumnHardware, merge_hardware
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.storage import Objects
+from dptext_etl.storage import Objects, Storage
 
 FORMAT = "dptext-release/1"
 
@@ -213,9 +213,13 @@ def is_whole(layout: Layout, manifest: Manifest) -> bool:
 
 
 def _changed(layout: Layout, manifest: Manifest) -> list[str]:
-    published = layout.published
+    files = layout.published if layout.remote_sink else Storage("")
     with seam("reading a published file", InputError, "is it readable? `dptext check` says more"):
-        return [part.path for part in manifest.parts if published.sha256(part.path) != part.sha256]
+        return [
+            part.path
+            for part in manifest.parts
+            if files.sha256(part.path if layout.remote_sink else layout.part(part.path)) != part.sha256
+        ]
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
