@@ -113,6 +113,11 @@ class Job:
         """The ledger, to look at."""
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
 
+    def part(self, number: int) -> Path:
+        """The published file at a place."""
+        (path,) = (self.folder / "published").glob(f"part-{number:05d}-*")
+        return path
+
     def files(self, below: str = "published") -> dict[str, bytes]:
         """Every file of a folder and of what a publication puts next to it, by its path.
 

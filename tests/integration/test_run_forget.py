@@ -59,11 +59,11 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     save(left_stars.filter(pl.col("user_id") != "u007"), job.folder / f"raw{suffix}")
     before, used = published(job), job.charged()
     old = (job.folder / "published.manifest.json").read_bytes()
-    files = {path: path.read_bytes() for path in (job.folder / "published.versions" / "v2").iterdir()}
+    files = {path: path.read_bytes() for path in (job.folder / "published").iterdir()}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])
     assert published(job).equals(before.filter(~pl.col("id").is_in(THEIRS)))
-    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3", "v3.files"]
+    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3"]
     assert job.charged() == used, "what was released was released"
     with job.ledger() as ledger:
         report = ledger.verify()
@@ -73,7 +73,6 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     again = job.run()
     assert (again.rows["new"], again.published_rows) == (0, 234)
     (job.folder / "published.manifest.json").write_bytes(old)  # someone puts the older version back
-    (job.folder / "published.versions" / "v2").mkdir()
     for path, content in files.items():
         path.write_bytes(content)
     assert "retired manifest: 1" in failing(job)["published_files"]
@@ -116,7 +115,7 @@ def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
     assert published(job).height in {240, 234}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.rows) == (2, 234)
-    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v2", "v2.files"]
+    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v2"]
     assert not failing(job)
     with job.ledger() as ledger:
         assert ledger.verify().ok
@@ -229,9 +228,10 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     for stars in range(4):
         save(reviews().with_columns(stars=stars), job.folder / "raw.parquet")
         job.run()
+        assert len(list((job.folder / "published.versions").iterdir())) == min(stars + 1, 2), "current and last"
     assert not clean(job.policy()).removed
-    retention = {"versions": 2, "quarantine_days": 30, "staging_days": 30}
-    assert clean(job.policy(retention=retention)).versions == ["v1", "v2"]
+    retention = {"versions": 1, "quarantine_days": 30, "staging_days": 30}
+    assert clean(job.policy(retention=retention)).versions == ["v3"]
     assert not failing(job)
     lists = sorted((job.folder / "published.staging").rglob("quarantine-*"))
     assert lists

@@ -92,7 +92,7 @@ def another_manifest(job, _):
 
 
 def without_parts(job, _):
-    for part in (job.folder / "published.versions").rglob("*.parquet"):
+    for part in (job.folder / "published").glob("*.parquet"):
         part.unlink()
 
 

@@ -83,6 +83,8 @@ def show(layout: Layout, manifest: Manifest) -> None:
                 if not _fill(ready, {name: sink.file(part.path) for name, part in parts.items()}):
                     return
             files.exchange(sink.path, ready)
+        elif not current.is_symlink() and _names(current) == set(parts):  # the same files a second time
+            files.remove(current)
         if all(part.path == f"{current.name}/{name}" for name, part in parts.items()):
             _name_current(current, sink.path, current.with_name(f"v{manifest.version - 1}"))
         for stale in sink.versions.glob(".v*.incomplete*"):
@@ -136,7 +138,8 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         if sink.linked or not sink.path.is_dir():
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
-            ours = _IN_TABLE if sink.table else _SHOWN if sink.manifest.is_file() else None
+            known = sink.manifest.is_file() or sink.versions.is_dir()
+            ours = _IN_TABLE if sink.table else _SHOWN if known else None
             foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
