@@ -25,6 +25,8 @@ from dptext_etl.errors import BusyError, InputError, seam
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 PUBLIC_FILE = 0o644
+INSIDE = ".dptext"
+"""Name of the folder next to a policy file that holds staging by default."""
 PREFIX = "dptext-staged-"
 """Begins the names of temporary folders."""
 
@@ -161,14 +163,19 @@ def is_mount(path: Path) -> bool:
 
 
 def make_private(path: Path) -> None:
-    """Make a folder, readable by its owner alone, who is this process's user; parents are open as the umask says.
+    """Make a folder, readable by its owner alone, who is this process's user.
 
-    A staging folder lies next to a sink by default, so readers must get through its parents.
+    The folder above it is private, too, if it is new. Others are open as the umask says, because they may be those of a
+    sink. `INSIDE` and all in it are private, and Git ignores them.
     """
     require_own(path)
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.chmod(PRIVATE_FOLDER)
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        for folder in [folder for folder in reversed(path.parents) if INSIDE in folder.parts] + [path]:
+            folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            folder.chmod(PRIVATE_FOLDER)
+            if folder.name == INSIDE:
+                (folder / ".gitignore").write_bytes(b"*\n")
 
 
 def require_own(path: Path) -> None:

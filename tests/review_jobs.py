@@ -74,6 +74,8 @@ class Job:
             **self.values,
             **changes,
         }
+        if "://" not in values["sink"]:
+            values.setdefault("staging", values["sink"].replace("{partition}", "_") + ".staging")
         return Policy.parse({name: value for name, value in values.items() if value is not None})
 
     def run(self, **changes: Any) -> RunSummary:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from dptext_etl import object_stores
+from dptext_etl import files, object_stores
 from dptext_etl.checks.sink import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
@@ -22,6 +24,7 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjs
 """The format of a file, by its suffix."""
 
 _NONE = Storage("")
+_BESIDE = ".staging"
 _ENCODED = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
@@ -52,8 +55,8 @@ class Layout:
         _require_plain(sink, policy.staging or "")
         resolved = object_stores.resolved(policy.storage_options)
         release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
-        staging = _root(policy, sink).child(release).child(part)
-        memory = _root(policy, _local(policy.sink.replace(PARTITION, "_")))
+        root, memory = _roots(policy, sink)
+        staging = root.child(release).child(part)
         options = policy.storage_options
         table = policy.table
         if table is not None and table.name is not None:
@@ -74,6 +77,14 @@ class Layout:
         if not isinstance(store, Objects):
             return replace(found, logged=found.local.table)
         return replace(found, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
+
+    @property
+    def notes(self) -> list[str]:
+        """Say where staging is if an earlier version put it next to the sink."""
+        if self.staging.remote or not self.staging.parent.parent.name.endswith(_BESIDE):
+            return []
+        where = self.staging.parent.parent.url
+        return [f"staging is in {where}, where version 0.2 put it: copies of the sink's parent folder hold raw ids"]
 
     @property
     def sink_format(self) -> str:
@@ -175,11 +186,28 @@ def check_partition(policy: Policy, partition: str | None) -> None:
         )
 
 
-def _root(policy: Policy, sink: str) -> Storage:
+def _roots(policy: Policy, sink: str) -> tuple[Storage, Storage]:
+    """Return the folder above staging, and the one that all releases and partitions share.
+
+    By default, both are next to the policy file, where no one looks for what is published. A folder that version 0.2
+    made next to the sink stays in use.
+    """
+    dataset = folder_name(policy.dataset)
     if policy.staging is not None:
-        root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True)
-        return root.child(folder_name(policy.dataset))
+        root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True).child(dataset)
+        return root, root
+    hint = 'write: staging = "staging" (inside the boundary, readable by you alone)'
     if is_remote(sink):
         msg = "the sink is an object store, so the policy must name a place for what is not published yet"
-        raise PolicyError(msg, 'write: staging = "staging" (inside the boundary, readable by you alone)')
-    return Storage(sink.rstrip("/") + ".staging")
+        raise PolicyError(msg, hint)
+    template = _local(policy.sink).rstrip("/")
+    beside = Storage(sink + _BESIDE), Storage(template.replace(PARTITION, "_") + _BESIDE)
+    if any(place.folder.is_dir() for place in beside):
+        return beside
+    if policy.folder is None:
+        msg = "the policy was not read from a file, so it must name a place for what is not published yet"
+        raise PolicyError(msg, hint)
+    # the same when the folder of the policy is moved with all that is in it
+    name = hashlib.sha256(os.path.relpath(template, policy.folder).encode()).hexdigest()[:16]
+    root = Storage(str(policy.folder / files.INSIDE)).child(dataset).child(name)
+    return root, root

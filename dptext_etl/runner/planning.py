@@ -199,7 +199,7 @@ def summarize(
         over_cap=forecast.over_cap(),
         on_cap=policy.on_cap,
         hosts=contacted(policy),
-        notes=[*cap_notes, *notes],
+        notes=[*cap_notes, *notes, *Layout.of(policy, facts["partition"]).notes],
         **facts,
     )
 

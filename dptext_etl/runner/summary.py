@@ -163,7 +163,7 @@ def summary_of(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *notes],
+        notes=[published.note, *notes, *layout.notes],
         profile=list(profile),
     )
 

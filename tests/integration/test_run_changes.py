@@ -229,7 +229,7 @@ def test_other_bytes_on_a_second_computation_are_not_published(job, monkeypatch)
         return Released(released.text.take([*range(1, len(released.text)), 0]), released.positions)
 
     monkeypatch.setattr(TableMechanism, "release", drifting)
-    (job.folder / "published.staging/2026-11/_/unchanged.json").unlink()  # else nothing would be computed
+    (job.folder / "published.staging/reviews/2026-11/_/unchanged.json").unlink()  # else nothing would be computed
     with pytest.raises(LedgerError, match="gave other bytes"):
         job.run()
     assert job.files() == before

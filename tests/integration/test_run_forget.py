@@ -135,7 +135,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
     job = make_job(cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}, min_released=0.0)
     job.run()
     stage(job.policy(release="2026-12", cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}))
-    listed = pl.read_parquet(job.folder / "published.staging/*/*/quarantine-*.parquet")["id"].to_list()
+    listed = pl.read_parquet(job.folder / "published.staging/reviews/*/*/quarantine-*.parquet")["id"].to_list()
     gone = [*THEIRS, listed[0]]
     save(reviews().filter(~pl.col("id").is_in(gone)), job.folder / "raw.parquet")
     assert forget(job.policy(), records=gone).staged > 0
@@ -149,7 +149,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
 def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(job, reviews, save, monkeypatch, written):
     """Files of one shard are written one after the other; what is killed between two of them goes on."""
     job.run()
-    aside = job.folder / "published.staging/2026-11/_/kept-00000-0123456789abcdef.parquet"
+    aside = job.folder / "published.staging/reviews/2026-11/_/kept-00000-0123456789abcdef.parquet"
     files = [aside.with_suffix(".draws"), aside.with_name(f"{aside.stem}-0123456789abcdef.post"), aside]
     rows = reviews()
     for path, write in zip(
@@ -217,7 +217,7 @@ def test_a_fired_gate_takes_raw_text_out_of_staging_at_once(job, monkeypatch, se
     assert folder.exists()
     assert clean(job.policy()).stopped == [folder]
     assert not folder.exists()
-    assert (job.folder / "published.staging" / "ledger.json").exists()
+    assert (job.folder / "published.staging" / "reviews" / "ledger.json").exists()
     assert job.charged() == before
     assert job.run(release="2026-12").version == 1
 

@@ -206,7 +206,7 @@ def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
 def test_a_list_without_units_goes_when_a_person_is_forgotten(job, reviews, save):
     """Earlier versions listed ids only, and nothing shows whose they are."""
     job.run()
-    old = job.folder / "published.staging/2026-11/_/quarantine-00000.parquet"
+    old = job.folder / "published.staging/reviews/2026-11/_/quarantine-00000.parquet"
     pl.DataFrame({"id": ["r00300", "r00301"]}).write_parquet(old)
     source(job, reviews, save, whole=False)
     forget(job.policy(), records=["r00300"])
@@ -281,7 +281,7 @@ def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see
 def test_staging_of_a_release_with_another_id_column(job, reviews, save):
     job.run()
     stage(job.policy(release="2026-12"))
-    other = job.folder / "published.staging/2027-01/_/quarantine-00000.parquet"
+    other = job.folder / "published.staging/reviews/2027-01/_/quarantine-00000.parquet"
     other.parent.mkdir(parents=True)
     pl.DataFrame({"user_id": ["u007", "u008"]}).write_parquet(other)
     source(job, reviews, save, whole=False)

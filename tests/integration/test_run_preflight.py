@@ -211,7 +211,7 @@ def test_a_full_disk_stops_no_run_that_needs_no_room(job, monkeypatch, reviews, 
 
 def test_another_run_under_way(job):
     job.run()
-    staging = job.folder / "published.staging" / "2026-11" / "_"
+    staging = job.folder / "published.staging" / "reviews" / "2026-11" / "_"
     job.forget_that_nothing_changed()
 
     @contextmanager

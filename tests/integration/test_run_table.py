@@ -274,7 +274,7 @@ def test_a_faithful_mechanism_stays_staged(job, sentinel):
         job.policy(column=[faithful])
     summary = job.run(column=[faithful], publish=False)
     assert summary.version is None
-    staged = pl.read_parquet(job.folder / "published.staging" / "*" / "*" / "shard-*.parquet")
+    staged = pl.read_parquet(job.folder / "published.staging" / "reviews" / "*" / "*" / "shard-*.parquet")
     assert staged["review"].str.contains(sentinel).any()  # faithful keeps unknown words: that is why it stays inside
 
 

@@ -16,7 +16,7 @@ from dptext_etl.runner.shard.attempt import Attempt
 from tests.quick import quick
 from tests.review_jobs import make_reviews, save_table
 
-NOTED = "published.staging/2026-11/_/unchanged.json"
+NOTED = "published.staging/reviews/2026-11/_/unchanged.json"
 
 
 @pytest.fixture
