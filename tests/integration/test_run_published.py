@@ -260,3 +260,19 @@ def test_a_mount_point_is_refused_before_anything_is_charged(job, monkeypatch):
         with pytest.raises(InputError, match="is a mount point"):
             way(job.policy())
     assert not (job.folder / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_manifest_that_names_another_file_brings_it_nowhere(job, link):
+    job.run()
+    manifest, secret = job.folder / "published.manifest.json", job.folder / "raw.parquet"
+    facts = json.loads(manifest.read_text())
+    facts["parts"][0] |= {"path": "../raw.parquet", "sha256": hashlib.sha256(secret.read_bytes()).hexdigest()}
+    if link:
+        facts["parts"][0]["path"] = "v9/part-00000.parquet"
+        (job.folder / "published.versions" / "v9").mkdir()
+        (job.folder / "published.versions" / "v9" / "part-00000.parquet").symlink_to(secret)
+    manifest.write_text(json.dumps(facts, indent=1) + "\n")
+    job.run()
+    assert secret.read_bytes() not in [path.read_bytes() for path in (job.folder / "published").iterdir()]
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dptext_etl import files
-from dptext_etl.checks.sink import MANIFEST, LocalSink, part_name
+from dptext_etl.checks.sink import MANIFEST, LocalSink, is_inside, part_name
 from dptext_etl.errors import BusyError, InputError, counted, seam
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import tables
@@ -29,7 +29,7 @@ _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 _SHOWN = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
 """What a folder holds that a run published, or a copy of one."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
-_MOUNT = 'name a folder below it: sink = "…/published"; nothing was spent'
+_MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
 PUBLISHING = "is publishing to this sink"
 _BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
 
@@ -80,7 +80,8 @@ def show(layout: Layout, manifest: Manifest) -> None:
             ready = current
             if current.is_symlink() or _names(current) != set(parts):
                 ready = current.with_name(f".{current.name}-{secrets.token_hex(8)}.incomplete")
-                if not _fill(ready, {name: sink.file(part.path) for name, part in parts.items()}):
+                sources = {name: sink.file(part.path) for name, part in parts.items() if is_inside(part.path)}
+                if len(sources) < len(parts) or not _fill(ready, sources):
                     return
             files.exchange(sink.path, ready)
         elif not current.is_symlink() and _names(current) == set(parts):  # the same files a second time
@@ -96,8 +97,8 @@ def _names(folder: Path) -> set[str]:
 
 
 def _fill(folder: Path, sources: Mapping[str, Path]) -> bool:
-    """Make a folder of further names of files, unless one of them is missing."""
-    if not all(path.is_file() for path in sources.values()):
+    """Make a folder of further names of files, unless one of them is missing, or is a link to what others wrote."""
+    if not all(path.is_file() and not path.is_symlink() for path in sources.values()):
         return False
     folder.mkdir()
     for name, path in sources.items():
