@@ -180,7 +180,9 @@ def make_private(path: Path) -> None:
 
 def require_own(path: Path) -> None:
     """Refuse a staging folder that cannot be made, or that belongs to someone else. Nothing is made."""
-    _require_possible(path, f"the staging folder {path} cannot be made", "the folder must be writable by you, or name another staging")
+    _require_possible(
+        path, f"the staging folder {path} cannot be made", "the folder must be writable by you, or name another staging"
+    )
     if not path.exists():
         return
     owner, user = path.stat().st_uid, os.geteuid()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
@@ -28,6 +29,8 @@ from dptext_etl.storage import Objects
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
+_HASHED = re.compile(r"part-\d+-[0-9a-f]{16}\.")
+"""Begins the name of a file that readers see; tables, stores, and version 0.2 have folders per version instead."""
 TABLE = "_dptext"
 """Folder of the manifest inside a table with a log of its own; clean-ups of tables leave such names alone."""
 
@@ -72,7 +75,7 @@ class LocalSink:
     def file(self, path: str, *, lasting: bool = False) -> Path:
         """Find a file of a manifest where readers look, or by a path that outlives the next publication."""
         inside = self.versions / path
-        places = [inside] if self.linked or self.table else [self.path / inside.name, inside]
+        places = [self.path / inside.name, inside] if _HASHED.match(inside.name) else [inside]
         return next((place for place in places[:: -1 if lasting else 1] if place.is_file()), places[0])
 
 

@@ -26,6 +26,7 @@ def published(request, bench, tmp_path_factory):
         "dataset": f"reviews {request.param}",
         "source": str(folder / f"raw.{request.param}"),
         "sink": str(folder / "out"),
+        "staging": str(folder / "inside"),
         "ledger": bench.policy.ledger.model_copy(update={"url": f"sqlite:///{folder / 'ledger.db'}"}),
     }
     policy = bench.policy.model_copy(update=changes)

@@ -38,6 +38,7 @@ _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
 """Parts that are written at a time, at most: each is in memory."""
+_WHOLE = "`dptext check` says more; incremental = false publishes every row again at no cost"
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 Move = Callable[[Sequence[tuple[str, str, str]], Callable[[], object]], int]
@@ -94,6 +95,11 @@ class Writer:
         self._remove_drafts()
         with seam("writing a version", InputError, _AGAIN):
             self._folder.mkdir(mode=files.PRIVATE_FOLDER)
+            for part, new in zip(self._kept, self.parts, strict=True) if self._layout.plain else ():
+                path = Path(self._layout.part(part.path))
+                if not path.is_file():
+                    raise InputError(f"the published file {part.path} is missing", _WHOLE)
+                files.link(path, self._folder / Path(new.path).name, mode=files.PUBLIC_FILE, flush_folder=False)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,7 +154,8 @@ class Writer:
         self._append(*self._add((frame, self._folder / self._name(len(self._written)))))
 
     def _append(self, path: Path, rows: int, digest: str, kept: str) -> None:
-        target = path.rename(self._folder / self._final(len(self._kept) + len(self._written), digest))
+        first = len(self._kept) if self._layout.plain else 0
+        target = path.rename(self._folder / self._final(first + len(self._written), digest))
         self._written.append(_Draft(target.name, rows, digest, target.stat().st_size))
         self.lists.add(kept)
 
@@ -192,11 +199,8 @@ class Writer:
             return
         target = self._layout.local.versions / f"v{self.version}"
         with seam("putting a version in place", InputError, _AGAIN):
-            for path in self._folder.iterdir():
+            for path in self.drafts:
                 path.chmod(files.PUBLIC_FILE)
-            for part, new in zip(self._kept, self.parts, strict=False) if self._layout.plain else ():
-                path = Path(self._layout.part(part.path))
-                files.link(path, self._folder / Path(new.path).name, mode=files.PUBLIC_FILE, flush_folder=False)
             files.flush(self._folder)  # once for all parts
             self._folder.chmod(target.parent.stat().st_mode & 0o777)
             files.remove(target)  # of a run that was killed before its manifest: no reader was pointed at it
@@ -216,9 +220,9 @@ class Writer:
                 with seam("restoring a part", InputError, _AGAIN):
                     target.parent.mkdir(exist_ok=True)
                     draft.chmod(files.PUBLIC_FILE)
-                    copy = files.draft_of(target)
-                    files.link(draft, copy, mode=files.PUBLIC_FILE, flush_folder=False)
-                    copy.replace(target)
+                    again = draft.with_name(f"{draft.name}.again")  # a run that dies leaves nothing in the sink
+                    files.link(draft, again, mode=files.PUBLIC_FILE, flush_folder=False)
+                    again.replace(target)
                     files.flush(target.parent)
                 whole = False
             restored += not whole
