@@ -19,11 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
+from dptext_etl import _kernel
 from dptext_etl.errors import BusyError, InputError, seam
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 PUBLIC_FILE = 0o644
+INSIDE = ".dptext"
+"""Name of the folder next to a policy file that holds staging by default."""
 PREFIX = "dptext-staged-"
 """Begins the names of temporary folders."""
 
@@ -123,20 +126,63 @@ def link(path: Path, new: Path, *, mode: int = PRIVATE_FILE, flush_folder: bool 
         flush(new.parent)
 
 
-def make_private(path: Path) -> None:
-    """Make a folder, readable by its owner alone, who is this process's user; parents are open as the umask says.
+def remove(path: Path) -> None:
+    """Remove a link, a file, or a folder with all that is in it, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
-    A staging folder lies next to a sink by default, so readers must get through its parents.
+
+def exchange(path: Path, new: Path) -> None:
+    """Let two paths on one file system change places, durably; where it cannot do so in one step, in three.
+
+    Between the steps `path` is missing, and what it was is next to `new` in a folder for drafts. The caller knows from
+    elsewhere what is to be at `path`, and calls `remove` on the draft of a process that died.
+    """
+    if not os.path.lexists(path):
+        new.rename(path)
+    elif not _kernel.exchange(str(path), str(new)):
+        aside = new.with_name(f".{new.name.removeprefix('.')}.incomplete")
+        remove(aside)
+        path.rename(aside)
+        new.rename(path)
+        aside.rename(new)
+    for folder in {path.parent, new.parent}:
+        flush(folder)
+
+
+def is_mount(path: Path) -> bool:
+    """Return whether something is mounted here, which Linux alone says of a folder of the same file system."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        lines = []
+    here = os.fsencode(path.resolve())
+    return path.is_mount() or any(line.split()[4].decode("unicode_escape").encode("latin-1") == here for line in lines)
+
+
+def make_private(path: Path) -> None:
+    """Make a folder, readable by its owner alone, who is this process's user.
+
+    The folder above it is private, too, if it is new. Others are open as the umask says, because they may be those of a
+    sink. `INSIDE` and all in it are private, and Git ignores them.
     """
     require_own(path)
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.chmod(PRIVATE_FOLDER)
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        for folder in [folder for folder in reversed(path.parents) if INSIDE in folder.parts] + [path]:
+            folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            folder.chmod(PRIVATE_FOLDER)
+            if folder.name == INSIDE:
+                (folder / ".gitignore").write_bytes(b"*\n")
 
 
 def require_own(path: Path) -> None:
     """Refuse a staging folder that cannot be made, or that belongs to someone else. Nothing is made."""
-    _require_possible(path, f"the staging folder {path} cannot be made", "the folder must be writable by you")
+    _require_possible(
+        path, f"the staging folder {path} cannot be made", "the folder must be writable by you, or name another staging"
+    )
     if not path.exists():
         return
     owner, user = path.stat().st_uid, os.geteuid()
@@ -198,14 +244,10 @@ def process_folder() -> Path:
 
 @cache
 def folder_of(process: int) -> Path:
-    folder, _ = _locked_folder()
-
-    def remove() -> None:
-        if os.getpid() == process:  # not in a process that was forked from this one
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    block = temporary_folder()
+    # not in a process that was forked from this one
+    atexit.register(lambda: os.getpid() == process and block.__exit__(None, None, None))
+    return block.__enter__()
 
 
 @contextmanager

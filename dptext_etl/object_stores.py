@@ -24,7 +24,7 @@ from dptext_etl import extensions, store_options
 from dptext_etl.errors import BusyError, DPTextError, InputError, PolicyError, seam
 
 if TYPE_CHECKING:
-    from dptext_etl.storage import Storage
+    from dptext_etl.storage import Objects
     from dptext_etl.store_options import Kind
 
 EXTRA = "objects"
@@ -47,6 +47,8 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "file_cache_ttl": int,
 }
 """Options that Polars itself takes, as numbers."""
+_TAIL = 1 << 16
+"""Bytes at the end of a Parquet file that are read first: most descriptions of columns fit."""
 _READ_HINT = "is the object store reachable, and may these credentials read there?"
 
 
@@ -80,7 +82,7 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
     if fixed == pattern:
         return [pattern]
     folder = fixed.rpartition("/")[0]
-    place = _folder(folder, options)
+    place, _ = _opened(fixed, options)
     import obstore
 
     with seam(f"listing the objects of {pattern}", InputError, _READ_HINT):
@@ -98,29 +100,35 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
 
 def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:
     """Read an object from its begin to its end, in chunks."""
-    folder, _, name = url.rpartition("/")
-    place = _folder(folder, options)
+    place, name = _opened(url, options)
     import obstore
 
     with seam(f"reading {url}", InputError, _READ_HINT):
-        for chunk in obstore.get(place, name).stream():
-            yield bytes(chunk)
+        yield from map(bytes, obstore.get(place, name).stream())
 
 
-def tail(url: str, options: Mapping[str, Any], most: int) -> bytes:
-    """Return the last bytes of an object."""
-    folder, _, name = url.rpartition("/")
-    place = _folder(folder, options)
+def footer_of(url: str, options: Mapping[str, Any]) -> bytes:
+    """Return the description of the rows of a Parquet file (`footer`)."""
+    with seam(f"reading {url}", InputError, _READ_HINT):
+        return footer(*_opened(url, options))
+
+
+def footer(place: Any, name: str) -> bytes:
+    """Return a Parquet file that describes the rows of another one, and holds none; empty if the other one is."""
     import obstore
 
-    with seam(f"reading {url}", InputError, _READ_HINT):
-        size = int(obstore.head(place, name)["size"])
-        return bytes(obstore.get_range(place, name, start=max(size - most, 0), end=size)) if size else b""
+    size = int(obstore.head(place, name)["size"])
+    most, tail = _TAIL, b""
+    while len(tail) < min(most, size):
+        tail = bytes(obstore.get_range(place, name, start=max(size - most, 0), end=size))
+        most = int.from_bytes(tail[-8:-4], "little") + 8
+    return tail and b"PAR1" + tail
 
 
-def _folder(url: str, options: Mapping[str, Any]) -> Any:
-    """Open a folder whose name has the characters of the URL as they are, as Polars reads it."""
-    return client(quote(url, safe=":/@"), options)
+def _opened(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Open the folder of an object, whose name has the characters of the URL as they are, as Polars reads it."""
+    folder, _, name = url.rpartition("/")
+    return client(quote(folder, safe=":/@"), options), name
 
 
 def require_writable(url: str, options: Mapping[str, str]) -> None:
@@ -192,7 +200,7 @@ LEASE_SECONDS = 120.0
 class Lease:
     """The right to publish to a sink, or to work in a staging folder."""
 
-    def __init__(self, store: Storage, what: str) -> None:
+    def __init__(self, store: Objects, what: str) -> None:
         self._store = store
         self._what = what
         self._holder = secrets.token_hex(8)

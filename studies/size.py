@@ -32,7 +32,8 @@ pl.DataFrame({"id": range(300), "user": [row // 3 for row in range(300)], "text"
 mechanism = {"name": "custext", "epsilon": 2.0}
 column = {"name": "text", "mechanism": mechanism, "allow": ["cluster", "length"]}
 run(Policy.parse({
-    "dataset": "d", "release": "1", "source": "raw.parquet", "sink": "out", "id": "id", "subject": "user",
+    "dataset": "d", "release": "1", "source": "raw.parquet", "sink": "out", "staging": "inside",
+    "id": "id", "subject": "user",
     "key": "file:noise.key", "ledger": {"url": "sqlite:///ledger.db"}, "column": [column],
 }))
 sys.setprofile(None)

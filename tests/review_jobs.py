@@ -74,6 +74,8 @@ class Job:
             **self.values,
             **changes,
         }
+        if "://" not in values["sink"]:
+            values.setdefault("staging", values["sink"].replace("{partition}", "_") + ".staging")
         return Policy.parse({name: value for name, value in values.items() if value is not None})
 
     def run(self, **changes: Any) -> RunSummary:
@@ -112,6 +114,11 @@ class Job:
     def ledger(self) -> Ledger:
         """The ledger, to look at."""
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
+
+    def part(self, number: int) -> Path:
+        """The published file at a place."""
+        (path,) = (self.folder / "published").glob(f"part-{number:05d}-*")
+        return path
 
     def files(self, below: str = "published") -> dict[str, bytes]:
         """Every file of a folder and of what a publication puts next to it, by its path.

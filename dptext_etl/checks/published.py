@@ -36,7 +36,7 @@ from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TableSpec
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects, Storage
 from dptext_etl.table_formats import open_table
 
 Table = str | Path | pl.DataFrame
@@ -64,7 +64,7 @@ def check_published(
         manifest: PublishedManifest | None = None
         if isinstance(released, str):
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="dptext-check-")))
-            manifest = fetched(Storage.open(released, policy.storage_options), folder)
+            manifest = fetched(Objects.open(released, policy.storage_options), folder)
         elif isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file()):
             manifest = PublishedManifest.read(released)
         if manifest is not None and policy.table is not None:

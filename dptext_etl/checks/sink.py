@@ -1,31 +1,36 @@
 """Find the files of a table that is published in a folder.
 
-    published                 the current data files alone, in row order: a link to one folder in the next one
-    published.versions/       the files of every version (v1, v2, …), and the folders that the link points at
+    published/                the current data files and nothing else, in row order
+    published.versions/       versions before it (v1, …), until they expire; the name of the current one links to it
     published.manifest.json   which files are current, and what is claimed of them
 
-A table of Delta Lake keeps all of this in its own folder, and its log says what readers see:
+A file is named by its place and its hash, so a reader that lists and then opens never mixes two versions. Version 0.2
+kept all files in `published.versions`, and `published` was a link to a folder there: such a sink is read, too. A table
+of Delta Lake keeps all of this in its own folder, and its log says what readers see:
 
     published/_delta_log            the log of the table
     published/v1, v2, …             the files of every version
     published/_dptext/manifest.json
 
-A glob of `published` of the first kind finds one version.
+A glob of `published` of the first kind finds one version. A manifest names a file by its path in `published.versions`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
+_HASHED = re.compile(r"part-\d+-[0-9a-f]{16}\.")
+"""Begins the name of a file that readers see; tables, stores, and version 0.2 have folders per version instead."""
 TABLE = "_dptext"
 """Folder of the manifest inside a table with a log of its own; clean-ups of tables leave such names alone."""
 
@@ -54,13 +59,8 @@ class LocalSink:
 
     @property
     def linked(self) -> bool:
-        """Whether the path is a link that a publication made."""
+        """Whether the path is a link that a publication of version 0.2 made."""
         return self.path.is_symlink() and self.path.readlink().parts[:1] == (self.versions.name,)
-
-    @property
-    def copied(self) -> bool:
-        """Whether the path is a folder of its own: a copy that followed the link, or one of someone else."""
-        return self.path.is_dir() and not self.path.is_symlink()
 
     @property
     def versions(self) -> Path:
@@ -72,10 +72,16 @@ class LocalSink:
             return self.path / TABLE / MANIFEST
         return self.path.with_name(f"{self.path.name}.{MANIFEST}")
 
+    def file(self, path: str, *, lasting: bool = False) -> Path:
+        """Find a file of a manifest where readers look, or by a path that outlives the next publication."""
+        inside = self.versions / path
+        places = [self.path / inside.name, inside] if _HASHED.match(inside.name) else [inside]
+        return next((place for place in places[:: -1 if lasting else 1] if place.is_file()), places[0])
 
-def shown_name(number: int, file_format: str) -> str:
-    """Name a current data file by its place in row order."""
-    return f"part-{number:05d}.{file_format}"
+
+def part_name(number: int, sha256: str, file_format: str) -> str:
+    """Name a current data file by its place in row order and its hash."""
+    return f"part-{number:05d}-{sha256[:16]}.{file_format}"
 
 
 def place_of(sink: str) -> str:
@@ -129,8 +135,8 @@ class PublishedManifest:
 
     def file(self, part: dict[str, Any]) -> Path | None:
         """Return the file of an entry; None if it is missing or lies outside the folder."""
-        path = self.sink.versions / part["path"]
-        return path if is_inside(part["path"]) and path.is_file() else None
+        path = self.sink.file(part["path"]) if is_inside(part["path"]) else None
+        return path if path is not None and path.is_file() else None
 
     def present(self) -> list[Path]:
         return [path for part in self.parts if (path := self.file(part)) is not None]
@@ -139,11 +145,14 @@ class PublishedManifest:
         """Return where readers of the folder find the entries; none where they read a log or the manifest."""
         if self.copied or self.sink.table:
             return []
-        names = (shown_name(number, self.facts["file_format"]) for number in range(len(self.parts)))
-        return [self.sink.path / name for name in names]
+        linked, ends = self.sink.linked, self.facts["file_format"]  # version 0.2 named files by their places
+        return [
+            self.sink.path / (f"part-{number:05d}.{ends}" if linked else part_name(number, part["sha256"], ends))
+            for number, part in enumerate(self.parts)
+        ]
 
 
-def fetched(store: Storage, folder: Path) -> PublishedManifest:
+def fetched(store: Objects, folder: Path) -> PublishedManifest:
     """Copy a table that is published in an object store, what no one listed in its versions included, and read it."""
     sink = LocalSink.at(folder / "sink")
     if not store.download(MANIFEST, sink.manifest):

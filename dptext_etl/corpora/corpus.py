@@ -31,7 +31,7 @@ from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact, canon, save_tensors, store
 from dptext_etl.corpora.encoder import MOST_DIMENSIONS, Int8s, WordEncoder, quantised
 from dptext_etl.errors import ArtifactError, InputError, seam
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects
 
 FORMAT = "dptext-corpus/1"
 CONTENT = "corpus.safetensors"
@@ -238,7 +238,7 @@ def fetched(url: str, options: Mapping[str, str] | None = None) -> Path:
             raise InputError(f"{name} was deleted while it was read", "name a corpus that stays where it is")
 
     try:
-        storage = Storage.open(where, options or {})
+        storage = Objects.open(where, options or {})
         tag = storage.etag(name)
         if tag is not None:
             key = {"format": "object 1", "url": f"{where}/{name}", "tag": tag}

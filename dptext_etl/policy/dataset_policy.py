@@ -72,8 +72,8 @@ class Policy(Checked):
         incremental: Take only record ids that the release has not seen.
         deletions: If an incremental source lacks published records: "refuse" the run until `dptext forget` removes
             them, or "keep" them, for a source that holds new rows only.
-        staging: Folder or object store inside the boundary for files that are not published yet; by default next to a
-            local sink.
+        staging: Folder or object store inside the boundary for files that are not published yet; by default in
+            `.dptext`, next to the policy file.
         storage_options: Options for object stores: of source, staging, sink, and a corpus that is named by a URL;
             credentials are "env:NAME", and the variable DPTEXT_ENDPOINTS lists hosts that they may name.
         retention: What `dptext clean` keeps.
@@ -131,6 +131,7 @@ class Policy(Checked):
     synthetic: Synthetic | None = Field(default=None, exclude_if=lambda spec: spec is None)
     columns: tuple[ColumnSpec, ...] = Field(default=(), alias="column")
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
+    _folder: Path | None = PrivateAttr(default=None)
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
@@ -236,8 +237,21 @@ class Policy(Checked):
         except ValueError as exc:
             problem, hint = f"the policy {path} is not valid TOML: {exc}", None
         else:
-            return cls.parse(anchored(values, path.parent.absolute()))
+            loaded = cls.parse(anchored(values, path.parent.absolute()))
+            loaded._folder = path.parent.absolute()  # noqa: SLF001  (of this class)
+            return loaded
         raise PolicyError(problem, hint)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy the policy, which stays that of its file; other entries, if given, are checked."""
+        again = super().model_copy(update=update, deep=deep)
+        again._folder = self._folder  # noqa: SLF001  (a copy of this one)
+        return again
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the policy file; None for a policy that was made from plain data."""
+        return self._folder
 
     @property
     def id_columns(self) -> dict[str, str]:

@@ -74,7 +74,7 @@ def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: C
         found.stopped.append(_location(storage))
         if not dry_run:
             with seam(*_REMOVING):
-                storage.clear()
+                storage.delete_folder()
         return
     for days, pattern, removed in (
         (retention.staging_days, "shard-*", found.staged),

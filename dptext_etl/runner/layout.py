@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,12 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from dptext_etl import object_stores
+from dptext_etl import files, object_stores
 from dptext_etl.checks.sink import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects, Storage
 from dptext_etl.store_options import require_place
 from dptext_etl.table_formats import TableFormat, open_table
 
@@ -22,6 +24,7 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjs
 """The format of a file, by its suffix."""
 
 _NONE = Storage("")
+_BESIDE = ".staging"
 _ENCODED = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
@@ -40,6 +43,7 @@ class Layout:
     csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
     table: TableSpec | None = None  # the format of the published table, if it has a log of its own
     logged: bool = False  # whether it has one
+    newest: int = 2  # number of versions of a folder that a publication leaves there
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -51,13 +55,15 @@ class Layout:
         _require_plain(sink, policy.staging or "")
         resolved = object_stores.resolved(policy.storage_options)
         release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
-        staging = _root(policy, sink).child(release).child(part)
-        memory = _root(policy, _local(policy.sink.replace(PARTITION, "_")))
+        root, memory = _roots(policy, sink)
+        staging = root.child(release).child(part)
         options = policy.storage_options
         table = policy.table
         if table is not None and table.name is not None:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
-        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, table is not None)
+        newest = max(2, policy.retention.versions or 0)
+        logged = table is not None
+        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, logged, newest)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:
@@ -67,10 +73,18 @@ class Layout:
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         resolved = object_stores.resolved(storage_options)
         found = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
-        if not found.remote_sink:
-            return replace(found, logged=found.local.table)
         store = found.published
+        if not isinstance(store, Objects):
+            return replace(found, logged=found.local.table)
         return replace(found, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
+
+    @property
+    def notes(self) -> list[str]:
+        """Say where staging is if an earlier version put it next to the sink."""
+        if self.staging.remote or not self.staging.parent.parent.name.endswith(_BESIDE):
+            return []
+        where = self.staging.parent.parent.url
+        return [f"staging is in {where}, where version 0.2 put it: copies of the sink's parent folder hold raw ids"]
 
     @property
     def sink_format(self) -> str:
@@ -85,6 +99,11 @@ class Layout:
     @property
     def remote_sink(self) -> bool:
         return is_remote(self.sink)
+
+    @property
+    def plain(self) -> bool:
+        """Whether readers see a folder of files: no object store, and no table with a log."""
+        return not (self.remote_sink or self.logged)
 
     @property
     def place(self) -> str:
@@ -114,7 +133,8 @@ class Layout:
         return Storage.open(self.sink if self.remote_sink else str(self.local.versions), self.options)
 
     def part(self, path: str) -> str:
-        return str(self.published.location(path))
+        """Return the path or URL of a part of a manifest; the next publication leaves it there."""
+        return str(self.published.location(path) if self.remote_sink else self.local.file(path, lasting=True))
 
 
 def _require_plain(*places: str) -> None:
@@ -166,11 +186,28 @@ def check_partition(policy: Policy, partition: str | None) -> None:
         )
 
 
-def _root(policy: Policy, sink: str) -> Storage:
+def _roots(policy: Policy, sink: str) -> tuple[Storage, Storage]:
+    """Return the folder above staging, and the one that all releases and partitions share.
+
+    By default, both are next to the policy file, where no one looks for what is published. A folder that version 0.2
+    made next to the sink stays in use.
+    """
+    dataset = folder_name(policy.dataset)
     if policy.staging is not None:
-        root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True)
-        return root.child(folder_name(policy.dataset))
+        root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True).child(dataset)
+        return root, root
+    hint = 'write: staging = "staging" (inside the boundary, readable by you alone)'
     if is_remote(sink):
         msg = "the sink is an object store, so the policy must name a place for what is not published yet"
-        raise PolicyError(msg, 'write: staging = "staging" (inside the boundary, readable by you alone)')
-    return Storage(sink.rstrip("/") + ".staging")
+        raise PolicyError(msg, hint)
+    template = _local(policy.sink).rstrip("/")
+    beside = Storage(sink + _BESIDE), Storage(template.replace(PARTITION, "_") + _BESIDE)
+    if any(place.folder.is_dir() for place in beside):
+        return beside
+    if policy.folder is None:
+        msg = "the policy was not read from a file, so it must name a place for what is not published yet"
+        raise PolicyError(msg, hint)
+    # the same when the folder of the policy is moved with all that is in it
+    name = hashlib.sha256(os.path.relpath(template, policy.folder).encode()).hexdigest()[:16]
+    root = Storage(str(policy.folder / files.INSIDE)).child(dataset).child(name)
+    return root, root

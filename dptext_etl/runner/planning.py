@@ -143,7 +143,12 @@ def plan(
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        notes=[*cap_notes, *notes(policy, beyond=source.beyond, held=found.held), *policy_notes(policy)],
+        notes=[
+            *cap_notes,
+            *notes(policy, beyond=source.beyond, held=found.held),
+            *policy_notes(policy),
+            *attempt.layout.notes,
+        ],
     )
 
 

@@ -131,7 +131,7 @@ def summarize(
         published_rows=published.rows,
         manifest=published.manifest,
         staging=layout.staging.url,
-        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends)],
+        notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends), *layout.notes],
         profile=staged.profile.as_list(),
     )
 

@@ -33,6 +33,7 @@ def policy(tmp_path, small_vectors, monkeypatch):
             "release": "r1",
             "source": str(tmp_path / "raw.parquet"),
             "sink": str(tmp_path / "published"),
+            "staging": str(tmp_path / "inside"),
             "id": "id",
             "unit": "record",
             "key": "env:DPTEXT_EVIDENCE_SECRET",

@@ -29,6 +29,7 @@ def run(tmp_path, small_vectors):
                 "release": "r1",
                 "source": str(tmp_path / "raw.parquet"),
                 "sink": str(tmp_path / "out"),
+                "staging": str(tmp_path / "inside"),
                 "id": "id",
                 "unit": "record",
                 "key": f"file:{tmp_path / 'noise.key'}",

@@ -75,6 +75,7 @@ def policy(folder: Path, mechanism: dict[str, Any]) -> Any:
             "release": "1",
             "source": str(folder / "raw.parquet"),
             "sink": str(folder / "published"),
+            "staging": str(folder / "inside"),
             "id": "id",
             "unit": "record",
             "key": f"file:{folder / 'noise.key'}",

@@ -61,6 +61,7 @@ class Job:
             "release": "1",
             "source": str(self.source),
             "sink": str(self.folder / "published"),
+            "staging": str(self.folder / "inside"),
             "id": "id",
             "unit": "record",
             "key": self.column.key,

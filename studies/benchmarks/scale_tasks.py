@@ -51,6 +51,7 @@ def run(folder: str, source: str) -> dict[str, float]:
             "release": "1",
             "source": str(place / source),
             "sink": str(place / "published"),
+            "staging": str(place / "inside"),
             "id": "id",
             "unit": "record",
             "incremental": True,

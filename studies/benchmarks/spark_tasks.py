@@ -104,7 +104,8 @@ def frame() -> dict[str, float]:
     plan = policy()
 
     def whole(chosen: Any, name: str) -> float:
-        entries = {"sink": str(folder / name), "ledger": {"url": f"sqlite:///{folder / name}.db"}, "unit": "record"}
+        places = {"sink": str(folder / name), "staging": str(folder / f"{name}.staging")}
+        entries = {**places, "ledger": {"url": f"sqlite:///{folder / name}.db"}, "unit": "record"}
         began = time.perf_counter()
         run_frame(chosen, plan, id="id", **entries)
         return time.perf_counter() - began
@@ -147,6 +148,7 @@ def entries(folder: Path, name: str) -> dict[str, Any]:
     """Return what a run of the tweets needs next to its column."""
     return {
         "sink": str(folder / name),
+        "staging": str(folder / f"{name}.staging"),
         "subject": "user",
         "cap": {"measure": "pure", "epsilon": 1e6},
         "ledger": {"url": f"sqlite:///{folder / name}.db"},

@@ -37,6 +37,7 @@ def judged(request, corpus, tmp_path):
             "release": "r1",
             "source": str(tmp_path / "raw.parquet"),
             "sink": str(tmp_path / "out"),
+            "staging": str(tmp_path / "inside"),
             "id": "id",
             "unit": "record",
             "key": f"file:{tmp_path / 'noise.key'}",

@@ -237,6 +237,7 @@ def dataset(policy, key, tmp_path):
         "release": policy.release,
         "source": str(tmp_path / "raw.parquet"),
         "sink": str(tmp_path / "out"),
+        "staging": str(tmp_path / "inside"),
         "id": "id",
         "subject": "user",
         "keep": ["n"],

@@ -7,7 +7,7 @@ import pytest
 from dptext_etl import Policy, load
 from dptext_etl.corpora import Corpus, corpus
 from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects
 from tests.corpus_texts import texts
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
@@ -43,8 +43,8 @@ def test_a_url_names_the_corpus_of_the_same_bytes(folder):
 
 def test_it_is_downloaded_once_for_every_state_of_the_object(folder, monkeypatch):
     loads = []
-    real = Storage.download
-    monkeypatch.setattr(Storage, "download", lambda self, name, out: loads.append(name) or real(self, name, out))
+    real = Objects.download
+    monkeypatch.setattr(Objects, "download", lambda self, name, out: loads.append(name) or real(self, name, out))
     url = f"file://{folder}"
     first, again = Corpus.open(url), Corpus.open(url)
     assert (first.path, loads) == (again.path, ["corpus.safetensors"])
@@ -68,9 +68,9 @@ def policy(folder, **more):
 
 def test_a_policy_reads_it_with_its_storage_options(folder, monkeypatch):
     given = []
-    real = Storage.open.__func__
+    real = Objects.open.__func__
     monkeypatch.setattr(
-        Storage, "open", classmethod(lambda cls, url, options: given.append(dict(options)) or real(cls, url, {}))
+        Objects, "open", classmethod(lambda cls, url, options: given.append(dict(options)) or real(cls, url, {}))
     )
     made = policy(folder, storage_options={"aws_region": "here"})
     assert given == [{"aws_region": "here"}]

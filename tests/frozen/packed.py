@@ -7,7 +7,7 @@ import tarfile
 from contextlib import closing
 from pathlib import Path
 
-from dptext_etl.checks.sink import MANIFEST, VERSIONS, shown_name
+from dptext_etl.checks.sink import MANIFEST, VERSIONS
 from dptext_etl.ledger.storage.store import VERSION
 
 from . import jobs
@@ -64,5 +64,5 @@ def move(sink):
     shown = versions / f"v{said['version']}.files"
     shown.mkdir()
     for number, part in enumerate(said["parts"]):
-        (shown / shown_name(number, said["file_format"])).hardlink_to(versions / part["path"])
+        (shown / f"part-{number:05d}.{said['file_format']}").hardlink_to(versions / part["path"])
     sink.symlink_to(Path(versions.name) / shown.name)

@@ -4,19 +4,21 @@ Every test works on a copy. What it must find, charge and release is what the co
 """
 
 import json
+from contextlib import chdir
 from pathlib import Path
 
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import Ledger
+from dptext_etl import Ledger, run
 from dptext_etl.artifacts import Artifact
 from dptext_etl.catalog import load
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.words import WordMechanism
+from dptext_etl.runner import scan_published
 
 from . import events, jobs, packed, probes
 
@@ -79,19 +81,35 @@ def test_nothing_new_was_charged_by_what_was_stored():
     kept = STORED["reviews: opened"]["sink"]
     after = STORED["reviews: continued"]["sink"]
     assert after["rows"][: len(kept["rows"])] == kept["rows"]
-    assert after["manifest"]["parts"][: len(kept["manifest"]["parts"])] == kept["manifest"]["parts"]
+    old, new = ([(part["rows"], part["sha256"]) for part in said["manifest"]["parts"]] for said in (kept, after))
+    assert new[: len(old)] == old
 
 
 @pytest.mark.usefixtures("_claims_of_that_day")
 def test_published_files_stay_as_they_are(tmp_path):
-    """A run again, and one that adds rows, change no byte of what is published."""
+    """A link of version 0.2 becomes a folder of the same files, to which a run adds rows; then old versions go."""
     folder = packed.unpack("reviews", tmp_path / "copy")
-    versions = folder / "published.versions"
-    published = {path: path.read_bytes() for path in versions.glob("v[0-9]/*")}
-    assert len(published) == 5
-    probes.observe("reviews: again", folder)
-    probes.observe("reviews: continued", folder)
-    assert {path: path.read_bytes() for path in published} == published
+    sink = folder / "published"
+    before, found = bytes_of(sink), scan_published(str(sink))
+    assert sink.is_symlink()
+    assert len(before) == 5
+    with chdir(folder):
+        run(jobs.policy(jobs.REVIEWS, source="more.parquet"))
+    assert not sink.is_symlink()
+    assert bytes_of(sink) == before
+    rows = found.collect()
+    with chdir(folder):
+        run(jobs.policy(jobs.REVIEWS, source="later.parquet"))
+    assert bytes_of(sink)[:5] == before
+    assert len(bytes_of(sink)) == 6
+    assert found.collect().equals(rows), "who read the version before goes on reading it"
+    with chdir(folder):
+        run(jobs.policy(jobs.REVIEWS, source="later.parquet", incremental=False))
+    assert sorted(path.name for path in (folder / "published.versions").iterdir()) == ["v3", "v4"]
+
+
+def bytes_of(folder):
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
 def as_toml(value):

@@ -102,7 +102,7 @@ def names_and_modes(job):
 def parts(job):
     """What the footers of published parts say of their structure."""
     found = {}
-    for path in sorted(job.folder.glob("published.versions/v*/*.parquet")):
+    for path in sorted(job.folder.glob("published/*.parquet")):
         footer = pq.read_metadata(path)
         groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
         found[path.name] = (footer.num_rows, [group.num_rows for group in groups], footer.metadata, footer.schema)

@@ -100,7 +100,7 @@ def test_a_leak_blocks_everything_downstream(job, instance, sentinel):
 def test_raw_text_written_into_what_is_published_blocks_what_reads_it(job, instance, sentinel):
     policy, seen = job.policy(), []
     assert everything(policy, reader(pl.LazyFrame, seen), instance=instance).success
-    part = job.folder / "published" / "part-00000.parquet"
+    part = job.part(0)
     raw = pl.read_parquet(job.folder / "raw.parquet").select("id", text="review")
     held = pl.read_parquet(part).join(raw, on="id", how="left").with_columns(review="text").drop("text")
     held.write_parquet(part)

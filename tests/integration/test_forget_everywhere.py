@@ -131,7 +131,7 @@ def test_a_person_is_erased_everywhere_and_the_report_names_no_one(folder):
     assert all(
         gate.passed for gate in check_published(folder / "published" / "2026-09", Policy.load(folder / "rows.toml"))
     )
-    staged = [pl.read_parquet(path) for path in (folder / "published" / "2026-10.staging").rglob("shard-*.parquet")]
+    staged = [pl.read_parquet(path) for path in folder.glob(".dptext/rows/*/1/2026-10/shard-*.parquet")]
     assert not any("r00205" in frame["id"] for frame in staged)
     run(folder / "rows.toml", partition="2026-10")
     assert "r00205" not in scan_published(str(folder / "published" / "2026-10")).collect()["id"]
@@ -153,7 +153,7 @@ def test_a_person_whom_only_a_list_knows_is_erased(folder):
     (folder / "small.toml").write_text(f"min_released = 0.0\n{small}")
     run(folder / "small.toml", partition="2026-09")
     without(folder, "5")
-    lists = list((folder / "small" / "2026-09.staging").rglob("quarantine-*.parquet"))
+    lists = list(folder.glob(".dptext/*/*/*/2026-09/quarantine-*.parquet"))
     assert "r00005" in pl.concat([pl.read_parquet(path) for path in lists])["id"]
     done = erase(folder / "small.toml", subjects=["5"])
     assert [place.staged for place in done.places] == [1]

@@ -252,7 +252,7 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
 def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     save(edited(rows, "000123"), folder / "tickets.csv")
     before, table = used(folder), published(folder)
-    staging = folder / "published" / "tickets.staging" / "1" / "_"
+    (staging,) = folder.glob(".dptext/*/*/1/_")
     try:
         for command in ("plan", "run"):
             message, told = refused("input", 5, command, folder / "privacy.toml")

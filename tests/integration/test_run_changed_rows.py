@@ -127,7 +127,7 @@ def test_keep_needs_bytes(job, save):
     job.run()
     edit(job, save)
     (job.folder / "published.manifest.json").unlink()
-    shutil.rmtree(job.folder / "published.versions")
+    shutil.rmtree(job.folder / "published")
     with pytest.raises(InputError, match="none are published or kept") as caught:
         job.run(on_changed="keep")
     assert plan(job.policy(on_changed="keep")).refusal["message"] == caught.value.message

@@ -59,11 +59,11 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     save(left_stars.filter(pl.col("user_id") != "u007"), job.folder / f"raw{suffix}")
     before, used = published(job), job.charged()
     old = (job.folder / "published.manifest.json").read_bytes()
-    files = {path: path.read_bytes() for path in (job.folder / "published.versions" / "v2").iterdir()}
+    files = {path: path.read_bytes() for path in (job.folder / "published").iterdir()}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])
     assert published(job).equals(before.filter(~pl.col("id").is_in(THEIRS)))
-    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3", "v3.files"]
+    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3"]
     assert job.charged() == used, "what was released was released"
     with job.ledger() as ledger:
         report = ledger.verify()
@@ -73,7 +73,6 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     again = job.run()
     assert (again.rows["new"], again.published_rows) == (0, 234)
     (job.folder / "published.manifest.json").write_bytes(old)  # someone puts the older version back
-    (job.folder / "published.versions" / "v2").mkdir()
     for path, content in files.items():
         path.write_bytes(content)
     assert "retired manifest: 1" in failing(job)["published_files"]
@@ -116,7 +115,7 @@ def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
     assert published(job).height in {240, 234}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.rows) == (2, 234)
-    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v2", "v2.files"]
+    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v2"]
     assert not failing(job)
     with job.ledger() as ledger:
         assert ledger.verify().ok
@@ -136,7 +135,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
     job = make_job(cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}, min_released=0.0)
     job.run()
     stage(job.policy(release="2026-12", cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}))
-    listed = pl.read_parquet(job.folder / "published.staging/*/*/quarantine-*.parquet")["id"].to_list()
+    listed = pl.read_parquet(job.folder / "published.staging/reviews/*/*/quarantine-*.parquet")["id"].to_list()
     gone = [*THEIRS, listed[0]]
     save(reviews().filter(~pl.col("id").is_in(gone)), job.folder / "raw.parquet")
     assert forget(job.policy(), records=gone).staged > 0
@@ -150,7 +149,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
 def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(job, reviews, save, monkeypatch, written):
     """Files of one shard are written one after the other; what is killed between two of them goes on."""
     job.run()
-    aside = job.folder / "published.staging/2026-11/_/kept-00000-0123456789abcdef.parquet"
+    aside = job.folder / "published.staging/reviews/2026-11/_/kept-00000-0123456789abcdef.parquet"
     files = [aside.with_suffix(".draws"), aside.with_name(f"{aside.stem}-0123456789abcdef.post"), aside]
     rows = reviews()
     for path, write in zip(
@@ -218,7 +217,7 @@ def test_a_fired_gate_takes_raw_text_out_of_staging_at_once(job, monkeypatch, se
     assert folder.exists()
     assert clean(job.policy()).stopped == [folder]
     assert not folder.exists()
-    assert (job.folder / "published.staging" / "ledger.json").exists()
+    assert (job.folder / "published.staging" / "reviews" / "ledger.json").exists()
     assert job.charged() == before
     assert job.run(release="2026-12").version == 1
 
@@ -229,9 +228,10 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     for stars in range(4):
         save(reviews().with_columns(stars=stars), job.folder / "raw.parquet")
         job.run()
+        assert len(list((job.folder / "published.versions").iterdir())) == min(stars + 1, 2), "current and last"
     assert not clean(job.policy()).removed
-    retention = {"versions": 2, "quarantine_days": 30, "staging_days": 30}
-    assert clean(job.policy(retention=retention)).versions == ["v1", "v2"]
+    retention = {"versions": 1, "quarantine_days": 30, "staging_days": 30}
+    assert clean(job.policy(retention=retention)).versions == ["v3"]
     assert not failing(job)
     lists = sorted((job.folder / "published.staging").rglob("quarantine-*"))
     assert lists

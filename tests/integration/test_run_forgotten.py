@@ -56,14 +56,15 @@ def test_an_older_release_that_is_put_back_is_refused(job, reviews, save, parted
     first, second = ({**places, "release": name} for name in ("2026-11", "2026-12"))
     save(reviews(), raw)
     where = job.folder / ("published/west" if parted else "published")
-    manifest, old = where.with_name(f"{where.name}.manifest.json"), where.with_name(f"{where.name}.versions") / "v1"
+    manifest = where.with_name(f"{where.name}.manifest.json")
     run(job.policy(**first), **names)
-    kept = manifest.read_bytes(), shutil.copytree(old, job.folder / "kept")
+    kept = manifest.read_bytes(), shutil.copytree(where, job.folder / "kept")
     run(job.policy(**second), **names)
     save(reviews(300).filter(pl.col("user_id") != "u007"), raw)
     assert forget(job.policy(**second), subjects=["u007"], **names).removed == 6
     manifest.write_bytes(kept[0])
-    shutil.copytree(kept[1], old)
+    shutil.rmtree(where)
+    shutil.copytree(kept[1], where)
     failed = {item.name: item.message for item in check_published(where, job.policy(**first)) if not item.passed}
     assert "retired manifest: 1" in failed["published_files"]
     with pytest.raises(LedgerError, match="none that the ledger recorded"):
@@ -205,7 +206,7 @@ def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
 def test_a_list_without_units_goes_when_a_person_is_forgotten(job, reviews, save):
     """Earlier versions listed ids only, and nothing shows whose they are."""
     job.run()
-    old = job.folder / "published.staging/2026-11/_/quarantine-00000.parquet"
+    old = job.folder / "published.staging/reviews/2026-11/_/quarantine-00000.parquet"
     pl.DataFrame({"id": ["r00300", "r00301"]}).write_parquet(old)
     source(job, reviews, save, whole=False)
     forget(job.policy(), records=["r00300"])
@@ -234,9 +235,9 @@ def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, s
     there = {"release": release, "sink": str(job.folder / "other"), **more}
     job.run(incremental=True)
     job.run(**there)
-    first, (old,) = job.folder / "published", (job.folder / "published.versions").glob("v1")
+    first = job.folder / "published"
     manifest = first.with_name("published.manifest.json").read_bytes()
-    kept = shutil.copytree(old, job.folder / "kept")
+    kept = shutil.copytree(first, job.folder / "kept")
     save(reviews(300).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     assert forget(job.policy(**there), subjects=["u007"]).removed == 6
     assert all(gate.passed for gate in checked(job, **there))
@@ -250,7 +251,8 @@ def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, s
     assert job.run(incremental=True).published_rows == 292
     assert all(gate.passed for gate in [*checked(job), *checked(job, **there)])
     first.with_name("published.manifest.json").write_bytes(manifest)
-    shutil.copytree(kept, old, dirs_exist_ok=True)
+    shutil.rmtree(first)
+    shutil.copytree(kept, first)
     failed = {gate.name for gate in checked(job) if not gate.passed}
     assert failed >= {"published_files", "rows_ledgered"}, "an older version that is put back"
     sound(job)
@@ -279,7 +281,7 @@ def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see
 def test_staging_of_a_release_with_another_id_column(job, reviews, save):
     job.run()
     stage(job.policy(release="2026-12"))
-    other = job.folder / "published.staging/2027-01/_/quarantine-00000.parquet"
+    other = job.folder / "published.staging/reviews/2027-01/_/quarantine-00000.parquet"
     other.parent.mkdir(parents=True)
     pl.DataFrame({"user_id": ["u007", "u008"]}).write_parquet(other)
     source(job, reviews, save, whole=False)

@@ -70,7 +70,7 @@ def test_readers_see_no_id_of_a_record(make_job, ids, suffix):
     assert ("id" in rows.columns) == (ids == "keyed")
     if ids == "keyed":
         assert set(rows["id"]) == {expected(job, rid) for rid in known["id"]}
-    shown = [path for path in (job.folder / "published.versions").rglob("*") if path.is_file()]
+    shown = [path for path in (job.folder / "published").rglob("*") if path.is_file()]
     assert not any(b"r00003" in path.read_bytes() for path in shown)
     assert b"r00003" not in (job.folder / "published.manifest.json").read_bytes()
     assert checked(job, ids=ids)["rows_ledgered"] == checked(plain)["rows_ledgered"]
@@ -170,7 +170,7 @@ def test_spark_publishes_the_same(spark, make_job, ids):
     order = ["id"] if ids == "keyed" else ["stars", "review", "note"]
     assert published(job).sort(order, nulls_last=True).equals(published(other).sort(order, nulls_last=True))
     checked(job, ids=ids)
-    assert not any(path.name.endswith(".ids") for path in (job.folder / "published.versions").rglob("*"))
+    assert not any(path.name.endswith(".ids") for path in (job.folder / "published").rglob("*"))
 
 
 @pytest.mark.parametrize("ids", HIDDEN)

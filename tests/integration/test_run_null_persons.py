@@ -124,8 +124,7 @@ def test_parts_of_spark_do_not_show_who_names_no_person(spark, make_job, reviews
     policy = job.policy(on_null_subject="own", shard_rows=60, cap={"measure": "pure", "epsilon": 1e4})
     run_on_spark(spark.createDataFrame(frame.to_pandas()), policy)
     nameless = set(frame.filter(pl.col("user_id").is_null())["id"])
-    version = job.folder / "published.versions" / "v1"
-    parts = [pl.read_parquet(path)["id"] for path in sorted(version.glob("*.parquet"))]
+    parts = [pl.read_parquet(path)["id"] for path in sorted((job.folder / "published").glob("*.parquet"))]
     found = [sum(name in nameless for name in part) for part in parts]
     assert len(parts) > 2
     assert sum(found) == 120

@@ -92,7 +92,7 @@ def another_manifest(job, _):
 
 
 def without_parts(job, _):
-    for part in (job.folder / "published.versions").rglob("*.parquet"):
+    for part in (job.folder / "published").glob("*.parquet"):
         part.unlink()
 
 
@@ -225,7 +225,7 @@ def test_a_full_disk_stops_no_run_that_needs_no_room(job, monkeypatch, reviews, 
 
 def test_another_run_under_way(job):
     job.run()
-    staging = job.folder / "published.staging" / "2026-11" / "_"
+    staging = job.folder / "published.staging" / "reviews" / "2026-11" / "_"
     job.forget_that_nothing_changed()
 
     @contextmanager

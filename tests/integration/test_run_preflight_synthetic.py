@@ -197,7 +197,7 @@ def test_a_plan_foretells_what_a_run_is_refused_for(job, case, sentinel):
     assert "r00" not in str(error)
 
 
-@pytest.mark.parametrize("place", ["published.versions", "published.staging/2026-11/_"])
+@pytest.mark.parametrize("place", ["published.versions", "published.staging/reviews/2026-11/_"])
 def test_another_run_is_under_way(job, place):
     job.run()
     job.forget_that_nothing_changed()

@@ -1,21 +1,23 @@
 """What readers of a folder see: one version, by any glob, and nothing before the ledger knows of it."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import polars as pl
 import pyarrow.dataset as ds
 import pytest
 
-from dptext_etl import Ledger, run
+from dptext_etl import Ledger, files, run
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner import check, plan, publish, scan_published
 from tests.quick import quick
 
 
@@ -73,7 +75,7 @@ def test_nothing_can_be_read_before_the_ledger_knows_of_it(job, reviews):
 
     run(job.policy(), checkpoint=checkpoint)
     assert seen == [([], False)]
-    assert len(readable_by_others(job.folder)) == 1 + 2 * 3, "manifest, and three files by two names"
+    assert len(readable_by_others(job.folder)) == 1 + 3, "manifest, and three files"
     assert by_glob(job) == reviews()["id"].to_list()
 
 
@@ -119,7 +121,7 @@ def edited(job, rows):
     """Rewrite the first file, and the manifest to fit it, as anyone who can write there could."""
     manifest = job.folder / "published.manifest.json"
     facts = json.loads(manifest.read_text())
-    part = job.folder / "published.versions" / facts["parts"][0]["path"]
+    part = job.part(0)
     frame = pl.read_parquet(part).head(rows)
     frame.write_parquet(part)
     facts["parts"][0] |= {"rows": frame.height, "sha256": hashlib.sha256(part.read_bytes()).hexdigest()}
@@ -143,15 +145,15 @@ def test_nothing_is_added_to_a_manifest_that_the_ledger_does_not_know(job, revie
 def test_readers_refuse_files_that_are_not_those_of_the_manifest(job):
     job.run()
     sink = str(job.folder / "published")
-    part = job.folder / "published" / "part-00001.parquet"
+    part = job.part(1)
     pl.read_parquet(part).head(3).write_parquet(part)
     with pytest.raises(InputError, match="1 of 3 published files are not those of their manifest"):
         scan_published(sink)
     assert scan_published(sink, verify=False).collect().height == 240 - 97
     assert "1 damaged" in job.run().notes[0]
     assert scan_published(sink).collect().height == 240
-    (job.folder / "published.versions/v1/part-00002.parquet").unlink()
-    with pytest.raises(InputError, match=r"v1/part-00002.parquet"):
+    job.part(2).unlink()
+    with pytest.raises(InputError, match=r"v1/part-00002-[0-9a-f]{16}.parquet"):
         scan_published(sink)
 
 
@@ -178,9 +180,7 @@ def test_an_incremental_run_that_was_stopped_shows_its_rows_next_time(job, revie
 def test_an_older_version_put_back_shows_in_the_verdict(job, reviews, save):
     job.run()
     copy = job.folder / "copy"
-    copy.mkdir()
-    shutil.copytree(job.folder / "published.versions", copy / "published.versions")
-    (copy / "published").symlink_to((job.folder / "published").readlink())
+    shutil.copytree(job.folder / "published", copy / "published")
     shutil.copy(job.folder / "published.manifest.json", copy)
     save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
     job.run()
@@ -190,15 +190,89 @@ def test_an_older_version_put_back_shows_in_the_verdict(job, reviews, save):
     assert "newer versions" in then.message
 
 
-def test_a_copy_that_followed_the_link_is_read_checked_and_published_to(job, reviews, save):
+COPIES = {
+    "cp": "cp -r published published.manifest.json elsewhere",
+    "tar": "tar -cf copy.tar published published.manifest.json && tar -xf copy.tar -C elsewhere",
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_is_read_checked_and_published_to(job, reviews, save, way):
     job.run()
-    copied = job.folder / "published.copy"
-    shutil.copytree(job.folder / "published", copied)
-    (job.folder / "published").unlink()
-    copied.rename(job.folder / "published")
-    assert scan_published(str(job.folder / "published")).collect().height == 240
-    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    elsewhere = job.folder / "elsewhere"
+    elsewhere.mkdir()
+    subprocess.run(COPIES[way], shell=True, cwd=job.folder, check=True)
+    assert by_glob(job, "elsewhere/published") == reviews()["id"].to_list()
+    assert scan_published(str(elsewhere / "published")).collect().height == 240
+    assert all(verdict.passed for verdict in check_published(elsewhere / "published", job.policy()))
+    shutil.rmtree(job.folder / "published")
+    (elsewhere / "published").rename(job.folder / "published")
     save(reviews(300), job.folder / "raw.parquet")
+    assert job.run().version == 2
+    assert by_glob(job) == reviews(300)["id"].to_list()
+
+
+@pytest.mark.parametrize("dies", [None, "at once", "before", "between", "after", "unnamed"])
+def test_folders_change_places_and_the_next_run_completes_it(job, reviews, save, monkeypatch, dies):
+    """In one step or by renames; a run that dies in between leaves all rows to readers of the manifest."""
+    job.run()
+    found = scan_published(str(job.folder / "published"))
+    save(reviews(300), job.folder / "raw.parquet")
+    with monkeypatch.context() as patch:
+        if dies != "at once":
+            patch.setattr(files._kernel, "exchange", lambda *_: False)
+        moves, rename = [], Path.rename
+        wanted = {"before": 1, "between": 2, "after": 3, "unnamed": 4, "at once": 1}.get(dies)
+
+        def dying(path, target):
+            moves.append(path.name)
+            if len(moves) == wanted:
+                raise StopError
+            return rename(path, target)
+
+        def checkpoint(name):
+            if name == "manifest written":
+                patch.setattr(Path, "rename", dying)
+
+        with contextlib.suppress(InputError):
+            run(job.policy(), checkpoint=checkpoint)
+    assert len(moves) == (wanted or 4)
+    assert scan_published(str(job.folder / "published")).collect().height == 300
     job.run()
     assert by_glob(job) == reviews(300)["id"].to_list()
-    assert not list(job.folder.glob("published.versions/v0*"))
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    if dies in {None, "at once", "unnamed"}:
+        assert found.collect().height == 240, "who read the version before goes on"
+    names = {path.name for path in (job.folder / "published.versions").iterdir()}
+    assert names <= {"v1", "v2"}
+    save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
+    assert job.run().version == 3
+    assert {path.name for path in (job.folder / "published.versions").iterdir()} == {"v2", "v3"}
+    assert scan_published(str(job.folder / "published")).collect()["stars"].max() == 0
+
+
+def test_a_mount_point_is_refused_before_anything_is_charged(job, monkeypatch):
+    assert files.is_mount(Path("/proc"))
+    assert not files.is_mount(job.folder)
+    monkeypatch.setattr(files, "is_mount", lambda path: path == job.folder / "published")
+    (job.folder / "published").mkdir()
+    for way in (plan, run):
+        with pytest.raises(InputError, match="is a mount point"):
+            way(job.policy())
+    assert not (job.folder / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_manifest_that_names_another_file_brings_it_nowhere(job, link):
+    job.run()
+    manifest, secret = job.folder / "published.manifest.json", job.folder / "raw.parquet"
+    facts = json.loads(manifest.read_text())
+    facts["parts"][0] |= {"path": "../raw.parquet", "sha256": hashlib.sha256(secret.read_bytes()).hexdigest()}
+    if link:
+        facts["parts"][0]["path"] = "v9/part-00000.parquet"
+        (job.folder / "published.versions" / "v9").mkdir()
+        (job.folder / "published.versions" / "v9" / "part-00000.parquet").symlink_to(secret)
+    manifest.write_text(json.dumps(facts, indent=1) + "\n")
+    job.run()
+    assert secret.read_bytes() not in [path.read_bytes() for path in (job.folder / "published").iterdir()]
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))

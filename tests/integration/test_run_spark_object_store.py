@@ -18,7 +18,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import run_frame
-from dptext_etl.storage import Storage
+from dptext_etl.storage import Objects
 from tests.quick import quick
 
 from ..object_store import remote
@@ -93,8 +93,8 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
 
     engine = SparkEngine(frame_of(spark, job))
     with monkeypatch.context() as driver:
-        real = Storage.local_path
-        driver.setattr(Storage, "local_path", lambda self, name, **how: fetched.append(name) or real(self, name, **how))
+        real = Objects.local_path
+        driver.setattr(Objects, "local_path", lambda self, name, **how: fetched.append(name) or real(self, name, **how))
         staged = stage(job.policy(), engine=engine, checkpoint=checkpoint)
         verdicts = check(staged, judge=engine.judge)
         assert staged_names(store)

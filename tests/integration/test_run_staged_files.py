@@ -85,7 +85,7 @@ def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, na
         job.run()
     else:
         assert job.stop(step)
-    staging, aside = job.folder / "published.staging/2026-11/_", job.folder.with_name("aside")
+    staging, aside = job.folder / "published.staging/reviews/2026-11/_", job.folder.with_name("aside")
     found = staged_kinds(staging)
     assert all(any(kind in each for each in found) for kind in kinds), found
     shutil.copytree(job.folder, aside)

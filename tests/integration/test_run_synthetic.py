@@ -263,7 +263,7 @@ def test_no_raw_text_and_no_raw_label_reaches_a_file(make_synthetic, reviews, se
 def test_changed_files_are_found(make_synthetic, sentinel):
     job = make_synthetic()
     job.run()
-    path = next((job.folder / "published.versions").glob("v1/*.parquet"))
+    path = next((job.folder / "published").glob("*.parquet"))
     rows = pl.read_parquet(path)
     path.unlink()
     rows.with_columns(review=pl.lit(sentinel)).write_parquet(path)

@@ -103,8 +103,8 @@ def test_published_files_are_what_the_manifest_says(job):
 def test_missing_and_damaged_parts_come_back(job):
     job.run()
     before = job.files()
-    (job.folder / "published.versions/v1/part-00000.parquet").unlink()
-    (job.folder / "published/part-00001.parquet").write_bytes(b"damaged")
+    job.part(0).unlink()
+    job.part(1).write_bytes(b"damaged")
     summary = job.run()
     assert job.files() == before
     assert "2 damaged or missing parts" in summary.notes[0]
@@ -205,7 +205,7 @@ def test_csv_keeps_the_spelling_of_ids_and_kept_values(make_job, reviews):
     )
     job = make_job(frame=frame, suffix=".csv")
     job.run()
-    published = pl.read_csv(job.folder / "published/part-00000.csv", infer_schema=False)
+    published = pl.read_csv(job.part(0), infer_schema=False)
     assert published["id"].to_list() == frame["id"].to_list()
     assert set(published["stars"]) == {"1.50"}
 
@@ -274,7 +274,7 @@ def test_a_faithful_mechanism_stays_staged(job, sentinel):
         job.policy(column=[faithful])
     summary = job.run(column=[faithful], publish=False)
     assert summary.version is None
-    staged = pl.read_parquet(job.folder / "published.staging" / "*" / "*" / "shard-*.parquet")
+    staged = pl.read_parquet(job.folder / "published.staging" / "reviews" / "*" / "*" / "shard-*.parquet")
     assert staged["review"].str.contains(sentinel).any()  # faithful keeps unknown words: that is why it stays inside
 
 

@@ -81,7 +81,7 @@ def test_a_cap_that_the_ledger_holds_refuses_it_before_anything_is_computed(job)
     with pytest.raises(DPTextError, match="has a cap") as caught:
         job.run(**columns(job), release="later")
     assert caught.value.hint
-    assert not list((job.folder / "published.staging" / "later").rglob("shard-*.parquet"))
+    assert not list((job.folder / "published.staging" / "reviews" / "later").rglob("shard-*.parquet"))
 
 
 def test_with_p_one_it_is_an_ordinary_mechanism(job):

@@ -7,7 +7,7 @@ import stat
 import polars as pl
 import pytest
 
-from dptext_etl import files
+from dptext_etl import files, run
 from dptext_etl.errors import InputError
 from dptext_etl.runner.publish.manifest import Manifest
 
@@ -67,14 +67,19 @@ def is_open(path):
 
 
 def test_readers_get_to_a_sink_whose_folders_were_not_there(job):
-    job.run(sink=str(job.folder / "new" / "deep" / "reviews"))
+    run(job.write_policy(sink=str(job.folder / "new" / "deep" / "reviews"), staging=None))
     new = job.folder / "new"
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (new, *new.rglob("*")) if path.is_dir()}
     usual = job.folder / "usual"
     usual.mkdir()
     open_as_usual = stat.S_IMODE(usual.stat().st_mode)
     assert {modes[name] for name in ("new", "deep", "reviews", "reviews.versions")} == {open_as_usual}
-    assert {modes[name] for name in ("reviews.staging", "2026-11", "_")} == {0o700}
+    inside = job.folder / ".dptext"
+    folders = [path for path in (inside, *inside.rglob("*")) if path.is_dir()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
+    (staging,) = inside.glob("reviews/*/2026-11/_")
+    assert (staging / "unchanged.json").is_file()
+    assert (inside / ".gitignore").read_text() == "*\n"
 
 
 def test_a_draft_follows_no_link_and_takes_no_name_that_is_there(tmp_path, monkeypatch):

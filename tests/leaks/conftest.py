@@ -78,6 +78,7 @@ def bench(tmp_path_factory, small_vectors):
             "release": "r1",
             "source": str(folder / "raw.parquet"),
             "sink": str(folder / "published"),
+            "staging": str(folder / "inside"),
             "id": "id",
             "unit": "record",
             "keep": ["stars"],

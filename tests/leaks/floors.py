@@ -88,6 +88,7 @@ def policy(folder, mechanism, allow, run):
             "release": "r",
             "source": str(folder / "raw.parquet"),
             "sink": str(folder / f"out-{run}"),
+            "staging": str(folder / f"inside-{run}"),
             "id": "id",
             "unit": "record",
             "key": f"file:{folder / 'noise.key'}",

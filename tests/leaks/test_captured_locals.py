@@ -54,7 +54,11 @@ def policy(tmp_path, bench):
     texts = {item.name: pl.lit(f"{SENTINEL} ") + pl.col(item.name) for item in bench.policy.columns}
     raw.with_columns(**texts).write_parquet(tmp_path / "raw.parquet")
     values = bench.policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-    places = {"source": str(tmp_path / "raw.parquet"), "sink": str(tmp_path / "out")}
+    places = {
+        "source": str(tmp_path / "raw.parquet"),
+        "sink": str(tmp_path / "out"),
+        "staging": str(tmp_path / "inside"),
+    }
     return Policy.parse({**values, **places, "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"}})
 
 

@@ -19,7 +19,11 @@ def pivoted(bench, tmp_path):
     raw = pl.read_parquet(bench.policy.source)
     raw.with_columns(pl.lit(1).alias(text) for text in TEXTS).write_parquet(tmp_path / "raw.parquet")
     values = bench.policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-    places = {"source": str(tmp_path / "raw.parquet"), "sink": str(tmp_path / "out" / "reviews")}
+    places = {
+        "source": str(tmp_path / "raw.parquet"),
+        "sink": str(tmp_path / "out" / "reviews"),
+        "staging": str(tmp_path / "inside"),
+    }
     return Policy.parse({**values, **places, "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"}})
 
 

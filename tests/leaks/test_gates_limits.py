@@ -27,6 +27,7 @@ def staged(tmp_path, small_vectors):
                 "release": "r1",
                 "source": str(tmp_path / "raw.parquet"),
                 "sink": str(tmp_path / name),
+                "staging": str(tmp_path / f"{name}.staging"),
                 "id": "id",
                 "unit": "record",
                 "key": f"file:{tmp_path / 'noise.key'}",

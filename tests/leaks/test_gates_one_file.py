@@ -81,7 +81,12 @@ def test_it_judges_a_published_table(bench, toy):
 def test_it_stops_a_run(bench, toy, tmp_path):
     raw = pl.read_parquet(bench.policy.source)
     broken(raw).write_parquet(tmp_path / "raw.parquet")
-    changes = {"source": str(tmp_path / "raw.parquet"), "sink": str(tmp_path / "out"), "dataset": "one file"}
+    changes = {
+        "source": str(tmp_path / "raw.parquet"),
+        "sink": str(tmp_path / "out"),
+        "staging": str(tmp_path / "inside"),
+        "dataset": "one file",
+    }
     ledger = bench.policy.ledger.model_copy(update={"url": f"sqlite:///{tmp_path / 'ledger.db'}"})
     with pytest.raises(GateError, match=f"1 of 10 gates failed: {NAME}: 50 cells"):
         run(bench.policy.model_copy(update={**changes, "ledger": ledger}))

@@ -26,6 +26,7 @@ def published(request, bench, tmp_path_factory):
         "dataset": f"reviews {request.param}",
         "source": str(folder / f"raw.{request.param}"),
         "sink": str(folder / "out"),
+        "staging": str(folder / "inside"),
         "ledger": bench.policy.ledger.model_copy(update={"url": f"sqlite:///{folder / 'ledger.db'}"}),
     }
     policy = bench.policy.model_copy(update=changes)
@@ -59,9 +60,8 @@ def test_files_that_changed_after_their_gates(published, tmp_path):
     def fresh():
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
-        shutil.copytree(folder.with_name("out.versions"), tmp_path / "out.versions")
+        shutil.copytree(folder, copy)
         shutil.copy(folder.with_name("out.manifest.json"), manifest)
-        copy.symlink_to(folder.readlink())
         assert not failed(judge(copy, policy))
         return sorted(copy.glob("part-*"))
 
@@ -86,15 +86,15 @@ def test_a_manifest_written_anew_does_not_hide_what_changed(published, tmp_path)
     """Rows cut, a kept column edited, claims rewritten: files and manifest agree, the ledger does not."""
     policy, folder = published
     copy, manifest = tmp_path / "out", tmp_path / "out.manifest.json"
-    shutil.copytree(folder.with_name("out.versions"), tmp_path / "out.versions")
-    copy.symlink_to(folder.readlink())
+    shutil.copytree(folder, copy)
     facts = json.loads(folder.with_name("out.manifest.json").read_text())
     shown = sorted(copy.glob("part-*"))
     kind = shown[0].suffix[1:]
     cut = getattr(pl, f"read_{kind}")(shown[0]).head(-1).with_columns(pl.lit(5, pl.Int64).alias("stars"))
-    for part in (shown[0], tmp_path / "out.versions" / facts["parts"][0]["path"]):
-        getattr(cut, f"write_{kind}")(part)
-    facts["parts"][0] |= {"rows": cut.height, "sha256": sha256(shown[0])}
+    getattr(cut, f"write_{kind}")(shown[0])
+    digest = sha256(shown[0])
+    named = shown[0].rename(copy / f"part-00000-{digest[:16]}.{kind}")
+    facts["parts"][0] |= {"path": f"v1/{named.name}", "rows": cut.height, "sha256": digest}
     facts["rows"] -= 1
     for column in facts["columns"]:
         column["epsilon"] = column["largest_epsilon"] = 0.01

@@ -28,6 +28,7 @@ def make_policy(tmp_path, small_vectors):
             "release": "r1",
             "source": str(tmp_path / "raw" / "{partition}.parquet"),
             "sink": str(tmp_path / "published" / "{partition}"),
+            "staging": str(tmp_path / "inside"),
             "id": "id",
             "unit": "record",
             "key": "env:DPTEXT_SECRET",

@@ -23,6 +23,7 @@ def policy(tmp_path_factory, small_vectors):
             "release": "r1",
             "source": str(folder / "raw" / "{partition}.parquet"),
             "sink": str(folder / "published" / "{partition}"),
+            "staging": str(folder / "inside"),
             "id": "id",
             "unit": "record",
             "key": "env:DPTEXT_SECRET",

@@ -30,6 +30,7 @@ def make_policy(tmp_path, small_vectors):
             "release": "r1",
             "source": str(tmp_path / "raw.parquet"),
             "sink": str(tmp_path / "published"),
+            "staging": str(tmp_path / "inside"),
             "id": "id",
             "unit": "record",
             "key": f"file:{tmp_path / 'noise.key'}",

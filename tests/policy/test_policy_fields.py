@@ -147,7 +147,13 @@ def test_a_column_has_every_field_of_its_policy(policy, column):
 
 
 def test_a_run_over_a_frame_from_the_policy_of_one_column(column, tmp_path):
-    entries = {"sink": str(tmp_path / "out"), "ledger": str(tmp_path / "ledger.db"), "id": "number", "unit": "record"}
+    entries = {
+        "sink": str(tmp_path / "out"),
+        "staging": str(tmp_path / "inside"),
+        "ledger": str(tmp_path / "ledger.db"),
+        "id": "number",
+        "unit": "record",
+    }
     there = run_policy(column, entries).column_policies()[0]
     assert facts(there) == facts(column)
 

@@ -89,7 +89,15 @@ def policy_file(small_vectors):
     from dptext_etl import Policy
 
     def make(**values):
-        facts = {"dataset": "d", "release": "r", "source": "raw.csv", "sink": "out", "id": "id", "unit": "record"}
+        facts = {
+            "dataset": "d",
+            "release": "r",
+            "source": "raw.csv",
+            "sink": "out",
+            "staging": "s",
+            "id": "id",
+            "unit": "record",
+        }
         mechanism = {"name": "custext", "epsilon": 2.0, "k": 3, "vectors": str(small_vectors)}
         column = {"name": "text", "mechanism": mechanism, "allow": ["cluster"]}
         return Policy(**facts, key="env:DPTEXT_SUITE_SECRET", ledger={"url": "l.db"}, column=[column], **values)

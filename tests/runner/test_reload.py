@@ -39,6 +39,7 @@ def make_policy(tmp_path, small_vectors):
             "release": "1",
             "source": str(tmp_path / "raw.parquet"),
             "sink": str(tmp_path / "out"),
+            "staging": str(tmp_path / "inside"),
             "id": "id",
             "unit": "record",
             "key": f"file:{tmp_path}/noise.key",

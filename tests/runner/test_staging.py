@@ -44,7 +44,9 @@ def test_all_names_of_a_shard_are_durable_when_it_is_staged(staging, monkeypatch
 def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(staging, tmp_path, monkeypatch):
     versions, listed = tmp_path / "versions", []
     versions.mkdir()
-    layout = SimpleNamespace(remote_sink=False, local=SimpleNamespace(versions=versions), sink_format="parquet")
+    layout = SimpleNamespace(
+        remote_sink=False, plain=True, local=SimpleNamespace(versions=versions), sink_format="parquet"
+    )
     shards = [staging.save(number, ROWS, DRAWS, "inputs", FACTS) for number in range(3)]
     monkeypatch.setattr(
         parts.files, "flush", lambda folder: listed.append((folder.name, {p.name for p in folder.iterdir()}))
@@ -52,7 +54,8 @@ def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(stag
     with parts.Writer(layout, staging, 1, most=(1, 1000)) as version:
         version.add(shards, lambda _: None)
         version.finish()
-    names = {f"part-0000{number}.parquet" for number in range(3)}
+    hashes = [files.sha256(path)[:16] for path in sorted((versions / "v1").iterdir())]
+    names = {f"part-0000{number}-{digest}.parquet" for number, digest in enumerate(hashes)}
     (drafts, named), shown = listed
     assert re.fullmatch(r"\.v1-[0-9a-f]{16}\.incomplete", drafts)
     assert (named, shown) == (names, ("versions", {"v1"}))

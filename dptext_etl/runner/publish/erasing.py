@@ -186,8 +186,7 @@ def partitions_of(policy: Policy) -> list[str | None]:
     rest = re.escape(tail).replace(re.escape(PARTITION), "(?P=name)")
     pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
     found = {match["name"] for match in map(pattern.fullmatch, names) if match}
-    if policy.staging is not None:
-        found |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
+    found |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
     return sorted(name for name in found if _manifest(policy, name) or Layout.of(policy, name).staging.folder.is_dir())
 
 

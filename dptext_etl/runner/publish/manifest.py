@@ -31,6 +31,7 @@ from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_h
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.staged import StagedRun
+from dptext_etl.storage import Objects, Storage
 
 FORMAT = "dptext-release/1"
 
@@ -135,17 +136,17 @@ class Manifest:
 
     def write(self, layout: Layout, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
-        content = self.text().encode()
-        if not layout.remote_sink:
+        content, store = self.text().encode(), layout.described
+        if not isinstance(store, Objects):
             path = Path(layout.manifest)
             for stale in path.parent.glob(f".{escape(path.name)}-*.draft"):  # of a run that was killed
                 stale.unlink(missing_ok=True)
             files.write(path, content, mode=files.PUBLIC_FILE, action="writing the manifest")
             return
-        now, etag = layout.described.read_versioned(MANIFEST) or (None, None)
+        now, etag = store.read_versioned(MANIFEST) or (None, None)
         begun = None if before is None else before.digest
         there = None if now is None else hashlib.sha256(now).hexdigest()
-        if there != begun or layout.described.replace_object(MANIFEST, content, etag) is None:
+        if there != begun or store.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
 
@@ -225,9 +226,13 @@ def is_whole(layout: Layout, manifest: Manifest) -> bool:
 
 
 def _changed(layout: Layout, manifest: Manifest) -> list[str]:
-    published = layout.published
+    files = layout.published if layout.remote_sink else Storage("")
     with seam("reading a published file", InputError, "is it readable? `dptext check` says more"):
-        return [part.path for part in manifest.parts if published.sha256(part.path) != part.sha256]
+        return [
+            part.path
+            for part in manifest.parts
+            if files.sha256(part.path if layout.remote_sink else layout.part(part.path)) != part.sha256
+        ]
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:

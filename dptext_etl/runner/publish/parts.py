@@ -7,6 +7,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +17,7 @@ import polars as pl
 
 from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.sink import part_name
 from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
@@ -36,6 +38,7 @@ _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
 """Parts that are written at a time, at most: each is in memory."""
+_WHOLE = "`dptext check` says more; incremental = false publishes every row again at no cost"
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 Move = Callable[[Sequence[tuple[str, str, str]], Callable[[], object]], int]
@@ -70,9 +73,12 @@ class Writer:
         staging: Staging,
         version: int,
         most: tuple[int, int] = (ANY_SIZE, ANY_SIZE),
+        *,
         hidden: HiddenIds | None = None,
+        kept: tuple[Part, ...] = (),
     ) -> None:
         self._layout = layout
+        self._kept = kept  # parts of the version before that stay, in front of those that are written
         self._staging = staging
         self.version = version
         self._most = most  # rows and bytes of a part
@@ -89,6 +95,11 @@ class Writer:
         self._remove_drafts()
         with seam("writing a version", InputError, _AGAIN):
             self._folder.mkdir(mode=files.PRIVATE_FOLDER)
+            for part, new in zip(self._kept, self.parts, strict=True) if self._layout.plain else ():
+                path = Path(self._layout.part(part.path))
+                if not path.is_file():
+                    raise InputError(f"the published file {part.path} is missing", _WHOLE)
+                files.link(path, self._folder / Path(new.path).name, mode=files.PUBLIC_FILE, flush_folder=False)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,12 +111,15 @@ class Writer:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts that were written so far; folders in object stores are named after what is in them."""
-        folder = f"v{self.version}"
+        """The parts so far; folders in object stores are named after what is in them."""
+        folder, kept = f"v{self.version}", self._kept
+        if self._layout.plain:
+            names = (self._final(number, part.sha256) for number, part in enumerate(kept))
+            kept = tuple(replace(part, path=f"{folder}/{name}") for part, name in zip(kept, names, strict=True))
         if self._layout.remote_sink:
             content = "".join(draft.sha256 for draft in self._written)
             folder += f"-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-        return tuple(Part(f"{folder}/{draft.name}", draft.rows, draft.sha256) for draft in self._written)
+        return *kept, *(Part(f"{folder}/{draft.name}", draft.rows, draft.sha256) for draft in self._written)
 
     @property
     def drafts(self) -> tuple[Path, ...]:
@@ -140,7 +154,9 @@ class Writer:
         self._append(*self._add((frame, self._folder / self._name(len(self._written)))))
 
     def _append(self, path: Path, rows: int, digest: str, kept: str) -> None:
-        self._written.append(_Draft(path.name, rows, digest, path.stat().st_size))
+        first = len(self._kept) if self._layout.plain else 0
+        target = path.rename(self._folder / self._final(first + len(self._written), digest))
+        self._written.append(_Draft(target.name, rows, digest, target.stat().st_size))
         self.lists.add(kept)
 
     @contextmanager
@@ -159,10 +175,8 @@ class Writer:
 
     def take(self, path: Path, rows: int, digest: str, kept: str) -> None:
         """Take a part that `write_part` drafted elsewhere as the next one."""
-        target = self._folder / self._name(len(self._written))
         with seam("taking a part", InputError, _AGAIN):
-            path.rename(target)
-            self._append(target, rows, digest, kept)
+            self._append(path, rows, digest, kept)
 
     def take_objects(self, objects: Iterable[tuple[str, int, str, str, int]], move: Move) -> None:
         """Take parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
@@ -174,19 +188,22 @@ class Writer:
     def _name(self, number: int) -> str:
         return f"part-{number:05d}.{self.format}"
 
+    def _final(self, number: int, digest: str) -> str:
+        """Name a part of a folder by its hash, too; versions in stores and tables have folders of their own."""
+        return part_name(number, digest, self.format) if self._layout.plain else self._name(number)
+
     def finish(self, each: Callable[[], object] = lambda: None) -> None:
         """Put the version where the manifest will point. Call it when the ledger has recorded the publication."""
         if self._layout.remote_sink:
-            self._upload(self.parts, each)
+            self._upload(self.parts[len(self._kept) :], each)
             return
         target = self._layout.local.versions / f"v{self.version}"
         with seam("putting a version in place", InputError, _AGAIN):
-            for path in self._folder.iterdir():
+            for path in self.drafts:
                 path.chmod(files.PUBLIC_FILE)
             files.flush(self._folder)  # once for all parts
             self._folder.chmod(target.parent.stat().st_mode & 0o777)
-            if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
-                shutil.rmtree(target)
+            files.remove(target)  # of a run that was killed before its manifest: no reader was pointed at it
             self._folder.rename(target)
             files.flush(target.parent)
 
@@ -194,17 +211,21 @@ class Writer:
         """Restore missing or damaged parts from the parts just written, and return how many."""
         if self._layout.remote_sink:
             return self._upload(published, each)
-        restored = 0
+        restored, sink = 0, self._layout.local
         for part, draft in zip(published, self.drafts, strict=True):
-            target = self._layout.local.versions / part.path
-            if target.is_file() and files.sha256(target) == part.sha256:
-                continue
-            with seam("restoring a part", InputError, _AGAIN):
-                target.parent.mkdir(exist_ok=True)
-                draft.chmod(files.PUBLIC_FILE)
-                draft.rename(target)
-                files.flush(target.parent)
-            restored += 1
+            whole = True
+            for target in [sink.path / draft.name, sink.versions / part.path][not self._layout.plain :]:
+                if target.is_file() and files.sha256(target) == part.sha256:
+                    continue
+                with seam("restoring a part", InputError, _AGAIN):
+                    target.parent.mkdir(exist_ok=True)
+                    draft.chmod(files.PUBLIC_FILE)
+                    again = draft.with_name(f"{draft.name}.again")  # a run that dies leaves nothing in the sink
+                    files.link(draft, again, mode=files.PUBLIC_FILE, flush_folder=False)
+                    again.replace(target)
+                    files.flush(target.parent)
+                whole = False
+            restored += not whole
         return restored
 
     def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:

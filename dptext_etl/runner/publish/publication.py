@@ -33,7 +33,7 @@ from dptext_etl.runner.publish.manifest import (
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_table, write_unlinked
 from dptext_etl.runner.publish.people import refuse_forgotten_base
-from dptext_etl.runner.publish.versions import alone_at, show
+from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
@@ -123,8 +123,8 @@ def _publish(  # noqa: PLR0917
         if before is not None:
             show(layout, before)
         return unchanged(layout, before, "there are no new rows to publish")
-    most = policy.shard_rows, policy.shard_bytes
-    with Writer(layout, staging, 1 if before is None else before.version + 1, most, HiddenIds.of(policy)) as writer:
+    most, version = (policy.shard_rows, policy.shard_bytes), 1 if before is None else before.version + 1
+    with Writer(layout, staging, version, most, hidden=HiddenIds.of(policy), kept=kept) as writer:
 
         def each(rows: int) -> None:
             renew_lock()
@@ -143,7 +143,7 @@ def _publish(  # noqa: PLR0917
         staged.profile.count("publish", rows=shown, size=writer.size)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
-        manifest = draft(staged, verdicts, (*kept, *writer.parts), writer.version, older)
+        manifest = draft(staged, verdicts, writer.parts, writer.version, older)
         same = known is not None and not kept and same_content(known, manifest)
         if known is not None and not kept and not same and _only_order(staged, known, manifest, writer):
             show(layout, known)
@@ -183,6 +183,7 @@ def finish(  # noqa: PLR0917
         manifest.write(layout, before)
     checkpoint("manifest written")
     show(layout, manifest)
+    expire(layout, manifest, before)
     checkpoint("shown")
     clean_up()
     checkpoint("cleared")

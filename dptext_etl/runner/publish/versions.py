@@ -1,34 +1,35 @@
 """Show one version of a published table to readers, and delete the versions that they no longer see.
 
-Readers of a folder look at `<sink>`. It is a link to a folder that holds the current data files alone, under names in
-row order, so a glob meets every row once. A new version gets a folder of its own, and one rename points the link at it.
-The files in that folder are further names of those in `<sink>.versions`: a version costs no second copy.
+Readers of a folder look at `<sink>`, which holds the current data files alone, under names in row order, so a glob
+meets every row once. A version is made in `<sink>.versions`, where files that stay are further names of those before.
+When the manifest names it, it changes places with the folder that readers see. A run that was killed in between leaves
+a manifest whose files are not shown yet, or not under their lasting names; the next run completes this first.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from dptext_etl import files
-from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
+from dptext_etl.checks.sink import MANIFEST, LocalSink, is_inside, part_name
 from dptext_etl.errors import BusyError, InputError, counted, seam
-from dptext_etl.files import flush, sha256
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import tables
 from dptext_etl.runner.publish.manifest import Manifest
 
-_NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
+_NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12}|\.files)?")
 _DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?|\.dptext-[0-9a-f]+"
 _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 """What a table holds before its first commit."""
-_SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
-"""What a copy that followed the link of a sink holds."""
+_SHOWN = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
+"""What a folder holds that a run published, or a copy of one."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
+_MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
 PUBLISHING = "is publishing to this sink"
 _BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
 
@@ -49,7 +50,7 @@ def require_sink(layout: Layout, *, making: bool = True) -> None:
 
 @contextmanager
 def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
-    """Let one release at a time publish to a sink."""
+    """Let one release at a time publish to a sink, after what a run that was killed left to do there."""
     require_sink(layout)
     described = layout.described
     with described.lock(PUBLISHING):
@@ -57,63 +58,70 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
             raise BusyError(*_BUSY)
         if layout.logged:
             tables.require_own(layout)  # another run may have published since the first look
+        before = Manifest.read(layout) if layout.plain else None
+        if before is not None:
+            show(layout, before)
         yield described.renew_lock
 
 
 def show(layout: Layout, manifest: Manifest) -> None:
-    """Point readers at the files of a manifest, in one step: by a link, or by a commit of a table with a log.
+    """Let readers see the files of a manifest, in one step: by a folder, or by a commit of a table with a log.
 
-    Plain files in an object store are read by manifest.
+    Plain files in an object store are read by manifest. A folder shows what it did where a file is missing.
     """
     if layout.logged:
         tables.commit(layout, manifest)
+    if not layout.plain:
         return
-    if layout.remote_sink:
-        return
-    sink = layout.local
+    sink, current = layout.local, layout.local.versions / f"v{manifest.version}"
+    parts = {part_name(i, part.sha256, manifest.file_format): part for i, part in enumerate(manifest.parts)}
     with seam("showing a version", InputError, _AGAIN):
-        folder = _fill_folder(sink, manifest)
-        target = Path(sink.versions.name) / folder.name
-        before = sink.path.readlink() if sink.path.is_symlink() else None
-        if before != target:
-            for stale in sink.versions.glob(".current-*"):
-                stale.unlink()
-            draft = sink.versions / f".current-{secrets.token_hex(8)}"
-            draft.symlink_to(target)  # it holds where it will stand, not where it stands now
-            if sink.copied:
-                sink.path.rename(sink.versions / "v0.files")
-            draft.replace(sink.path)
-            flush(sink.path.parent)
-        for stale in sink.versions.glob("v*.files"):
-            if stale != folder:
-                for path in stale.glob("part-*"):
-                    path.unlink()
-                if not any(stale.iterdir()):  # files of someone else stay
-                    stale.rmdir()
+        if sink.linked or _names(sink.path) != set(parts):
+            ready = current
+            if current.is_symlink() or _names(current) != set(parts):
+                ready = current.with_name(f".{current.name}-{secrets.token_hex(8)}.incomplete")
+                sources = {name: sink.file(part.path) for name, part in parts.items() if is_inside(part.path)}
+                if len(sources) < len(parts) or not _fill(ready, sources):
+                    return
+            files.exchange(sink.path, ready)
+        elif not current.is_symlink() and _names(current) == set(parts):  # the same files a second time
+            files.remove(current)
+        if all(part.path == f"{current.name}/{name}" for name, part in parts.items()):
+            _name_current(current, sink.path, current.with_name(f"v{manifest.version - 1}"))
+        for stale in sink.versions.glob(".v*.incomplete*"):
+            files.remove(stale)
 
 
-def _fill_folder(sink: LocalSink, manifest: Manifest) -> Path:
-    """Make the folder that shows a version, or mend it."""
-    target = sink.versions / f"v{manifest.version}.files"
-    folder = target if target.is_dir() else sink.versions / f".v{manifest.version}.files.incomplete"
-    if folder != target:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-    for stale in folder.glob(".*.draft"):
-        stale.unlink()
-    for number, part in enumerate(manifest.parts):
-        path, version = folder / shown_name(number, manifest.file_format), sink.versions / part.path
-        same = path.is_file() and version.is_file() and (path.samefile(version) or sha256(path) == part.sha256)
-        if same or not version.is_file():
-            continue
-        draft = files.draft_of(path)
-        files.link(version, draft, mode=files.PUBLIC_FILE, flush_folder=False)
-        draft.replace(path)
-    flush(folder)
-    if folder != target:
-        folder.rename(target)
-        flush(sink.versions)
-    return target
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _fill(folder: Path, sources: Mapping[str, Path]) -> bool:
+    """Make a folder of further names of files, unless one of them is missing, or is a link to what others wrote."""
+    if not all(path.is_file() and not path.is_symlink() for path in sources.values()):
+        return False
+    folder.mkdir()
+    for name, path in sources.items():
+        files.link(path, folder / name, mode=files.PUBLIC_FILE, flush_folder=False)
+    files.flush(folder)
+    return True
+
+
+def _name_current(current: Path, shown: Path, before: Path) -> None:
+    """Let the name of the current version link to the folder that shows it, and give the one before its own name.
+
+    Who opened a version by its manifest finds its files there until they expire.
+    """
+    target = Path(os.pardir, shown.name)
+    if current.is_symlink() and current.readlink() == target:
+        return
+    # the two have changed places; version 0.2 had files of its own under the name of the one before
+    if not current.is_symlink() and current.is_dir() and (before.is_symlink() or not before.exists()):
+        files.remove(before)
+        current.rename(before)
+    files.remove(current)
+    current.symlink_to(target)
+    files.flush(current.parent)
 
 
 def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
@@ -126,10 +134,13 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
         raise InputError(msg, "describe it in an entry table of the policy, or name a folder of its own as the sink")
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
-        if not sink.copied:
+        if layout.plain and files.is_mount(sink.path):
+            raise InputError(f"the sink {sink.path} is a mount point, so no other folder can take its place", _MOUNT)
+        if sink.linked or not sink.path.is_dir():
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
-            ours = _IN_TABLE if sink.table else _SHOWN if sink.manifest.is_file() else None
+            known = sink.manifest.is_file() or sink.versions.is_dir()
+            ours = _IN_TABLE if sink.table else _SHOWN if known else None
             foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
@@ -153,6 +164,7 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
             found = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
         else:
             found = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
+            found -= {layout.local.path.readlink().name} if layout.local.linked else set()
     table = layout.table_format
     state = (
         None if table is None else table.state()
@@ -178,3 +190,10 @@ def delete(layout: Layout, versions: Iterable[str], *, every_older: bool = False
     with seam("deleting older versions", InputError, "call this again: it goes on from here"):
         for version in folders:
             layout.published.delete_folder(version)
+
+
+def expire(layout: Layout, manifest: Manifest, before: Manifest | None) -> None:
+    """Delete the versions of a folder that are neither current, nor the one before, nor among those that stay."""
+    if layout.plain:
+        last = {part.path.partition("/")[0] for part in (() if before is None else before.parts)}
+        delete(layout, [name for name in unlisted(layout, manifest, newest=layout.newest) if name not in last])

@@ -35,8 +35,6 @@ LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
 _RECORD: Final = "shard"
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
-_TAIL = 1 << 16
-"""Bytes at the end of a Parquet file that are read first: most descriptions of columns fit."""
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
@@ -152,15 +150,7 @@ class Staging:
         return self._schema(f"{shard.stem}.parquet")
 
     def _schema(self, name: str) -> pl.Schema:
-        """Read columns and types from the end of a Parquet file."""
-        if not self.storage.remote:
-            return pl.Schema(pl.read_parquet_schema(self.folder / name))
-        tail = self.storage.tail(name, _TAIL)
-        if tail is not None and len(tail) >= 8 and (size := int.from_bytes(tail[-8:-4], "little") + 8) > len(tail):
-            tail = self.storage.tail(name, size)
-        if not tail:
-            raise FileNotFoundError(name)
-        return pl.Schema(pl.read_parquet_schema(b"PAR1" + tail))
+        return pl.Schema(pl.read_parquet_schema(self.storage.described(name)))
 
     def quarantine(self, index: int, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
         """Store the ids of records over the cap and hashes of their units, inside staging only.

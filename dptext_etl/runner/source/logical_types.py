@@ -20,7 +20,6 @@ from dptext_etl.runner.source.table import READ_HINT, TABLE_HINT, Files
 
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
 _STORES = ("s3://", "gs://", "az://", "abfs")
-_TAIL = 1 << 16
 _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
 
 
@@ -105,10 +104,7 @@ def _opened(path: str, files: Files) -> pq.ParquetFile | None:
     if not path.startswith(_STORES) or find_spec("obstore") is None:
         return None
     url = object_stores.matching(path, files.storage)[0]
-    tail = object_stores.tail(url, files.storage, _TAIL)
-    size = int.from_bytes(tail[-8:-4], "little") + 8
-    tail = object_stores.tail(url, files.storage, size) if size > len(tail) else tail
-    return _readable(pa.BufferReader(b"PAR1" + tail))
+    return _readable(pa.BufferReader(object_stores.footer_of(url, files.storage)))
 
 
 def _readable(source: Any) -> pq.ParquetFile | None:

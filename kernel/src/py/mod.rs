@@ -13,8 +13,12 @@ mod table;
 mod vocabulary;
 mod written;
 
+use std::path::PathBuf;
+
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use rustix::fs::{renameat_with, RenameFlags, CWD};
+use rustix::io::Errno;
 
 use self::arrow_ffi::Text;
 use crate::errors::{Error, Kind, Result};
@@ -69,6 +73,16 @@ fn end_sharing() {
     threads::end_sharing();
 }
 
+/// Exchanges two files or folders in one step, and returns whether the file system can do so.
+#[pyfunction]
+fn exchange(one: PathBuf, other: PathBuf) -> PyResult<bool> {
+    match renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(std::io::Error::from(error).into()),
+    }
+}
+
 /// Panics on purpose, for the test that shows what of it can be seen.
 #[pyfunction]
 #[allow(clippy::panic)]
@@ -84,6 +98,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(begin_sharing, module)?)?;
     module.add_function(wrap_pyfunction!(end_sharing, module)?)?;
+    module.add_function(wrap_pyfunction!(exchange, module)?)?;
     module.add_function(wrap_pyfunction!(_defect, module)?)?;
     keys::register(module)?;
     draws::register(module)?;
