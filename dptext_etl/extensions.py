@@ -126,15 +126,27 @@ def load(group: Group, name: str, base: type[Part]) -> type[Part]:
     Raises:
         PolicyError: There is no part of that name, or its module does not hold exactly one such class.
     """
+    found = classes(group, name, base)
+    if len(found) != 1:
+        raise PolicyError(f"{found[0].__module__} must hold exactly one {base.__name__}; it holds {len(found)}")
+    return found[0]
+
+
+def classes(group: Group, name: str, base: type[Part]) -> list[type[Part]]:
+    """Return the classes of a part, in the order of their names.
+
+    Raises:
+        PolicyError: There is no part of that name, or its module holds no such class.
+    """
     held = module(group, name)
-    classes = [
+    found = [
         item
         for _, item in inspect.getmembers(held, inspect.isclass)
         if issubclass(item, base) and item.__module__ == held.__name__ and not inspect.isabstract(item)
     ]
-    if len(classes) != 1:
-        raise PolicyError(f"{held.__name__} must hold exactly one {base.__name__}; it holds {len(classes)}")
-    return classes[0]
+    if not found:
+        raise PolicyError(f"{held.__name__} must hold a {base.__name__}; it holds 0")
+    return found
 
 
 def pip_install(extra: str) -> str:

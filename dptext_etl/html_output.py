@@ -16,7 +16,8 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 64rem;
   margin: 0 auto; padding: 1rem }
 h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2rem } h3 { font-size: 1rem; margin: 1.5rem 0 0 }
-.inside { background: var(--warn); color: var(--warn-ink); padding: .6rem .8rem; border-radius: .4rem }
+.inside, blockquote { background: var(--warn); color: var(--warn-ink); padding: .6rem .8rem; border-radius: .4rem }
+blockquote { margin: 0 } blockquote p { margin: 0 }
 .scroll { overflow-x: auto }
 table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .3rem .8rem .3rem 0;
   border-bottom: 1px solid var(--line); vertical-align: top }
@@ -31,6 +32,17 @@ def document(title: str, body: str, style: str = "") -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}{style}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
     )
+
+
+def of_markdown(text: str) -> str:
+    """Return the HTML of a Markdown text with tables; HTML in it is shown as text.
+
+    >>> print(of_markdown("*a* <b>"), end="")
+    <p><em>a</em> &lt;b&gt;</p>
+    """
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
 
 
 def facts(caption: str, entries: Mapping[str, Any]) -> str:

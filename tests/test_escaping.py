@@ -58,6 +58,13 @@ def test_markdown_shows_a_name_as_it_is(name):
         assert same(f"x {shown} y") in same("".join(found.texts))
 
 
+@given(NAMES)
+def test_html_in_markdown_is_text(name):
+    """Also where no one escaped it: a page of Markdown has no element but those of Markdown."""
+    found = Reader(html_output.of_markdown(f"x <i>{name}</i> <script>y</script>"))
+    assert not {"i", "script"} & {tag for tag, _ in found.tags}
+
+
 def pages(name):
     yield html_output.facts(name, {name: f"{name}."})
     yield html_output.table(name, [name], [[name]])

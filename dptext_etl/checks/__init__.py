@@ -4,6 +4,7 @@ from dptext_etl.checks.canaries import CANARY as CANARY
 from dptext_etl.checks.canaries import CanaryPlan as CanaryPlan
 from dptext_etl.checks.canaries import plan as plan
 from dptext_etl.checks.canaries import plant as plant
+from dptext_etl.checks.canary_search import find as find
 from dptext_etl.checks.candidate import Candidate as Candidate
 from dptext_etl.checks.candidate import Lineage as Lineage
 from dptext_etl.checks.candidate import Stage as Stage
@@ -12,4 +13,3 @@ from dptext_etl.checks.gate import Verdict as Verdict
 from dptext_etl.checks.gate import catalogue as catalogue
 from dptext_etl.checks.gate import evaluate as evaluate
 from dptext_etl.checks.gate import require as require
-from dptext_etl.checks.gates.canary_text_absent import find as find

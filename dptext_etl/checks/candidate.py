@@ -57,7 +57,7 @@ class Candidate:
             temporary files.
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where someone has counted them; None counts them in the files.
-        looked_up_elsewhere: Gates look nothing up in the ledger: anyone who runs them does that (`Gate.lookups`).
+        looked_up_elsewhere: Gates look nothing up in the ledger: anyone who runs them does that (`Gate.state`).
     """
 
     policy: Policy
@@ -114,7 +114,9 @@ def word_columns(policy: Policy) -> dict[str, WordByWord]:
 
 
 def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
-    """Return the mechanisms of the text columns that are released as whole public texts."""
+    """Return the mechanisms of the text columns that are released as whole public texts; a synthetic table has none."""
+    if policy.synthetic is not None:
+        return {}
     columns = ((item.column or "", item.mechanism) for item in policy.column_policies())
     return {name: mechanism for name, mechanism in columns if isinstance(mechanism, ChoiceMechanism)}
 
@@ -198,6 +200,8 @@ def count(part: Path) -> int:
 
 
 def batches(*parts: Path) -> Iterator[pl.DataFrame]:
-    """Read shards in order, in batches of at most `BATCH_ROWS` rows."""
+    """Read shards in order, in batches of at most `BATCH_ROWS` rows; one without rows gives its columns."""
     for part in parts:
+        if not count(part):
+            yield pl.DataFrame(schema=pl.read_parquet_schema(part))
         yield from pl.scan_parquet(part).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)

@@ -11,22 +11,16 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
-from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
-from dptext_etl.checks.gate import Gate
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure, float_above
-from dptext_etl.keys import canonical_ids
-from dptext_etl.policy import Policy
 
 FALSE_ALARM = 1e-9
 """Bound of the probability that a correct run fails a gate, over all its columns."""
@@ -155,33 +149,6 @@ def _divergence(share: float, chance: float) -> float:
         return math.inf if share < 1 else 0.0
     parts = [(share, chance), (1.0 - share, 1.0 - chance)]
     return sum(p * math.log(p / q) for p, q in parts if p > 0)
-
-
-class InVocabularyGate(Gate):
-    """Takes the releases of in-vocabulary canary rows, each of them once, to compare them with chance."""
-
-    stages: ClassVar[frozenset[Stage]] = frozenset({Stage.STAGED})
-    seen: ClassVar[tuple[str, ...]] = ("_released",)
-
-    def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], columns: Iterable[str]) -> None:
-        super().__init__(policy)
-        self._text_columns = tuple(columns)
-        # shard and row by canonical id, in the order of the plans
-        self._planted: dict[str, tuple[int, CanaryRow]] = {}
-        for plan in plans:
-            ids = canonical_ids(plan.ids().to_arrow()).to_pylist()
-            rows = zip(ids, plan.rows, strict=True)
-            self._planted |= {canonical: (plan.shard, row) for canonical, row in rows if row.kind == "in_vocabulary"}
-        self._released: dict[str, dict[str, Any]] = {}  # by canonical id
-
-    @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        return (cls(candidate.policy, candidate.canaries),)  # type: ignore[call-arg]  # gates choose the columns
-
-    def feed(self, batch: pl.DataFrame) -> None:
-        for canonical, texts in canary_texts(batch, self.policy.id, self._text_columns):
-            if canonical in self._planted:
-                self._released.setdefault(canonical, texts)
 
 
 def known_words(mechanism: WordByWord) -> Collection[str] | None:

@@ -172,11 +172,6 @@ class LedgerComparison:
         """Yield the cells that are held, a bounded number at a time, then forget them."""
         return self._cells.drain()
 
-    def look_up(self) -> None:
-        """Compare the cells that are held, unless they are looked up elsewhere."""
-        if not self._elsewhere:
-            self.counts()
-
     def add_counted(self, counts: Mismatches) -> None:
         self._counts = self._counts.plus(counts)
 

@@ -1,8 +1,8 @@
 """Define gates, which look at a release and decide whether it may be published, and judge a staged run by all of them.
 
-A gate is one file in `checks/gates/` with one class. The file name is the name of the gate. `every` finds it, and so do
-the runner, `dptext check`, Dagster, Great Expectations and the documentation. A `Verdict` is a positive record with
-counts, never a value, an id or a quoted error.
+A gate is a class in a file of `checks/gates/`, or of another package. `every` finds it, and so do the runner, `dptext
+check`, Dagster, Great Expectations and the documentation. A `Verdict` is a positive record with counts, never a value,
+an id or a quoted error.
 
 Gates decide from released values, configuration, ledger presence and canary rows only. A decision that compares a real
 text with its release is a disclosure without bound: it publishes y = t with probability 0 where the text is t, and
@@ -14,6 +14,7 @@ counts of copies decide as well, at that false-alarm bound, which is charged as 
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,20 +22,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import polars as pl
 
 from dptext_etl import extensions, html_output
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.candidate import Candidate, Stage, batches
+from dptext_etl.checks.candidate import Candidate, Stage, as_released, batches
+from dptext_etl.checks.comparison import LedgerComparison, Repeats
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
-if TYPE_CHECKING:
-    from dptext_etl.checks.comparison import LedgerComparison, Repeats
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -98,101 +99,61 @@ def require(verdicts: Iterable[Verdict]) -> None:
 class Gate(ABC):
     """Judges a release, and never compares a row with its raw text (docs/spec/privacy.md#gates).
 
-    A gate is a fold over the rows. What it has seen is small (`state`), and adds up with what an equal gate has seen of
-    other rows (`merge`), in any order of rows, in one process or on many machines. Digests that must be compared with
-    those of all other rows stand in `repeats`, and cells that must be compared with the ledger in `lookups`; anyone who
-    runs the gate may count both elsewhere.
+    A gate is a fold over the rows, in any order of rows, in one process or on many machines: `rows` adds what it sees
+    to `state`, and states of equal gates that saw other rows add up (`merge`). Rows come in one thread at a time, which
+    is the thread of the ledger's connection if the state holds a `LedgerComparison`.
 
     Attributes:
-        name: The name of its file. Manifests, the ledger and Dagster store it.
+        name: The name of the class with underscores. Manifests, the ledger and Dagster store it.
         catches: The defects that it finds, in a sentence.
         stages: When it judges: the staged run, the published table, or both.
         order: Place in lists of gates: lower numbers first, equal numbers by name.
-        rewritten: Whether it also judges what post-processing made of released texts (`feed_rewritten`). Of a column
-            with post-processing every other gate judges only what the mechanism released.
-        asks_ledger: Whether `feed` may ask the ledger. Other gates look at a batch side by side, each in one thread at
-            a time.
-        needs_markers: Whether it reads the id column and the canary marker of a staged part. Where a part lacks one of
-            them, such a gate is left out; `raw_column_absent` then stops the run.
-        by_record: Whether it needs record ids; it judges no published table of an unlinked release, which has none.
-        synthetic: Whether it judges synthetic tables, which hold no released text of a record; other gates never do.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
             gate that names any, without a ledger.
-        seen: The attributes that `look_at_columns`, `feed` and `search` change: numbers and `Counter`s, which add up;
-            sets, which are united; dictionaries, in which the first entry of a key stays. Their size must not grow with
-            the rows of the release, but for canary rows.
+        policy: The policy of the release.
+        state: All that `rows` changes, by name. Numbers and `Counter`s add up, sets are united, and of dictionaries the
+            first entry of a key stays; their size must not grow with the rows of the release, but for canary rows.
+            `Repeats` hold digests to compare among all rows, and a `LedgerComparison` cells to look up; anyone who runs
+            the gate may count both elsewhere.
 
     Args:
-        policy: The policy of the release.
+        candidate: The release.
     """
 
     name: ClassVar[str]
     catches: ClassVar[str]
     stages: ClassVar[frozenset[Stage]]
     order: ClassVar[int] = 100
-    rewritten: ClassVar[bool] = False
-    asks_ledger: ClassVar[bool] = False
-    needs_markers: ClassVar[bool] = True
-    by_record: ClassVar[bool] = False
-    synthetic: ClassVar[bool] = False
     problems: ClassVar[tuple[str, ...]] = ()
-    seen: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.name = cls.__module__.rpartition(".")[2]
+        cls.name = re.sub(r"\B[A-Z]", r"_\g<0>", cls.__name__).lower()
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-
-    @classmethod
-    def applies(cls, policy: Policy) -> bool:  # noqa: ARG003  (most gates judge every release)
-        """Say whether the gate judges releases of this policy."""
-        return True
+    def __init__(self, candidate: Candidate) -> None:
+        self.policy = candidate.policy
+        self.state: dict[str, Any] = {}
 
     @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Make the gate for a release: once, unless it judges several things apart, or has nothing to judge."""
-        return (cls(candidate.policy),)
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        """Return the columns without which the gate cannot judge: the record id, the marker of canary rows, or none.
 
-    def look_at_columns(self, schema: pl.Schema) -> None:  # noqa: B027  (a gate takes what it needs)
-        """Take the columns and types of one part."""
+        None: it does not judge releases of this policy, such as synthetic tables. If a staged part lacks a column, the
+        gate is left out, and `raw_column_absent` stops the run. A gate that needs ids judges no published table of an
+        unlinked release.
+        """
+        return () if policy.synthetic is None else None
 
-    def feed(self, batch: pl.DataFrame) -> None:  # noqa: B027
-        """Take a batch of released rows; a staged batch holds the canary rows and their marker."""
+    def rows(self, batch: pl.DataFrame) -> None:  # noqa: B027  (a few gates judge no rows)
+        """Take a batch of rows as mechanisms released them; a staged batch holds the canary rows and their marker."""
 
-    def all_fed(self) -> None:  # noqa: B027
-        """Do what need not wait for the verdict; called for a gate that asks the ledger, when it has all batches."""
-
-    def look_at_rewritten(self, schema: pl.Schema) -> None:  # noqa: B027
-        """Take the columns and types of one part as it is to be published, after post-processing."""
-
-    def feed_rewritten(self, batch: pl.DataFrame) -> None:  # noqa: B027
-        """Take a batch of rows as they are to be published, after post-processing; it is in no way compared."""
-
-    def search(self, artefact: Path | bytes) -> None:  # noqa: B027
-        """Take a file, or its bytes, that leaves the run next to the rows: a manifest, a log."""
-
-    def repeats(self) -> Mapping[str, Repeats]:
-        """Return what this gate compares among all rows, by a name of its own; each holds digests that were fed."""
-        return {}
-
-    def lookups(self) -> Mapping[str, LedgerComparison]:
-        """Return what this gate compares with the ledger, by a name of its own; each holds cells that were fed."""
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        """Return what this gate has seen but for `repeats` and `lookups`: plain values that pickle."""
-        return {name: getattr(self, name) for name in self.seen}
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of an equal gate that has seen other rows."""
-        for name in self.seen:
-            setattr(self, name, _added(getattr(self, name), state[name]))
+    def rewritten_rows(self, batch: pl.DataFrame) -> None:
+        """Take a batch of rows as it is published after post-processing; most gates judge what was released only."""
+        self.rows(as_released(batch, self.policy))
 
     @abstractmethod
-    def verdict(self) -> Verdict:
-        """Decide; called once, after everything was looked at."""
+    def verdict(self) -> Verdict | tuple[Verdict, ...]:
+        """Decide; called once, after all rows. A gate may judge several things separately, or have nothing to judge."""
 
     def outcome(self, counts: Mapping[str, int | float], message: str, *, passed: bool) -> Verdict:
         """Return a verdict of this gate.
@@ -205,6 +166,21 @@ class Gate(ABC):
         return Verdict(self.name, passed, counts, message, self.catches)
 
 
+def parts_of(gate: Gate, kind: type[Kind]) -> dict[str, Kind]:
+    """Return the values of a gate's state that are of a kind, by name."""
+    return {name: value for name, value in gate.state.items() if isinstance(value, kind)}
+
+
+def portable(gate: Gate) -> dict[str, Any]:
+    """Return the state of a gate that can be pickled: all but `Repeats` and `LedgerComparison`."""
+    return {name: part for name, part in gate.state.items() if not isinstance(part, (Repeats, LedgerComparison))}
+
+
+def merge(gate: Gate, state: Mapping[str, Any]) -> None:
+    """Add the `portable` state of an equal gate that has seen other rows."""
+    gate.state |= {name: _added(gate.state[name], part) for name, part in state.items()}
+
+
 def _added(mine: Any, other: Any) -> Any:
     if isinstance(mine, Counter):
         return Counter({name: mine[name] + other[name] for name in {**mine, **other}})
@@ -213,33 +189,36 @@ def _added(mine: Any, other: Any) -> Any:
     return mine | other if isinstance(mine, set) else mine + other
 
 
-def load(name: str) -> type[Gate]:
-    try:
-        gate = extensions.load("gates", name, Gate)  # type: ignore[type-abstract]
-    except PolicyError as exc:
-        raise GateError(exc.message, exc.hint) from None
-    if not getattr(gate, "catches", "") or not getattr(gate, "stages", ()):
-        raise GateError(f"{gate.__module__} does not say what its gate catches, or which stages it judges")
-    folds = gate.seen or gate.repeats is not Gate.repeats
-    if not folds and any(
-        getattr(gate, method) is not getattr(Gate, method) for method in ("look_at_columns", "feed", "search")
-    ):
-        raise GateError(f"{gate.__module__} does not say in `seen` which attributes its gate changes")
-    return gate
-
-
 def every() -> tuple[type[Gate], ...]:
     """Return all gates, by `Gate.order` and then by name."""
-    return tuple(sorted(map(load, extensions.names("gates")), key=lambda gate: (gate.order, gate.name)))
+    gates: dict[str, type[Gate]] = {}
+    for module in extensions.names("gates"):
+        try:
+            found = extensions.classes("gates", module, Gate)  # type: ignore[type-abstract]
+        except PolicyError as exc:
+            raise GateError(exc.message, exc.hint) from None
+        for gate in found:
+            if not getattr(gate, "catches", "") or not getattr(gate, "stages", ()):
+                msg = f"{gate.__module__} does not say what the gate {gate.name} catches, or which stages it judges"
+                raise GateError(msg)
+            if gates.setdefault(gate.name, gate) is not gate:
+                raise GateError(f"{gates[gate.name].__module__} and {gate.__module__} both have a gate {gate.name}")
+    return tuple(sorted(gates.values(), key=lambda gate: (gate.order, gate.name)))
+
+
+def load(name: str) -> type[Gate]:
+    gates = {gate.name: gate for gate in every()}
+    if name not in gates:
+        msg = f"there is no gate of that name; available: {', '.join(sorted(gates))}"
+        raise GateError(msg, "if another package brings it, install that package here too")
+    return gates[name]
 
 
 def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
     """Return the gates that judge a stage of the policy's releases, in order."""
-    if policy.synthetic is not None:
-        return tuple(gate for gate in every() if gate.synthetic and stage in gate.stages)
+    columns = ((gate, gate.columns(policy)) for gate in every() if stage in gate.stages)
     no_ids = stage is Stage.PUBLISHED and policy.unlinked is not None
-    gates = (gate for gate in every() if stage in gate.stages and gate.applies(policy))
-    return tuple(gate for gate in gates if not (no_ids and gate.by_record))
+    return tuple(gate for gate, reads in columns if reads is not None and not (no_ids and policy.id in reads))
 
 
 def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
@@ -250,26 +229,35 @@ def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
 def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
     """Judge a staged run, one bounded batch at a time."""
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
-        rows = prefetch(batches(*candidate.parts), threads())
-        schemas = [pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts]
-        gates = staged_gates(candidate, schemas)
-        for schema in schemas:
-            for gate in gates:
-                gate.look_at_columns(schema)
-        feed(gates, rows, done)
+        batched = prefetch(batches(*candidate.parts), threads())
+        gates = staged_gates(candidate, (pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts))
+        feed(gates, batched, done)
         for part in candidate.rewritten:
             feed_rewritten(gates, part)
-        search(gates, candidate)
         return _verdicts(gates)
 
 
 def staged_gates(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
     """Make all gates of a staged run, in order; equal arguments give equal gates, whose states can be merged."""
     policy = candidate.policy
-    marked = policy.synthetic is not None  # a synthetic table has neither ids nor canary rows
-    marked |= all(policy.id in schema and schema.get(CANARY) == pl.Boolean for schema in schemas)
-    kinds = [kind for kind in judges(policy, Stage.STAGED) if marked or not kind.needs_markers]
-    return [gate for kind in kinds for gate in kind.over(candidate)]
+    lacking: set[str] = set()
+    for schema in schemas:
+        lacking |= {policy.id, CANARY} - set(schema) | ({CANARY} if schema.get(CANARY) != pl.Boolean else set())
+    kinds = [kind for kind in judges(policy, Stage.STAGED) if lacking.isdisjoint(kind.columns(policy) or ())]
+    return [made(kind, candidate) for kind in kinds]
+
+
+def made(kind: type[Gate], candidate: Candidate) -> Gate:
+    """Make a gate; one that takes rows and has no state would forget what it saw on other machines."""
+    gate = kind(candidate)
+    if kind.rows is not Gate.rows and not gate.state:
+        raise GateError(f"{kind.__module__} keeps what its gate {kind.name} sees outside `state`")
+    return gate
+
+
+def verdicts_of(gate: Gate) -> tuple[Verdict, ...]:
+    verdict = gate.verdict()
+    return (verdict,) if isinstance(verdict, Verdict) else verdict
 
 
 def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], done: Callable[[int], object] = lambda _: None) -> None:
@@ -278,7 +266,7 @@ def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], done: Callable[[in
     A gate that asks the ledger stays in this thread, to which the ledger's connection belongs.
     """
     gates, width = tuple(gates), threads()
-    here = [gate for gate in gates if gate.asks_ledger or width <= 1]
+    here = [gate for gate in gates if _asks_ledger(gate) or width <= 1]
     elsewhere = [gate for gate in gates if gate not in here]
     with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
         before: Sequence[Future[None] | None] = [None] * len(elsewhere)
@@ -296,13 +284,15 @@ def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], done: Callable[[in
             waiting.append((looks, batch.height))
             before = looks
             for gate in here:
-                gate.feed(batch)
+                gate.rows(batch)
             if len(waiting) > 1:
                 finish()
-        for gate in here:
-            gate.all_fed()
         while waiting:
             finish()
+
+
+def _asks_ledger(gate: Gate) -> bool:
+    return bool(parts_of(gate, LedgerComparison))
 
 
 def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
@@ -310,28 +300,20 @@ def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
     if before is not None:
         before.result()
     with sharing_threads():
-        gate.feed(batch)
+        gate.rows(batch)
 
 
 def _verdicts(gates: Sequence[Gate]) -> tuple[Verdict, ...]:
     """Let every gate decide, side by side; one that asks the ledger does so in this thread."""
     with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-gate") as pool:
-        deciding = {gate: pool.submit(gate.verdict) for gate in gates if not gate.asks_ledger}
-        here = {gate: gate.verdict() for gate in gates if gate.asks_ledger}
-        return tuple(here[gate] if gate in here else deciding[gate].result() for gate in gates)
+        deciding = {gate: pool.submit(verdicts_of, gate) for gate in gates if not _asks_ledger(gate)}
+        here = {gate: verdicts_of(gate) for gate in gates if gate not in deciding}
+        return tuple(verdict for gate in gates for verdict in (here[gate] if gate in here else deciding[gate].result()))
 
 
 def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:
     """Give a part as it is to be published, after post-processing, to the gates that judge it."""
-    gates = tuple(gate for gate in gates if gate.rewritten)
-    for gate in gates:
-        gate.look_at_rewritten(pl.Schema(pl.read_parquet_schema(part)))
+    gates = [gate for gate in gates if type(gate).rewritten_rows is not Gate.rewritten_rows]
     for batch in batches(part):
         for gate in gates:
-            gate.feed_rewritten(batch)
-
-
-def search(gates: Iterable[Gate], candidate: Candidate) -> None:
-    for gate in gates:
-        for artefact in candidate.texts:
-            gate.search(artefact)
+            gate.rewritten_rows(batch)

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, as_released, batches
-from dptext_etl.checks.gate import Gate, Verdict, judges, search
+from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, batches
+from dptext_etl.checks.gate import Gate, Verdict, judges, made, verdicts_of
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
 from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
@@ -72,13 +72,12 @@ def check_published(
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
         refs = ledger.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
-        gates = [gate for kind in judges(policy, Stage.PUBLISHED) for gate in kind.over(release)]
-        search(gates, release)
+        gates = [made(kind, release) for kind in judges(policy, Stage.PUBLISHED)]
         types = published_types(policy, manifest)
         with seam("evaluating the gates", GateError):
             for table in tables:
                 _judge(table, gates, policy, own_ids, types)
-        return tuple(gate.verdict() for gate in gates)
+        return tuple(verdict for gate in gates for verdict in verdicts_of(gate))
 
 
 def _listed(place: str, policy: Policy, spec: TableSpec) -> frozenset[str]:
@@ -92,23 +91,14 @@ def _judge(table: Table, gates: list[Gate], policy: Policy, own_ids: OwnIds | No
     rows = _batches(table, policy, types)
     if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
         rows = _with_ids(rows, own_ids(Path(table)), policy.id)
-    for number, batch in enumerate(rows):
-        feed_published(gates, batch, policy, first=number == 0)
+    for batch in rows:
+        feed_published(gates, batch, policy)
 
 
-def feed_published(gates: Iterable[Gate], batch: pl.DataFrame, policy: Policy, *, first: bool = False) -> None:
-    """Give a published batch to every gate; the columns as well where it is the first one."""
-    steps = any(item.postprocess for item in policy.columns)
-    released = as_released(batch, policy) if steps else batch
+def feed_published(gates: Iterable[Gate], batch: pl.DataFrame, policy: Policy) -> None:
+    rewritten = any(item.postprocess for item in policy.columns)
     for gate in gates:
-        if steps and gate.rewritten:
-            if first:
-                gate.look_at_rewritten(batch.schema)
-            gate.feed_rewritten(batch)
-        else:
-            if first:
-                gate.look_at_columns(released.schema)
-            gate.feed(released)
+        (gate.rewritten_rows if rewritten else gate.rows)(batch)
 
 
 def _with_ids(rows: Iterator[pl.DataFrame], ids: pl.Series, column: str) -> Iterator[pl.DataFrame]:

@@ -23,12 +23,11 @@ stop nor delay a run (docs/spec/privacy.md#fail-closed); probes with public text
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,15 +36,11 @@ import polars as pl
 from dptext_etl import _kernel
 from dptext_etl.checks.candidate import word_columns
 from dptext_etl.checks.chance import grouped_threshold, word_chance
-from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.gate import Verdict
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import fine
 from dptext_etl.policy import Policy
-
-if TYPE_CHECKING:
-    from dptext_etl.checks.candidate import Candidate
-
 
 COPIES, NGRAMS = "copies_within_chance", "ngrams_within_chance"
 COPIES_PUBLISHED, REWRITING_FAILURES, MODEL_FAILURES = "copies_published", "rewriting_failures", "model_failures"
@@ -259,33 +254,6 @@ def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.ND
         return np.ones(len(draws))
     bound = draws.astype(np.float64) ** 2 * word_chance(mechanism) ** words * (1 + 1e-12)
     return np.where(draws < words, 0.0, np.minimum(1.0, bound))
-
-
-class CopyGate(Gate):
-    """Judges the counts of one text column; a release has one such gate per column."""
-
-    needs_markers = False
-
-    def __init__(self, policy: Policy, report: CopyReport) -> None:
-        super().__init__(policy)
-        self._report = report
-
-    @classmethod
-    def applies(cls, policy: Policy) -> bool:
-        """Judge only where the policy sets `copy_gate_false_alarm`."""
-        return policy.copy_gate_false_alarm is not None
-
-    @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        return tuple(cls(candidate.policy, report) for report in cls.reports(candidate.policy, candidate.copies))
-
-    @classmethod
-    @abstractmethod
-    def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-        """Return the counts next to their bounds, one per column."""
-
-    def verdict(self) -> Verdict:
-        return self._report.gate()
 
 
 def total_copies(shards: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, CopyCount]:

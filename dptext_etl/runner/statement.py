@@ -1,29 +1,31 @@
-"""Collect the facts of a statement from a published manifest and its ledger, and write them; no text is read."""
+"""Collect the facts of a statement from a published manifest and its ledger, and write them; no text is read.
+
+A statement is one Markdown document for readers who know little about differential privacy; its HTML is made of it.
+"""
 
 from __future__ import annotations
 
 import math
-import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import dptext_etl
-from dptext_etl import escaping, extensions, files
+from dptext_etl import escaping, files
 from dptext_etl.accounting import log10_odds
-from dptext_etl.checks.gate import load
+from dptext_etl.checks.gate import every
 from dptext_etl.errors import InputError, bare, seam
-from dptext_etl.escaping import html as escape
-from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
-from dptext_etl.html_output import document
+from dptext_etl.guarantee import MICRO, PURE, Disclosure, GuaranteeClass
+from dptext_etl.html_output import document, of_markdown
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import left_out
+from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.statement_sections import Section, sections, title
 
 _LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten", "changed_kept")
 """Counts of rows that are not published as they are in the source, as the summary of a run names them."""
@@ -31,11 +33,9 @@ _INSIDE = (
     "For readers inside your boundary: what records were charged depends on their texts. "
     "`--public` leaves these amounts out."
 )
-_SIGNED = ("Signed", "Name", "Date")
 _STYLE = """
-th { font-weight: 500; width: 38% } td { overflow-wrap: anywhere } pre { overflow-x: auto; font-size: .85rem }
-.sign { display: grid; grid-template-columns: 2fr 2fr 1fr; gap: 2rem; margin-top: 4rem }
-.sign span { border-top: 1px solid var(--ink); padding-top: .3rem }
+thead { display: none } td { overflow-wrap: anywhere } td:first-child { font-weight: 500; width: 38% }
+pre { overflow-x: auto; font-size: .85rem } body > p:last-child { margin-top: 4rem; break-inside: avoid }
 @page {
   size: 210mm 297mm; margin: 20mm 18mm;
   @bottom-right { content: counter(page) " / " counter(pages); font: 8pt serif }
@@ -44,13 +44,22 @@ th { font-weight: 500; width: 38% } td { overflow-wrap: anywhere } pre { overflo
   :root { color-scheme: light; --ink: #000; --paper: #fff; --line: #999; --soft: #000 }
   body { font: 9.5pt/1.4 Georgia, "Times New Roman", serif; padding: 0 }
   h1 { font-size: 15pt; margin: 0 0 4mm } h2 { font-size: 11pt; margin: 6mm 0 1mm; break-after: avoid }
-  p { margin: 0 0 2mm }
-  .inside { background: none; color: #000; padding: 0; border-radius: 0; font-style: italic }
-  th, td { font-size: 8.5pt; line-height: 1.35; padding: 1mm 3mm 1mm 0 } tr, .sign { break-inside: avoid }
+  p { margin: 0 0 2mm } blockquote { background: none; color: #000; padding: 0; font-style: italic }
+  td { font-size: 8.5pt; line-height: 1.35; padding: 1mm 3mm 1mm 0 } tr { break-inside: avoid }
   code { white-space: nowrap } code, pre { font-size: 8pt } pre { white-space: pre-wrap; overflow: visible }
-  .sign { margin-top: 18mm }
 }
 """
+ASSUMES = {
+    "PRF": "the secret key is secret, and HMAC-SHA256 and ChaCha20 look random without it",
+    "TRUSTED_CURATOR": "you keep the exact sums of a synthetic table inside your boundary, and release only noisy ones",
+    "TRUSTED_IDS": "record ids are given inside your boundary; no one outside can have a text released under an id",
+    "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
+    "OWN_PERSONS": "rows that name no person are each of another person; k rows of one have k times the loss",
+    "UNIQUE_IDS": "no two rows share an id and a text",
+    "SCORES_LOCAL": "a model scores every row from its own text alone",
+    "IDEAL_LAPLACE": "noise on a fine grid stands for a continuous density",
+    "IDEAL_GAUSSIAN": "noise on a fine grid stands for a continuous density",
+}
 
 
 @bare
@@ -67,8 +76,8 @@ def facts(
     manifest = Manifest.read(layout)
     if manifest is None:
         raise InputError("nothing is published there", "give the folder that `dptext run` published, or its policy")
-    place = sink or layout.sink
-    texts = {name for column in manifest.columns for name in _released(column)}
+    place, catches = sink or layout.sink, {gate.name: gate.catches for gate in every()}
+    texts = {name for column in manifest.columns for name in _columns_of(column)}
     found: dict[str, Any] = {
         "format": "dptext-statement/1",
         "dataset": manifest.dataset,
@@ -84,10 +93,7 @@ def facts(
         ],
         "manifest_sha256": manifest.digest,
         "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
-        "gates": [
-            {"name": name, "catches": load(name).catches if extensions.known("gates", name) else "", "idle": False}
-            for name in manifest.gates
-        ],
+        "gates": [{"name": name, "catches": catches.get(name, ""), "idle": False} for name in manifest.gates],
         "columns": [_column(column) for column in manifest.columns],
         "record": _record(manifest.columns),
         "left_out": None,
@@ -105,7 +111,7 @@ def facts(
                 _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
                 _add_charges(found, ledger.show())
                 ours = [pinned for pinned in ledger.caps() if manifest.dataset in pinned["datasets"]]
-                found["caps"] = [_cap(ledger, pinned) for pinned in ours]
+                found["caps"] = [_cap_facts(ledger, pinned) for pinned in ours]
     return found
 
 
@@ -122,7 +128,7 @@ def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy:
         gate["idle"] = gate["name"] in noted["idle"]
 
 
-def _released(column: Mapping[str, Any]) -> list[str]:
+def _columns_of(column: Mapping[str, Any]) -> list[str]:
     """Return the names of the published columns that come from a column of the source."""
     kept = [f"{column['name']}{INTERMEDIATE}"] if column.get("postprocess") else []
     labels = [column["synthetic"]["label"]] if "label" in column.get("synthetic", {}) else []
@@ -169,7 +175,7 @@ def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
             }
 
 
-def _cap(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:
+def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cap, and how much of it is left to the unit that has least."""
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
@@ -195,24 +201,12 @@ def _odds(epsilon: float | str) -> float | str:
 
 def markdown(found: dict[str, Any]) -> str:
     found = escaping.one_line_each(found)
-    lines = [f"# {_markdown(title(found))}", *map(_markdown, _inside(found))]
-    for part in sections(found):
-        lines += [f"## {_markdown(part.title)}", *map(_markdown, part.paragraphs)]
-        if part.rows:
-            cells = ([_markdown(cell) for cell in row] for row in part.rows)
-            lines.append("\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)]))
-        if part.commands:
-            lines.append("\n".join(["```sh", *part.commands, "```"]))
-    lines.append("  \n".join(f"{word}: ____________________" for word in _SIGNED))
-    return "\n\n".join(lines) + "\n"
+    return f"# {_escaped(_title(found))}\n\n{_body(found)}\n"
 
 
 def page(found: dict[str, Any]) -> str:
     found = escaping.one_line_each(found)
-    body = [f'<p class="inside">{_html(line)}</p>' for line in _inside(found)]
-    body += map(_section, sections(found))
-    body.append(f'<p class="sign">{"".join(f"<span>{word}</span>" for word in _SIGNED)}</p>')
-    return document(title(found), "".join(body), _STYLE)
+    return document(_title(found), of_markdown(_body(found)), _STYLE)
 
 
 def write(found: dict[str, Any], folder: Path) -> tuple[Path, Path]:
@@ -226,23 +220,338 @@ def write(found: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def _inside(found: dict[str, Any]) -> Iterable[str]:
-    return () if found["public"] or not any("charged" in column for column in found["columns"]) else (_INSIDE,)
+def _title(found: Mapping[str, Any]) -> str:
+    part = f", {found['partition']}" if found["partition"] else ""
+    return f"Statement: {found['dataset']}, release {found['release']}{part}, version {found['version']}"
 
 
-def _section(part: Section) -> str:
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{_html(value)}</td></tr>" for name, value in part.rows)
-    table = f'<div class="scroll"><table>{rows}</table></div>' if rows else ""
-    commands = f"<pre>{chr(10).join(map(escape, part.commands))}</pre>" if part.commands else ""
-    says = "".join(f"<p>{_html(line)}</p>" for line in part.paragraphs)
-    return f"<h2>{escape(part.title)}</h2>{says}{table}{commands}"
+def _body(found: Mapping[str, Any]) -> str:
+    inside = not found["public"] and any("charged" in column for column in found["columns"])
+    return "\n\n".join(
+        [
+            *([f"> {_escaped(_INSIDE)}"] if inside else []),
+            *sections(found),
+            "  \n".join(f"{word}: ____________________" for word in ("Signed", "Name", "Date")),
+        ]
+    )
 
 
-def _html(text: str) -> str:
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
+def _section(heading: str, *paragraphs: str, rows: Iterable[tuple[str, str]] = (), commands: Sequence[str] = ()) -> str:
+    """Return a section in Markdown: paragraphs, a table of names and values, and lines for a shell."""
+    table = [f"| {_escaped(name)} | {_escaped(value)} |" for name, value in rows]
+    blocks = [f"## {_escaped(heading)}", *map(_escaped, paragraphs)]
+    blocks += ["\n".join(["| | |", "|---|---|", *table])] if table else []
+    return "\n\n".join([*blocks, *(["\n".join(["```sh", *commands, "```"])] if commands else [])])
 
 
-def _markdown(text: str) -> str:
-    """Escape all but commands between "`"."""
+def _escaped(text: str) -> str:
+    """Escape all but commands between "`"; facts hold no "`" (`escaping.one_line_each`)."""
     parts = text.split("`")
     return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
+
+
+def sections(found: Mapping[str, Any]) -> list[str]:
+    return [
+        _released(found),
+        *_left_out(found),
+        *(part for column in found["columns"] for part in (_promise(column), _cost(column))),
+        _whole(found),
+        *map(_cap, found["caps"]),
+        _gates(found),
+        _assumptions(found),
+        _verify(found),
+        *([_section("What this page lacks", *found["lacks"])] if found["lacks"] else []),
+    ]
+
+
+def _released(found: Mapping[str, Any]) -> str:
+    where = (
+        ("where", found["sink"]),
+        ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
+        ("this page was written by", found["written_by"]),
+    )
+    if any(map(_is_synthetic, found["columns"])):
+        return _section("What was released", _released_synthetic(found), rows=where)
+    texts = _listed([column["name"] for column in found["columns"]])
+    rewritten = f"The text in {texts} was rewritten under differential privacy."
+    rows = (
+        "different texts with their counts"
+        if found["id"] is None and found["ids"] != "drop" and "count" in found["in_clear"]
+        else "rows"
+    )
+    table = (("rewritten", texts), ("in clear", _listed(found["in_clear"])), *where)
+    return _section("What was released", f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}", rows=table)
+
+
+def _is_synthetic(column: Mapping[str, Any]) -> bool:
+    return "synthetic" in column
+
+
+def _released_synthetic(found: Mapping[str, Any]) -> str:
+    (column,) = found["columns"]
+    labels = f" with labels in {column['synthetic']['label']}" if "label" in column["synthetic"] else ""
+    return (
+        f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
+        "which is in the manifest. No text of a record was released, and no row belongs to a record."
+    )
+
+
+_REASONS = {
+    "quarantined": ("over the cap", "records", "people with many records, or with long texts where cost grows by word"),
+    "over_contribution": ("beyond per_subject", "records", "people with many records"),
+    "without_subject": ("without a person", "rows", "people whom the source does not name, such as guests"),
+    "changed_left_out": ("with a changed text", "records", "cases that were corrected or are still open"),
+    "forgotten": ("forgotten on request", "records", "people who asked to be erased"),
+}
+
+
+def _left_out(found: Mapping[str, Any]) -> list[str]:
+    """Say which rows of the source the table lacks, and whom that biases it against."""
+    counts = found["left_out"]
+    if counts is None:
+        return []
+    reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
+    rows = [(why, _counted(count, what)) for why, what, _, count in reasons]
+    if kept := counts.get("changed_kept"):
+        rows.append(("published as before their text changed", _counted(kept, "records")))
+    says = f"The source had {_counted(counts['read'], 'rows')}. "
+    if not reasons:
+        says += "None of them was left out."
+    else:
+        whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
+        says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
+    return [_section("What was left out", says, rows=rows)]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
+
+
+_IDS = {
+    "keep": "",
+    "keyed": "The record id is a keyed hash, the same within this release: without the key it does not show the id.",
+    "drop": "The record id is left out.",
+}
+
+
+def _in_clear(found: Mapping[str, Any]) -> str:
+    if found["id"] is None and found["ids"] != "drop":
+        return "The texts are published without ids, in alphabetical order, and without other columns of their rows."
+    others = [name for name in found["in_clear"] if name != found["id"]]
+    own = "the record id" if others else "The record id"
+    names = [*others, own] if found["ids"] == "keep" else others
+    if not names:
+        return _IDS[found["ids"]]
+    *first, last = names
+    both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
+    said = f"{both} {verb} unchanged: this page promises nothing about {them}."
+    return f"{_IDS[found['ids']]} {said}".lstrip()
+
+
+def _promise(column: Mapping[str, Any]) -> str:
+    exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
+    facts = [f"These facts of each text are released exactly: {'; '.join(exact)}."] if exact else []
+    return _section(
+        f"{column['name']}: what is promised",
+        _bound(column),
+        *facts,
+        rows=(
+            ("mechanism", column["mechanism"]),
+            ("its parameter ε", at_most(column["parameter"])),
+            ("kind of guarantee", f"{column['class']}: {column['meaning']}"),
+            ("compared are", column.get("neighbours", "see the ledger")),
+            *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
+            *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),
+            ("configuration", column["cfg"]),
+            *((f"public input: {name}", digest) for name, digest in column.get("artifact_hashes", {}).items()),
+        ),
+    )
+
+
+def _bound(column: Mapping[str, Any]) -> str:
+    worst = column["worst_case"]
+    if isinstance(worst["epsilon"], str):
+        return (
+            "No bound holds: a reader may tell two texts apart with certainty, whatever the mechanism's parameter is."
+        )
+    agree = " that agree on the facts below" if column["disclosures"] else ""
+    if unlinked := column.get("unlinked"):
+        return _central_bound(worst, unlinked)
+    if _is_synthetic(column):
+        return _synthetic_bound(column)
+    plus = ", plus δ" if worst["delta"] else ""
+    says = (
+        f"Take any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely under "
+        f"one as under the other{plus}. "
+    )
+    one = _amounts({"epsilon": column["unit_epsilon"], "delta": column["unit_delta"]})
+    if column["unit"] == "record":
+        return says + f"For every text, {one}."
+    longest = f"{_amounts(worst)} for the longest text that the policy admits ({worst['words']:,} words)"
+    return says + f"For a text of one {column['unit']}, {one}. It grows with the text, up to {longest}."
+
+
+def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str:
+    """State the bound of an unlinked release, whom it trusts, and what holds without that trust."""
+    return (
+        "Take two tables that differ in the text of one record, and agree on which texts are null. Whatever a reader "
+        "knows, all other texts included, any published table is at most e^ε times as likely under one as under the "
+        f"other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least {unlinked['rows']:,} "
+        "texts are published together. It relies on you: drafts, key, and ledger stay inside your boundary. To someone "
+        f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
+    )
+
+
+def _synthetic_bound(column: Mapping[str, Any]) -> str:
+    most = column["statistic"]["per_subject"]
+    persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
+    return (
+        "Take two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all other "
+        "records included, any published statistic and table is at most e^ε times as likely under one as under the "
+        f"other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. It "
+        "relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
+        "someone who sees them."
+    )
+
+
+def _cost(column: Mapping[str, Any]) -> str:
+    worst, charged = column["worst_case"], column.get("charged")
+    whole = _is_synthetic(column) or column.get("unit") == "record"
+    longest = "" if whole else f" (a text of {worst['words']:,} words)"
+    rows = [("worst case, known before any text was read", f"{_amounts(worst)}{longest}")]
+    largest = worst
+    if charged:
+        largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
+        rows.insert(0, ("largest charge of a record", _amounts(largest)))
+        rows.append(("records charged", f"{charged['records']:,}"))
+    says = [meaning_of(largest["epsilon"], largest["delta"], disclosed=bool(column["disclosures"]))]
+    if largest["epsilon"] != worst["epsilon"]:
+        says.append(
+            "The worst case is that of the longest text that the policy admits. It is what the published table alone "
+            "can promise; the ledger charges what each record took."
+        )
+    return _section(f"{column['name']}: what it cost", *says, rows=rows)
+
+
+def _whole(found: Mapping[str, Any]) -> str:
+    """State the sums that matter to a record with several texts, and to a person with several records."""
+    columns, amounts, rows = found["columns"], found["record"], []
+    disclosed = any(column["disclosures"] for column in columns)
+    if all("charged" in column for column in columns):
+        charges = [column["charged"] for column in columns]
+        amounts = {name: _sum([charge[f"largest_{name}"] for charge in charges]) for name in ("epsilon", "delta")}
+        rows.append(("charged to a record at most, over its text columns", _amounts(amounts)))
+    rows.append(("worst case of a record, over its text columns", _amounts(found["record"])))
+    says = [
+        f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
+    ]
+    for cap in found["caps"]:
+        epsilon = cap["limits"].get(PURE, cap["limits"].get("eps_approx"))
+        if epsilon is not None:
+            limit = {"epsilon": epsilon, "delta": cap["limits"].get("delta", 0)}
+            rows.append((f"cap of a {cap['unit']}: {cap['scope']}", _amounts(limit)))
+            bound = meaning_of(epsilon, limit["delta"], disclosed=disclosed)
+            says.append(f"Everything that is released of one {cap['unit']} under the cap adds up. {bound}")
+    if not found["caps"]:
+        says.append("This page states no cap per person. Without one, a person with k records loses k times as much.")
+    return _section("Per record and per person", *says, rows=rows)
+
+
+def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool = False) -> str:
+    """Say what an epsilon means: by how much odds move, and what a guess can become."""
+    if isinstance(epsilon, str):
+        return "No bound on the odds holds."
+    if epsilon >= VACUOUS:
+        return (
+            f"At ε = {at_most(epsilon)} the odds may move by 10^{at_most(epsilon / math.log(10), 3)}: the bound says "
+            "nothing in practice. What protects then is what attackers fail at: `dptext evaluate` measures it."
+        )
+    factor = math.exp(epsilon)
+    at, times = at_most(epsilon), at_most(factor, 3)
+    agree = " that agree on what is released exactly" if disclosed else ""
+    if delta:
+        return (
+            f"At ε = {at} and δ = {at_most(delta)}, of two texts{agree}, any outcome is at most {times} times as "
+            "likely under one as under the other, plus δ. δ is not the chance that the odds move further: that chance "
+            "can be larger."
+        )
+    odds = factor * 0.01 / 0.99
+    guess = at_most(100 * odds / (1 + odds), 3)
+    among = f"Among texts{agree}, a guess" if disclosed else "A guess"
+    becomes = f"is right with a chance of {guess} % at most after the release"
+    if guess == "100":
+        becomes = "may be near certain after the release: the bound hides guesses alone that are far less likely"
+    besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
+    return (
+        f"At ε = {at} the odds between two texts{agree} move by a factor of {times} at most. {among} that was right "
+        f"with a chance of 1 % {becomes}.{besides}"
+    )
+
+
+def _amounts(amounts: Mapping[str, float | str]) -> str:
+    """Write an epsilon, and its delta if there is one; no finite epsilon where there is none."""
+    if isinstance(amounts["epsilon"], str):
+        return "no finite ε"
+    delta = amounts["delta"]
+    return f"ε {at_most(amounts['epsilon'])}" + (f", δ {at_most(delta)}" if delta else "")
+
+
+def _sum(amounts: Sequence[float | str]) -> float | str:
+    return "inf" if "inf" in amounts else math.fsum(float(amount) for amount in amounts)
+
+
+def _cap(cap: Mapping[str, Any]) -> str:
+    limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
+    rows = [
+        ("cap", limits),
+        (f"{cap['unit']}s charged", f"{cap['units']:,}, {cap['at_the_cap']:,} of them at the cap"),
+        *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
+        *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),
+    ]
+    says = (
+        f"All releases in this scope add up for each {cap['unit']}. "
+        "A run that would exceed the cap leaves rows out or stops."
+    )
+    return _section(f"Cap: {cap['scope']}", says, rows=rows)
+
+
+def _gates(found: Mapping[str, Any]) -> str:
+    return _section(
+        "What was checked before publication",
+        "A table is published only if all of these pass. None of them compares a row with its raw text.",
+        rows=((gate["name"], _gate(gate)) for gate in found["gates"]),
+    )
+
+
+def _gate(gate: Mapping[str, Any]) -> str:
+    catches = gate["catches"]
+    if gate["idle"]:
+        return "not applicable: it is made for other mechanisms, and had nothing to judge here."
+    return f"passed. Would have stopped: {catches[0].lower()}{catches[1:]}" if catches else "passed."
+
+
+def _assumptions(found: Mapping[str, Any]) -> str:
+    names = sorted({name for column in found["columns"] for name in column["assumptions"]})
+    return _section(
+        "What is assumed",
+        "The promise holds as long as these hold.",
+        rows=((name, ASSUMES.get(name, "see the specification")) for name in names),
+    )
+
+
+def _verify(found: Mapping[str, Any]) -> str:
+    made = any(map(_is_synthetic, found["columns"]))
+    return _section(
+        "How to verify it",
+        "Anyone who has the published files can compute their SHA-256 and compare them with the manifest.",
+        "Anyone who has the policy, its key and its ledger can run these; none reads a raw text.",
+        commands=(
+            f"dptext check POLICY --released {shlex.quote(found['sink'])}      # gates, files, charges",
+            *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
+            "dptext ledger verify --ledger URL    # every balance, from the journal",
+        ),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"

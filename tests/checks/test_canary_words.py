@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from scipy.stats import beta
 
-from dptext_etl.checks import CANARY
+from dptext_etl.checks import CANARY, Candidate
 from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
 from dptext_etl.checks.chance import upper_bound
-from dptext_etl.checks.gates import canary_words_replaced
-from dptext_etl.checks.gates.canary_words_replaced import CanaryWordsReplaced, Chances
+from dptext_etl.checks.gates import canary_gates
+from dptext_etl.checks.gates.canary_gates import CanaryWordsReplaced, Chances
 from dptext_etl.checks.reports import copy_chances
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import WordMechanism
@@ -101,10 +101,10 @@ def planned(random, shards=2, palette=tuple(WORDS[:40])):
 
 def judge(mechanism, plans, release):
     policy = SimpleNamespace(id="id", column_policies=lambda: [SimpleNamespace(column="text", mechanism=mechanism)])
-    gate = CanaryWordsReplaced(policy, plans)
+    gate = CanaryWordsReplaced(Candidate(policy, (), tuple(plans), None, {}))
     for plan in plans:
         texts = [release(row.words["text"], row.id) for row in plan.rows]
-        gate.feed(pl.DataFrame({"id": plan.ids(), "text": texts, CANARY: [True] * len(texts)}))
+        gate.rows(pl.DataFrame({"id": plan.ids(), "text": texts, CANARY: [True] * len(texts)}))
     return gate.verdict()
 
 
@@ -151,7 +151,7 @@ def test_words_that_pass_through_one_shard_are_found(length):
 @pytest.mark.parametrize("lawless", quick([False, True]))
 def test_a_correct_run_fails_no_more_often_than_is_said(length, lawless, monkeypatch):
     """With a bound that can be seen: at most half of the runs may fail, and exact chances come near to some."""
-    monkeypatch.setattr(canary_words_replaced, "FALSE_ALARM", 0.5)
+    monkeypatch.setattr(canary_gates, "FALSE_ALARM", 0.5)
     random = np.random.default_rng(4)
     mechanism = Stay(epsilon=1.0, lawless=lawless, **length)
     plans = planned(random, 1)

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks.gates.duplicates_within_chance import CommonPrefixes, PairedCanaries, prefix_words
+from dptext_etl.checks.comparison import Repeats
+from dptext_etl.checks.gates.duplicates_within_chance import PairedCanaries, prefix_digests, prefix_words
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText
@@ -188,10 +189,10 @@ def test_heads_of_padded_texts_count_every_way_in_which_padding_vanishes():
 def test_equal_heads_are_found_and_short_texts_are_let_be(mechanism):
     random = np.random.default_rng(8)
     words = list(mechanism.output_words())
-    heads = CommonPrefixes("text", mechanism, 400, ALARM)
+    needed, heads = prefix_words(mechanism, 400, ALARM), Repeats()
     long = [" ".join(random.choice(words, 60)) for _ in range(200)]
     short = [" ".join(random.choice(words, 1)) for _ in range(190)]
-    heads.feed(pl.Series([*long, *short, None, ""]))
-    assert heads.counts() == (200, 0)
-    heads.feed(pl.Series([f"{long[3]} {words[0]}", long[7], long[7]]))
-    assert heads.counts() == (203, 5)
+    heads.add(prefix_digests(pl.Series([*long, *short, None, ""]), needed))
+    assert (heads.counts().rows, heads.counts().shared) == (200, 0)
+    heads.add(prefix_digests(pl.Series([f"{long[3]} {words[0]}", long[7], long[7]]), needed))
+    assert (heads.counts().rows, heads.counts().shared) == (203, 5)

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import gate as judging
+from dptext_etl.checks.comparison import LedgerComparison
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 
 BATCHES = [pl.DataFrame({"id": [number]}) for number in range(5)]
 
@@ -16,25 +16,22 @@ class Watching(Gate):
     """Notes which batches it saw, and in which threads."""
 
     def __init__(self, barrier=None):
-        self.seen_batches, self.places, self.barrier = [], set(), barrier
-        self.all_at = None
+        self.seen_batches, self.places, self.barrier, self.state = [], set(), barrier, {}
 
-    def feed(self, batch):
+    def rows(self, batch):
         if self.barrier is not None:
             self.barrier.wait(timeout=600)
         self.seen_batches.append(batch["id"][0])
         self.places.add(threading.get_ident())
-
-    def all_fed(self):
-        assert self.all_at is None
-        self.all_at = len(self.seen_batches), threading.get_ident()
 
     def verdict(self):
         raise NotImplementedError
 
 
 class Asking(Watching):
-    asks_ledger = True
+    def __init__(self):
+        super().__init__()
+        self.state = {"cells": LedgerComparison(None)}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -47,20 +44,15 @@ def test_every_gate_sees_every_batch_in_order_in_the_right_thread(monkeypatch, t
     assert rows == [1] * 5
     here = {threading.get_ident()}
     assert asking.places == here
-    assert asking.all_at == (5, threading.get_ident())
     assert all((gate.places == here) is (threads == 1) for gate in others)
-
-
-def test_the_gate_of_the_ledger_stays_in_its_thread():
-    assert RowsLedgered.asks_ledger
 
 
 def test_what_a_gate_raises_ends_the_judgement(monkeypatch):
     monkeypatch.setattr(judging, "threads", lambda: 2)
 
     class Failing(Watching):
-        def feed(self, batch):
-            super().feed(batch)
+        def rows(self, batch):
+            super().rows(batch)
             if batch["id"][0] == 1:
                 raise KeyError
 

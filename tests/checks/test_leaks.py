@@ -11,7 +11,7 @@ import pytest
 
 from dptext_etl import ColumnPolicy, Policy
 from dptext_etl.checks import Candidate, Stage
-from dptext_etl.checks.gate import judges
+from dptext_etl.checks.gate import judges, verdicts_of
 from dptext_etl.checks.reports import (
     CopyCount,
     copy_reports,
@@ -53,7 +53,7 @@ def decisions(facts, counts):
     names = {"copies_within_chance", "ngrams_within_chance"}
     kinds = [kind for kind in judges(facts, Stage.STAGED) if kind.name in names]
     staged = Candidate(facts, (), (), None, {}, copies=counts)
-    return tuple(gate.verdict() for kind in kinds for gate in kind.over(staged))
+    return tuple(verdict for kind in kinds for verdict in verdicts_of(kind(staged)))
 
 
 def test_the_largest_probability_bounds_every_transition(small_vectors):

@@ -13,8 +13,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import ColumnPolicy
+from dptext_etl.checks import find
 from dptext_etl.checks.canaries import policy_tokens
-from dptext_etl.checks.gates.canary_text_absent import find
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.keys import resolve

@@ -7,8 +7,7 @@ import shlex
 import pytest
 
 from dptext_etl import escaping
-from dptext_etl.runner.statement import markdown, page
-from dptext_etl.runner.statement_sections import meaning_of
+from dptext_etl.runner.statement import markdown, meaning_of, page
 from tests.command_line import dptext
 from tests.test_escaping import HOSTILE, READER, Reader
 

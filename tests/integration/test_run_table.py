@@ -9,8 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import ColumnPolicy, Policy, privatize
+from dptext_etl.checks import find
 from dptext_etl.checks.canaries import policy_tokens
-from dptext_etl.checks.gates.canary_text_absent import find
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.keys import resolve

@@ -131,7 +131,7 @@ def test_gates_and_checks_that_fail(policy, monkeypatch):
     staged = stage(policy)
     from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 
-    monkeypatch.setattr(RowsLedgered, "feed", failing)
+    monkeypatch.setattr(RowsLedgered, "rows", failing)
     assert SENTINEL not in recorded(caught(check, staged))
     frame = pl.DataFrame({"id": ["r1"], "text": [SENTINEL]})
     assert SENTINEL not in recorded(caught(lambda: check_published(frame, policy)))

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from dptext_etl import buckets
-from dptext_etl.checks import CANARY
+from dptext_etl.checks import CANARY, Gate, evaluate
 from dptext_etl.checks.candidate import batches
-from dptext_etl.checks.comparison import Counted, Repeats, compared, counted, located
-from dptext_etl.checks.gate import feed, load, search, staged_gates
+from dptext_etl.checks.comparison import Counted, LedgerComparison, Repeats, compared, counted, located
+from dptext_etl.checks.gate import feed, load, merge, parts_of, portable, staged_gates, verdicts_of
 from dptext_etl.errors import GateError, InputError
 from tests.quick import quick
 
@@ -33,24 +33,21 @@ def apart(candidate, schemas):
     whole, drained = staged_gates(candidate, schemas), {}
     for part in candidate.parts:
         gates = staged_gates(replace(candidate, looked_up_elsewhere=True), schemas)
-        for gate in gates:
-            gate.look_at_columns(pl.read_parquet_schema(part))
         feed(gates, batches(part))
         for at, gate in enumerate(gates):
-            whole[at].merge(pickle.loads(pickle.dumps(gate.state())))
-            for name, repeats in gate.repeats().items():
+            merge(whole[at], pickle.loads(pickle.dumps(portable(gate))))
+            for name, repeats in parts_of(gate, Repeats).items():
                 for rows in repeats.drain():
                     for row in rows:
                         drained.setdefault((at, name, int(row[0]) % 3), []).append(row)
-            for name, cells in gate.lookups().items():
+            for name, cells in parts_of(gate, LedgerComparison).items():
                 for rows in cells.drain():
                     for half in (rows[rows[:, 0] < 128], rows[rows[:, 0] >= 128]):
-                        mine = whole[at].lookups()[name]
+                        mine = whole[at].state[name]
                         mine.add_counted(compared(mine.lookup, located(mine.lookup, half)))
     for (at, name, _), rows in drained.items():
-        whole[at].repeats()[name].add_counted(counted(np.stack(rows)))
-    search(whole, candidate)
-    return [gate.verdict() for gate in whole]
+        whole[at].state[name].add_counted(counted(np.stack(rows)))
+    return [verdict for gate in whole for verdict in verdicts_of(gate)]
 
 
 @pytest.mark.parametrize("bug", quick([list, raw, twice], first=2))
@@ -62,14 +59,10 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
     candidate = bench.candidate(tuple(parts), texts=(b"{}",), scratch=tmp_path)
     schemas = [pl.read_parquet_schema(part) for part in parts]
     gates = staged_gates(candidate, schemas)
-    for found in schemas:
-        for gate in gates:
-            gate.look_at_columns(found)
     monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)  # digests go to the disk
     for part in parts:
         feed(gates, batches(part))
-    search(gates, candidate)
-    whole = [gate.verdict() for gate in gates]
+    whole = [verdict for gate in gates for verdict in verdicts_of(gate)]
     assert all(verdict.passed for verdict in whole) == (bug is list)
     assert apart(candidate, schemas) == whole
     assert sorted(tmp_path.iterdir()) == sorted(parts)  # what is kept on disk has no name
@@ -105,11 +98,11 @@ def test_what_a_gate_has_seen_does_not_grow_with_rows(bench, tmp_path):
         pl.concat(frames).write_parquet(path)
         gates = staged_gates(bench.candidate((path,)), [pl.read_parquet_schema(path)])
         feed(gates, batches(path))
-        sizes.append(len(pickle.dumps([gate.state() for gate in gates])))
+        sizes.append(len(pickle.dumps([portable(gate) for gate in gates])))
     assert sizes[1] <= sizes[0] + 64
 
 
-def test_a_gate_that_does_not_say_what_it_changes_is_refused(monkeypatch):
-    monkeypatch.setattr(load("words_in_output_set"), "seen", ())
-    with pytest.raises(GateError, match="does not say in `seen`"):
-        load("words_in_output_set")
+def test_a_gate_that_keeps_what_it_sees_outside_its_state_is_refused(bench, monkeypatch):
+    monkeypatch.setattr(load("words_in_output_set"), "__init__", Gate.__init__)
+    with pytest.raises(GateError, match="keeps what its gate words_in_output_set sees outside `state`"):
+        evaluate(bench.candidate(bench.run.parts))

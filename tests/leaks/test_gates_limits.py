@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
-from dptext_etl.checks import CANARY, Candidate, evaluate
-from dptext_etl.checks.gates import canary_text_absent
-from dptext_etl.checks.gates.canary_text_absent import CanaryTextAbsent
+from dptext_etl.checks import CANARY, CanaryPlan, Candidate, evaluate
+from dptext_etl.checks.canaries import CanaryRow
+from dptext_etl.checks.gates import canary_gates
+from dptext_etl.checks.gates.canary_gates import CanaryTextAbsent
 from dptext_etl.engines import stage
 
 
@@ -110,12 +111,15 @@ def test_known_words_that_pass_through_a_faithful_run_are_found(staged):
 
 @pytest.mark.parametrize(("mark", "hits"), [(True, 0), (False, 1), (None, 1)])
 def test_where_chance_may_spell_a_word_marked_rows_alone_are_not_searched(small_vectors, monkeypatch, mark, hits):
-    monkeypatch.setattr(canary_text_absent, "chance_of_foreign_words", lambda _: 1.0)
+    monkeypatch.setattr(canary_gates, "chance_of_foreign_words", lambda _: 1.0)
     mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
     places = {"source": "raw.parquet", "sink": "published", "key": "file:noise.key", "ledger": {"url": "ledger.db"}}
     column = [{"name": "text", "mechanism": mechanism, "allow": ["cluster"]}]
     policy = Policy.parse({"dataset": "d", "release": "r", "id": "id", "unit": "record", "column": column, **places})
-    gate = CanaryTextAbsent(policy, {"text": ["abcdefghijklmnopqrst"]}, planted=1)
+    word = "abcdefghijklmnopqrst"
+    row = CanaryRow("a", "out_of_vocabulary", {"text": word}, {"text": (word,)})
+    plan = CanaryPlan(0, (row,), frozenset({word}), pl.String())
+    gate = CanaryTextAbsent(Candidate(policy, (), (plan,), None, {}))
     marks = pl.Series(CANARY, [mark], dtype=pl.Boolean)
-    gate.feed(pl.DataFrame([pl.Series("id", ["a"]), pl.Series("text", ["some abcdefghijklmnopqrst"]), marks]))
+    gate.rows(pl.DataFrame([pl.Series("id", ["a"]), pl.Series("text", [f"some {word}"]), marks]))
     assert gate.verdict().counts["hits"] == hits

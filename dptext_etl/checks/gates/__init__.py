@@ -1,1 +1,1 @@
-"""The gates, one per file: the file is the registration (`checks.gate.every`)."""
+"""The gates, each a class in a file of this folder: the file is the registration (`checks.gate.every`)."""

@@ -18,18 +18,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.buckets import ByteRows
 from dptext_etl.checks.candidate import Candidate, word_columns
 from dptext_etl.checks.chance import (
     FALSE_ALARM,
-    InVocabularyGate,
     Trials,
     drawn_and_released,
     known_words,
@@ -40,9 +38,9 @@ from dptext_etl.checks.chance import (
 )
 from dptext_etl.checks.comparison import Repeats, shortened
 from dptext_etl.checks.gate import Verdict
+from dptext_etl.checks.gates.canary_gates import InVocabularyGate
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.by_word import Simulated, WordByWord
-from dptext_etl.policy import Policy
 
 PAIRS = 1_024
 """Pairs of draws behind the simulated agreement of one text."""
@@ -61,48 +59,43 @@ class DuplicatesWithinChance(InVocabularyGate):
     )
     order = 60
 
-    def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], rows: int, scratch: Path | None = None) -> None:
-        self._columns = word_columns(policy)
-        super().__init__(policy, plans, self._columns)
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self._columns = word_columns(self.policy)
         self._alarm = FALSE_ALARM / 2 / max(1, len(self._columns))
-        self._prefixes = [CommonPrefixes(*column, rows, self._alarm, scratch) for column in self._columns.items()]
+        # words per prefix; None where no number is enough
+        self._words = {name: prefix_words(one, candidate.rows, self._alarm) for name, one in self._columns.items()}
+        self.state |= {f"prefixes of {name}": Repeats(folder=candidate.scratch) for name in self._columns}
 
-    @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        return (cls(candidate.policy, candidate.canaries, candidate.rows, candidate.scratch),)
-
-    def repeats(self) -> Mapping[str, Repeats]:
-        return {prefixes.name: prefixes.repeats for prefixes in self._prefixes}
-
-    def feed(self, batch: pl.DataFrame) -> None:
-        super().feed(batch)
-        for prefixes in self._prefixes:
-            if prefixes.name in batch.columns:
-                prefixes.feed(batch[prefixes.name])
+    def rows(self, batch: pl.DataFrame) -> None:
+        super().rows(batch)
+        for name, words in self._words.items():
+            if words is not None and batch.schema.get(name) == pl.String:
+                self.state[f"prefixes of {name}"].add(prefix_digests(batch[name], words))
 
     def verdict(self) -> Verdict:
         """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
 
         The stored names of counts say "heads" for prefixes.
         """
-        counts: dict[str, int | float] = {"rows": len(self._released), "compared": 0, "equal": 0, "heads": 0}
+        counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "heads": 0}
         counts |= {"equal_heads": 0, "suspicious": 0}
         without_power = []
-        for pairs, prefixes in zip(self._paired(), self._prefixes, strict=True):
-            power = False
+        for pairs in self._paired():
+            name, power = pairs.name, False
             for comparison in pairs.comparisons(self._alarm):
                 counts["compared"] += comparison.compared
                 counts["equal"] += comparison.equal
                 counts["suspicious"] += comparison.beyond_chance
                 power |= comparison.limit <= comparison.compared
-            compared, equal = prefixes.counts()
-            counts["heads"] += compared
-            counts["equal_heads"] += equal
-            counts["suspicious"] += equal > 0
-            if prefixes.words is not None:
-                counts[f"head words {prefixes.name}"] = prefixes.words
-            if not (power or compared > 1):
-                without_power.append(prefixes.name)
+            prefixes = self.state[f"prefixes of {name}"].counts()
+            counts["heads"] += prefixes.rows
+            counts["equal_heads"] += prefixes.shared
+            counts["suspicious"] += prefixes.shared > 0
+            if (words := self._words[name]) is not None:
+                counts[f"head words {name}"] = words
+            if not (power or prefixes.rows > 1):
+                without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not counts["suspicious"]
         message = f"{counts['equal']} of {counts['compared']} pairs agree among canary rows of equal text, "
@@ -122,29 +115,14 @@ class DuplicatesWithinChance(InVocabularyGate):
             first.add(text)
         for name, mechanism in self._columns.items():
             pairs = PairedCanaries(name, mechanism)
-            for canonical, texts in self._released.items():
-                if name in texts:
-                    pairs.feed(places[canonical], self._planted[canonical][1].words[name], texts[name])
+            for canonical, _, row, text in self.releases(name):
+                pairs.feed(places[canonical], row.words[name], text)
             yield pairs
 
 
-class CommonPrefixes:
-    """Compares the prefixes of one column's texts: 16 bytes of each text that is long enough."""
-
-    def __init__(self, name: str, mechanism: WordByWord, rows: int, alarm: float, scratch: Path | None = None) -> None:
-        self.name = name
-        self.words = prefix_words(mechanism, rows, alarm)  # words per prefix; None where no number is enough
-        self.repeats = Repeats(folder=scratch)
-
-    def feed(self, texts: pl.Series) -> None:
-        if self.words is None or texts.dtype != pl.String:
-            return
-        self.repeats.add(shortened(_kernel.prefix_digests(texts, self.words)))
-
-    def counts(self) -> tuple[int, int]:
-        """Return how many prefixes were compared, and how many of them stand in more than one record."""
-        counts = self.repeats.counts()
-        return counts.rows, counts.shared
+def prefix_digests(texts: pl.Series, words: int) -> ByteRows:
+    """Return the digests of the first words of the texts that have so many, shape (texts, 16)."""
+    return shortened(_kernel.prefix_digests(texts, words))
 
 
 def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:

@@ -6,10 +6,6 @@ twice, and rows of another text whose id the ledger never had to look up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Self
-
 import numpy as np
 import polars as pl
 
@@ -30,23 +26,19 @@ class OneTextPerRecord(Gate):
         "average out its noise."
     )
     stages = frozenset(Stage)
-    by_record = True
     order = 90
 
-    def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
-        super().__init__(policy)
-        self._columns = [item.name for item in policy.columns]
-        self._rows = Repeats(BYTES * (1 + len(self._columns)), scratch)
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self._texts = [item.name for item in self.policy.columns]
+        # digests of the record id and of each text
+        self.state = {"records": Repeats(BYTES * (1 + len(self._texts)), candidate.scratch)}
 
     @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        return (cls(candidate.policy, candidate.scratch),)
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return (policy.id,) if policy.synthetic is None else None
 
-    def repeats(self) -> Mapping[str, Repeats]:
-        """Compare rows by record id; the digests of their texts follow."""
-        return {"ids": self._rows}
-
-    def feed(self, batch: pl.DataFrame) -> None:
+    def rows(self, batch: pl.DataFrame) -> None:
         """Take the digests of a batch; `rows_ledgered` judges rows without an id."""
         if self.policy.id not in batch.columns:
             return
@@ -54,10 +46,10 @@ class OneTextPerRecord(Gate):
         if rows.height:
             canonical = canonical_ids(rows[self.policy.id].to_arrow())
             ids = short_digests(pl.Series(canonical, dtype=pl.String))
-            self._rows.add(np.hstack([ids, *(_column(rows, name) for name in self._columns)]))
+            self.state["records"].add(np.hstack([ids, *(_column(rows, name) for name in self._texts)]))
 
     def verdict(self) -> Verdict:
-        rows, records, distinct, _ = self._rows.counts()
+        rows, records, distinct, _ = self.state["records"].counts()
         repeated, conflicting = rows - records, distinct - records
         counts = {"rows": rows, "repeated": repeated, "conflicting": conflicting}
         message = f"all {rows} rows are of different records"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
@@ -34,32 +34,28 @@ class PublishedFiles(Gate):
     )
     stages = frozenset({Stage.PUBLISHED})
     order = 10
-    synthetic = True
 
-    def __init__(
-        self, policy: Policy, manifest: PublishedManifest, ledger: Ledger, refs: Mapping[str, ReleaseRef]
-    ) -> None:
-        super().__init__(policy)
-        self._manifest = manifest
-        self._ledger = ledger
-        self._refs = refs
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self._candidate = candidate
 
     @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Judge folders only: a single file or a table has no manifest."""
-        if candidate.manifest is None:
-            return ()
-        if candidate.ledger is None:
-            raise GateError("the ledger is not open, so the manifest cannot be looked up")
-        return (cls(candidate.policy, candidate.manifest, candidate.ledger, candidate.refs),)
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:  # noqa: ARG003  (synthetic tables, too)
+        return ()
 
-    def verdict(self) -> Verdict:
-        parts, manifest, policy = self._manifest.parts, self._manifest.facts, self.policy
-        refs, digest = self._refs.values(), self._manifest.digest
+    def verdict(self) -> Verdict | tuple[Verdict, ...]:
+        """Judge folders only: a single file or a table has no manifest."""
+        folder, ledger = self._candidate.manifest, self._candidate.ledger
+        if folder is None:
+            return ()
+        if ledger is None:
+            raise GateError("the ledger is not open, so the manifest cannot be looked up")
+        parts, manifest, policy = folder.parts, folder.facts, self.policy
+        refs, digest = self._candidate.refs.values(), folder.digest
         sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
-        recorded = bool(refs) and all(digest in self._ledger.published(ref, sink).values() for ref in refs)
-        paths = [self._manifest.file(part) for part in parts]
-        shown = self._manifest.shown()
+        recorded = bool(refs) and all(digest in ledger.published(ref, sink).values() for ref in refs)
+        paths = [folder.file(part) for part in parts]
+        shown = folder.shown()
         names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
         listed = {path for pair in names for path in pair if path is not None}
         folders = {path.parent for path in listed}
@@ -75,21 +71,21 @@ class PublishedFiles(Gate):
             "files": len(paths),
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
             "changed": _changed(names, parts),
-            "shown_otherwise": _differ(self._manifest),
+            "shown_otherwise": _differ(folder),
             "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
             "other_release": int(
                 (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
             ),
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
             "unrecorded_manifest": int(not recorded),
-            "retired_manifest": int(any(digest in self._ledger.retired(ref, sink) for ref in refs)),
+            "retired_manifest": int(any(digest in ledger.retired(ref, sink) for ref in refs)),
             "types_with_names_or_categories": sum(map(carries, map(str, manifest.get("schema", {}).values()))),
         }
         if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
-            counts["forgotten"] = max((self._ledger.count_forgotten(ref) for ref in refs), default=0)
+            counts["forgotten"] = max((ledger.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
-        counts["newer_recorded"] = newer = self._newer()
+        counts["newer_recorded"] = newer = _newer(folder, ledger, refs)
         if newer:
             message += f"; it knows {newer} newer versions, of this sink or another"
         if wrong:
@@ -98,12 +94,13 @@ class PublishedFiles(Gate):
             message += " (an older version published them; the next run publishes the table anew, without)"
         return self.outcome(counts, message, passed=bool(paths) and not wrong)
 
-    def _newer(self) -> int:
-        """Count recorded versions of this partition with a higher number: an older one put back shows here."""
-        partition, mine = self._manifest.facts.get("partition"), int(self._manifest.facts.get("version", 0))
-        known = {version for ref in self._refs.values() for version in self._ledger.published(ref)}
-        names = (_NAME.fullmatch(version) for version in known)
-        return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
+
+def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
+    """Count recorded versions of this partition with a higher number: an older one put back shows here."""
+    partition, mine = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
+    known = {version for ref in refs for version in ledger.published(ref)}
+    names = (_NAME.fullmatch(version) for version in known)
+    return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
 
 
 def _differ(manifest: PublishedManifest) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any
 
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.candidate import Candidate, Lineage, Stage, declared_lineage
+from dptext_etl.checks.candidate import Candidate, Stage, declared_lineage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.published import changed, published_types
 from dptext_etl.errors import counted
@@ -27,17 +26,13 @@ class RawColumnAbsent(Gate):
         "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
     )
     stages = frozenset(Stage)
-    seen = ("_schemas",)
     order = 20
-    needs_markers = False
-    synthetic = True
-    rewritten = True
 
-    def __init__(
-        self, policy: Policy, lineage: Lineage, *, marked: bool, types: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(policy)
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        policy, marked = self.policy, candidate.stage is Stage.STAGED
         declared = declared_lineage(policy)
+        lineage = declared if candidate.lineage is None else candidate.lineage
         self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
         self._later = any(item.postprocess for item in policy.columns)
         self._expected = {*(edge.output for edge in declared), *([CANARY] if marked else [])}
@@ -46,26 +41,23 @@ class RawColumnAbsent(Gate):
         if policy.synthetic is not None:
             self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
         self._wrong_edges = len(set(lineage) ^ set(declared))
-        self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
-        self._types = types
+        self._types = None if marked else published_types(policy, candidate.manifest)
+        self.state: dict[str, Any] = {"schemas": {}}  # the columns and types of parts, each once, in order
 
     @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        lineage = declared_lineage(candidate.policy) if candidate.lineage is None else candidate.lineage
-        staged = candidate.stage is Stage.STAGED
-        types = None if staged else published_types(candidate.policy, candidate.manifest)
-        return (cls(candidate.policy, lineage, marked=staged, types=types),)
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:  # noqa: ARG003  (synthetic tables, too)
+        return ()
 
-    def look_at_columns(self, schema: pl.Schema) -> None:
-        """Take the columns of one part, unless post-processing makes others of them."""
+    def rows(self, batch: pl.DataFrame) -> None:
+        """Take the columns of a batch, unless post-processing makes others of them."""
         if not self._later:
-            self.look_at_rewritten(schema)
+            self.rewritten_rows(batch)
 
-    def look_at_rewritten(self, schema: pl.Schema) -> None:
-        self._schemas.setdefault(tuple(schema.items()))
+    def rewritten_rows(self, batch: pl.DataFrame) -> None:
+        self.state["schemas"].setdefault(tuple(batch.schema.items()))
 
     def verdict(self) -> Verdict:
-        schemas = [dict(items) for items in self._schemas]
+        schemas = [dict(items) for items in self.state["schemas"]]
         missing = {name for schema in schemas for name in self._expected - set(schema)}
         unknown = {name for schema in schemas for name in set(schema) - self._expected}
         mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}

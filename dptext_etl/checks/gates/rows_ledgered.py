@@ -5,8 +5,8 @@ The committed positions also say whether a cell may be null and, where the lengt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,11 +26,6 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Policy
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from dptext_etl.ledger import Ledger, ReleaseRef
-
 
 class _Key(NamedTuple):
     """A text column, and the chain of post-processing that made its cells; None for what a mechanism released."""
@@ -49,57 +44,39 @@ class RowsLedgered(Gate):
         "were forgotten."
     )
     stages = frozenset(Stage)
-    by_record = True
-    seen: ClassVar[tuple[str, ...]] = ("_cells", "_uncommitted", "_different", "_forgotten")
     order = 80
-    rewritten = True
-    asks_ledger = True
 
-    def __init__(
-        self,
-        policy: Policy,
-        ledger: Ledger,
-        refs: Mapping[str, ReleaseRef],
-        scratch: Path | None = None,
-        *,
-        elsewhere: bool = False,
-        published: bool = False,
-    ) -> None:
-        super().__init__(policy)
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        if candidate.ledger is None:
+            raise GateError("the ledger is not open, so no row can be looked up")
+        policy, ledger, refs = candidate.policy, candidate.ledger, candidate.refs
+        published, elsewhere = candidate.stage is Stage.PUBLISHED, candidate.looked_up_elsewhere
         self._forgetting = ledger if published and ledger.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
         self._known = {
-            _Key(name, chain): LedgerComparison(ledger.lookup(refs[name], chain), scratch, elsewhere=elsewhere)
+            _Key(name, chain): LedgerComparison(
+                ledger.lookup(refs[name], chain), candidate.scratch, elsewhere=elsewhere
+            )
             for name in self._columns
             for chain in {None, self._chains.get(name)}
             if name in refs
         }
         self._policies = {item.column or "": item for item in policy.column_policies()}
-        self._cells = self._uncommitted = self._different = self._forgotten = 0
         self._unregistered = sum(name not in refs for name in self._columns)
+        self.state = {"cells": 0, "uncommitted": 0, "different": 0, "forgotten": 0}
+        self.state |= {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
 
     @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        if candidate.ledger is None:
-            raise GateError("the ledger is not open, so no row can be looked up")
-        policy, ledger, elsewhere = candidate.policy, candidate.ledger, candidate.looked_up_elsewhere
-        published = candidate.stage is Stage.PUBLISHED
-        return (cls(policy, ledger, candidate.refs, candidate.scratch, elsewhere=elsewhere, published=published),)
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return (policy.id, CANARY) if policy.synthetic is None else None
 
-    def lookups(self) -> Mapping[str, LedgerComparison]:
-        return {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
-
-    def feed(self, batch: pl.DataFrame) -> None:
+    def rows(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows; marked canary rows are looked up as such."""
         self._take(batch, {_Key(name, None): name for name in self._columns})
 
-    def all_fed(self) -> None:
-        """Look the cells up, unless someone else does."""
-        for cells in self._known.values():
-            cells.look_up()
-
-    def feed_rewritten(self, batch: pl.DataFrame) -> None:
+    def rewritten_rows(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows after post-processing: what it made of texts, and what is kept next to that."""
         columns = {_Key(name, self._chains.get(name)): name for name in self._columns}
         columns |= {_Key(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
@@ -107,37 +84,38 @@ class RowsLedgered(Gate):
 
     def _take(self, batch: pl.DataFrame, columns: Mapping[_Key, str]) -> None:
         if self.policy.id not in batch.columns:
-            self._cells += batch.height
-            self._uncommitted += batch.height
+            self.state["cells"] += batch.height
+            self.state["uncommitted"] += batch.height
             return
         if self._forgetting is not None:
             ids = canonical_ids(with_id(batch, self.policy.id)[self.policy.id].to_arrow())
-            self._forgotten += int(self._forgetting.forgotten(self.policy.dataset, ids).sum())
+            self.state["forgotten"] += int(self._forgetting.forgotten(self.policy.dataset, ids).sum())
         for key, name in columns.items():
             if key in self._known and name in batch.columns:
-                self._cells += batch.height
+                self.state["cells"] += batch.height
                 rows = with_id(batch, self.policy.id)
-                self._uncommitted += batch.height - rows.height
+                self.state["uncommitted"] += batch.height - rows.height
                 if rows.schema[name] == pl.String:
                     self._hold(key, name, rows)
                 else:
-                    self._different += rows.height
+                    self.state["different"] += rows.height
 
     def verdict(self) -> Verdict:
-        problems = Mismatches(self._uncommitted, self._different)
-        for cells in self._known.values():
-            problems = problems.plus(cells.counts())
-        counts = {"cells": self._cells, **problems._asdict(), "unregistered_columns": self._unregistered}
-        counts |= {"forgotten": self._forgotten} if self._forgotten else {}
-        passed = not (any(problems) or self._unregistered or self._forgotten)
-        message = f"all {self._cells} cells are committed with these bytes"
+        cells, forgotten = self.state["cells"], self.state["forgotten"]
+        problems = Mismatches(self.state["uncommitted"], self.state["different"])
+        for comparison in self._known.values():
+            problems = problems.plus(comparison.counts())
+        counts = {"cells": cells, **problems._asdict(), "unregistered_columns": self._unregistered}
+        counts |= {"forgotten": forgotten} if forgotten else {}
+        passed = not (any(problems) or self._unregistered or forgotten)
+        message = f"all {cells} cells are committed with these bytes"
         if not passed:
-            message = f"of {self._cells} cells {problems.uncommitted} have no commit, "
+            message = f"of {cells} cells {problems.uncommitted} have no commit, "
             message += f"{problems.different} hold other bytes"
         if problems.misshapen:
             message += f", {problems.misshapen} are null or of a length that their committed positions rule out"
-        if self._forgotten:
-            message += f"; {counted(self._forgotten, 'row is', 'rows are')} of people or records that were forgotten"
+        if forgotten:
+            message += f"; {counted(forgotten, 'row is', 'rows are')} of people or records that were forgotten"
         if self._unregistered:
             message += f"; {counted(self._unregistered, 'column has', 'columns have')} no registered release"
         return self.outcome(counts, message, passed=passed)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.policy import Policy
 
 
 class WordsInOutputSet(Gate):
@@ -22,15 +21,14 @@ class WordsInOutputSet(Gate):
         "original after a failure, markers such as a mask or padding, a second column's text appended."
     )
     stages = frozenset(Stage)
-    seen = ("_words", "_outside", "_rows")
     order = 70
 
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(policy)
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
         self._sets: dict[str, _kernel.WordSet] = {}  # the output words of columns that have fixed ones
         self._unknown: list[str] = []  # publishable columns of drawn words that have none
         self._open: list[str] = []  # the other columns, to which the gate does not apply
-        for item in policy.column_policies():
+        for item in self.policy.column_policies():
             words, name = item.mechanism.output_words(), item.column or ""
             if words is not None:
                 self._sets[name] = _kernel.WordSet(list(words))
@@ -38,27 +36,27 @@ class WordsInOutputSet(Gate):
                 self._unknown.append(name)
             else:
                 self._open.append(name)
-        self._words = self._outside = self._rows = 0
+        self.state = {"rows": 0, "words": 0, "outside": 0}
 
-    def feed(self, batch: pl.DataFrame) -> None:
-        self._rows += batch.height
+    def rows(self, batch: pl.DataFrame) -> None:
+        self.state["rows"] += batch.height
         for name, allowed in self._sets.items():
             if name in batch.columns:
                 words, outside = outside_words(batch[name], allowed)
-                self._words += words
-                self._outside += outside
+                self.state["words"] += words
+                self.state["outside"] += outside
 
     def verdict(self) -> Verdict:
-        counts = {"rows": self._rows, "words": self._words, "outside": self._outside, "columns": len(self._sets)}
-        counts["without_set"] = len(self._unknown)
-        message = f"all {self._words} words are output words"
-        if self._outside:
-            message = f"{self._outside} of {self._words} words are outside the output set"
+        counts = {**self.state, "columns": len(self._sets), "without_set": len(self._unknown)}
+        words, outside = self.state["words"], self.state["outside"]
+        message = f"all {words} words are output words"
+        if outside:
+            message = f"{outside} of {words} words are outside the output set"
         if self._unknown:
             message += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
         if self._open:
             message += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
-        return self.outcome(counts, message, passed=not (self._outside or self._unknown))
+        return self.outcome(counts, message, passed=not (outside or self._unknown))
 
 
 def outside_words(texts: pl.Series, allowed: _kernel.WordSet) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from great_expectations.execution_engine.sqlalchemy_execution_engine import SqlA
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-from dptext_etl.checks.candidate import BATCH_ROWS, declared_lineage
+from dptext_etl.checks.candidate import BATCH_ROWS, Candidate
 from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, parse_policy
@@ -107,8 +107,8 @@ class TableMetric(TableMetricProvider):
 
 def _compare_columns(schema: pl.Schema, policy: str) -> Counts:
     read = parse_policy(policy)
-    gate = RawColumnAbsent(read, declared_lineage(read), marked=False, types=published_types(read))
-    gate.look_at_rewritten(schema)
+    gate = RawColumnAbsent(Candidate.published(read))
+    gate.rewritten_rows(schema.to_frame())
     counts = gate.verdict().counts
     return {"checked": len(schema), **{name: int(counts[name]) for name in ("missing", "unknown", "mistyped")}}
 

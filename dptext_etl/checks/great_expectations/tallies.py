@@ -21,11 +21,8 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.checks.candidate import Candidate
-from dptext_etl.checks.gate import Gate, load
-from dptext_etl.checks.gates.canary_text_absent import CanaryTextAbsent
-from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
+from dptext_etl.checks.gate import Gate, load, made, verdicts_of
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
@@ -78,45 +75,30 @@ def _ledger(policy: Policy) -> Ledger:
 
 
 class GateTally:
-    """Counts what gates call problems, in rows or, where a ledger is looked up, in cells; closes that ledger."""
+    """Counts what a gate calls problems, in rows or, where a ledger is looked up, in cells; closes that ledger."""
 
-    def __init__(
-        self, policy: Policy, gates: Sequence[Gate], problems: Sequence[str], ledger: Ledger | None = None
-    ) -> None:
-        self._policy, self._gates, self._problems, self._ledger = policy, gates, problems, ledger
+    def __init__(self, policy: Policy, gate: Gate, problems: Sequence[str], ledger: Ledger | None = None) -> None:
+        self._policy, self._gate, self._problems, self._ledger = policy, gate, problems, ledger
         self._rows = 0
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
-        feed_published(self._gates, table, self._policy)
+        feed_published([self._gate], table, self._policy)
 
     def counts(self) -> Counts:
-        total: Counter[str] = Counter(checked=0 if self._ledger else self._rows)
-        for gate in self._gates:
-            counts = gate.verdict().counts
-            total.update({name: int(counts[name]) for name in self._problems})
-            total["checked"] += int(counts["cells"]) if self._ledger else 0
-        if self._ledger:
+        (verdict,) = verdicts_of(self._gate)
+        checked = self._rows if self._ledger is None else int(verdict.counts["cells"])
+        if self._ledger is not None:
             self._ledger.close()
-        return dict(total)
+        return {"checked": checked, **{name: int(verdict.counts[name]) for name in self._problems}}
 
 
-def _gate_tally(policy: str, gate: str) -> Tally:
+def _gate_tally(
+    policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
+) -> Tally:
     read, kind = parse_policy(policy), load(gate)
-    return GateTally(read, kind.over(Candidate.published(read)), kind.problems)
-
-
-def _canary_tally(policy: str) -> Tally:
-    read = parse_policy(policy)
-    tokens = policy_tokens(read, read.column_policies()[0].secret)
-    return GateTally(read, [CanaryTextAbsent(read, tokens)], ["hits"])
-
-
-def _ledger_tally(policy: str, refs: Mapping[str, ReleaseRef]) -> Tally:
-    read = parse_policy(policy)
-    ledger = _ledger(read)
-    problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
-    return GateTally(read, [RowsLedgered(read, ledger, refs)], problems, ledger)
+    ledger = None if refs is None else _ledger(read)
+    return GateTally(read, made(kind, Candidate.published(read, ledger, refs)), problems or kind.problems, ledger)
 
 
 def gate(policy: str, gate: str) -> Callable[[], Tally]:
@@ -124,12 +106,13 @@ def gate(policy: str, gate: str) -> Callable[[], Tally]:
 
 
 def canaries(policy: str) -> Callable[[], Tally]:
-    return partial(_canary_tally, policy)
+    return partial(_gate_tally, policy, "canary_text_absent", ("hits",))
 
 
 def ledgered(policy: str) -> Callable[[], Tally]:
     """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
-    return partial(_ledger_tally, policy, _registered(policy))
+    problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
+    return partial(_gate_tally, policy, "rows_ledgered", problems, _registered(policy))
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:

@@ -20,8 +20,26 @@ import polars as pl
 from dptext_etl.buckets import ByteRows
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.candidate import Candidate, batches, count
-from dptext_etl.checks.comparison import Counted, Mismatches, batches_of, compared, located
-from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_gates
+from dptext_etl.checks.comparison import (
+    Counted,
+    LedgerComparison,
+    Mismatches,
+    Repeats,
+    batches_of,
+    compared,
+    located,
+)
+from dptext_etl.checks.gate import (
+    Gate,
+    Kind,
+    feed,
+    feed_rewritten,
+    merge,
+    parts_of,
+    portable,
+    staged_gates,
+    verdicts_of,
+)
 from dptext_etl.device import drops_with_gpu, threads
 from dptext_etl.engines.spark.exchange import (
     COUNTS,
@@ -78,15 +96,13 @@ def judge(
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
-                gate.merge(states[place].get(name, {}))
+                merge(gate, states[place].get(name, {}))
         digests, cells = totals(packs, COUNTS, Counted), totals(packs, FOUND, Mismatches)
-        for name, gate in gates.items():
-            for what, repeats in gate.repeats().items():
-                repeats.add_counted(digests.get(f"{name}:{what}", Counted()))
-            for what, looked_up in gate.lookups().items():
-                looked_up.add_counted(cells.get(f"{name}:{what}", Mismatches()))
-        search(gates.values(), candidate)
-        return tuple(gate.verdict() for gate in gates.values())
+        for name, repeats in collections(gates, Repeats).items():
+            repeats.add_counted(digests.get(name, Counted()))
+        for name, looked_up in collections(gates, LedgerComparison).items():
+            looked_up.add_counted(cells.get(name, Mismatches()))
+        return tuple(verdict for gate in gates.values() for verdict in verdicts_of(gate))
 
 
 def _gate_config(spark: SparkSession, staged: StagedRun) -> GateTaskConfig:
@@ -156,15 +172,19 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
     return found
 
 
+def collections(gates: dict[str, Gate], kind: type[Kind]) -> dict[str, Kind]:
+    """Return all rows of one kind that gates hold for others to count, by the names of gate and rows."""
+    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in parts_of(gate, kind).items()}
+
+
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     with config.staging.with_own_copies() as storage:
         gates, states = wait_for_ledger(partial(_fed, config, shard, Staging(storage)))
     yield Pack(STATES, "", place, 0, pickle.dumps(states))
     yield from cells_of(gates, config.bits)
-    for name, gate in gates.items():
-        for what, repeats in gate.repeats().items():
-            for rows in repeats.drain():
-                yield from packed(f"{name}:{what}", rows)
+    for name, repeats in collections(gates, Repeats).items():
+        for rows in repeats.drain():
+            yield from packed(name, rows)
 
 
 def _fed(
@@ -177,12 +197,10 @@ def _fed(
     spec = run.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
         gates = keyed(staged_gates(replace(run, parts=(part,), ledger=ledger), [columns]))
-        for gate in gates.values():
-            gate.look_at_columns(columns)
         feed(gates.values(), batches(part))
         if shard.post:
             feed_rewritten(gates.values(), staging.post(shard))
-        states = {name: gate.state() for name, gate in gates.items()}
+        states = {name: portable(gate) for name, gate in gates.items()}
     config.messages.done(shard.index, count(part))
     return gates, states
 
@@ -211,18 +229,15 @@ class LedgerLookups:
 
     @classmethod
     def of(cls, gates: dict[str, Gate], ledger: LedgerSpec) -> LedgerLookups:
-        every = {
-            f"{name}:{what}": cells.lookup for name, gate in gates.items() for what, cells in gate.lookups().items()
-        }
+        every = {name: cells.lookup for name, cells in collections(gates, LedgerComparison).items()}
         return cls(ledger, {name: (lookup.ref, lookup.chain) for name, lookup in every.items()})
 
 
 def cells_of(gates: dict[str, Gate], bits: int) -> Iterator[Pack]:
     """Pack the cells that gates hold, by the first bits of their hashed ids."""
-    for name, gate in gates.items():
-        for what, held in gate.lookups().items():
-            for cells in held.drain():
-                yield from packed(f"{name}:{what}", cells, CELLS, bits)
+    for name, held in collections(gates, LedgerComparison).items():
+        for cells in held.drain():
+            yield from packed(name, cells, CELLS, bits)
 
 
 def compared_with_ledger(packs: DataFrame, config: LedgerLookups, tasks: int) -> DataFrame:

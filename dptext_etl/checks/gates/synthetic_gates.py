@@ -1,0 +1,66 @@
+"""Gates of synthetic tables: `row_count` and `labels_in_list` require the rows and labels that the policy states."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.errors import counted
+from dptext_etl.policy import Policy
+
+
+class _SyntheticGate(Gate):
+    """Judges synthetic tables only."""
+
+    stages = frozenset(Stage)
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return None if policy.synthetic is None else ()
+
+
+class RowCount(_SyntheticGate):
+    """Counts rows: their number is public, and never that of the private records."""
+
+    catches = "Rows that were added to a synthetic table, left out, or drawn as often as there are private records."
+    order = 15
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self.state = {"rows": 0}
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        self.state["rows"] += batch.height
+
+    def verdict(self) -> Verdict:
+        rows, wanted = self.state["rows"], 0 if self.policy.synthetic is None else self.policy.synthetic.rows
+        message = f"{counted(rows, 'row')}, of {wanted} that the policy says"
+        return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
+
+
+class LabelsInList(_SyntheticGate):
+    """Compares every label with the public list."""
+
+    catches = "Labels of private records that the public list does not name, and rows without a label."
+    order = 72
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self.state = {"rows": 0, "outside": 0}
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        labels = None if self.policy.synthetic is None else self.policy.synthetic.labels
+        self.state["rows"] += batch.height
+        if labels is None:
+            return
+        cells = batch[labels.column] if labels.column in batch.columns else pl.Series(dtype=pl.Null)
+        listed = int(cells.is_in(labels.values).sum()) if cells.dtype == pl.String else 0
+        self.state["outside"] += batch.height - listed
+
+    def verdict(self) -> Verdict:
+        rows, outside = self.state["rows"], self.state["outside"]
+        message = f"all {rows} rows have a listed label, or need none"
+        if outside:
+            message = f"{outside} of {rows} rows have a label that the policy does not list"
+        return self.outcome(self.state, message, passed=not outside)
