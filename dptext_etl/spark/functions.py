@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from dptext_etl.checks.great_expectations.tallies import polars_schema
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, opened, ship
+from dptext_etl.engines.spark.spark_types import polars_schema
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
+from dptext_etl.ledger.account import Account, AccountTerms
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.parameters import validated
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve, resolve_column
@@ -145,7 +146,7 @@ def require_name(name: str) -> None:
         raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
 
 
-def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> WorkerLedger:
+def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> AccountTerms:
     if not policy.mechanism.reproducible:
         raise LedgerError(
             f"{policy.mechanism.name} is a model: a second run may give other bytes, and a SQL function keeps no copy "
@@ -153,9 +154,9 @@ def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **term
             "use run_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     shared, ledger_id = opened(spark, spec)
-    worker_ledger = WorkerLedger(**shared.model_dump(), ledger_id=ledger_id, **terms)
-    worker.Account(policy, worker_ledger).close()  # notices a lost or restored ledger before a query runs
-    return worker_ledger
+    agreed = AccountTerms(**shared.model_dump(), ledger_id=ledger_id, **terms)
+    Account(policy, agreed).close()  # notices a lost or restored ledger before a query runs
+    return agreed
 
 
 def arrow_function(policy_json: str, *, spend: bool) -> Any:

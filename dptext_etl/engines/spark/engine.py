@@ -5,10 +5,11 @@ Driver and executors share storage under one path for staging and sink, or an ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 
@@ -16,7 +17,7 @@ from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
 from dptext_etl.engines.spark.judging import judge
-from dptext_etl.engines.spark.session import require_workers
+from dptext_etl.engines.spark.session import read_source, require_workers, session
 from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
 from dptext_etl.engines.spark.writing import write
@@ -58,6 +59,14 @@ class SparkEngine(Engine["DataFrame"]):
         self._source = source  # where the frame was read from, if a command did so
         self._gpus = gpus_per_task
         self._check_workers = check_workers
+
+    @classmethod
+    @contextmanager
+    def started(cls, policy: Policy, partition: str | None) -> Iterator[Self]:
+        """Use the Spark that is configured here, or otherwise all cores of this machine."""
+        with session() as spark:
+            source = Files.find(Layout.of(policy, partition))
+            yield cls(read_source(spark, policy, partition, source), source=source)
 
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
-from dptext_etl.engines.spark.frames import local_frame, named
+from dptext_etl.engines.spark.spark_types import local_frame, named
 from dptext_etl.engines.spark.table_sources import read_version
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution

@@ -15,19 +15,19 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import catalog
 from dptext_etl.artifacts import Artifact, cache_directory, canon, placed
 from dptext_etl.errors import ArtifactError, LedgerError, PolicyError, seam
 from dptext_etl.extensions import Group, distribution, require
-from dptext_etl.id_forms import Normalization
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.account import AccountTerms
 from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, resolve_url, sqlite_path
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
+from dptext_etl.policy import ColumnPolicy, LedgerSpec
 from dptext_etl.postprocessing import PostProcess
 
 _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
@@ -170,25 +170,6 @@ class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class WorkerLedger(_Plain):
-    url: str  # the ledger's URL, or a reference to it ("env:NAME")
-    id_key: str | None  # reference to the key of its ids; None takes the file next to a SQLite ledger
-    # folder that remembers the head of the ledger (`dptext_etl.ledger.anchor_files`); None takes the worker's
-    anchors: str | None
-    ledger_id: str  # name that the ledger got when it was made; a worker refuses a ledger of another name
-    cap: Cap | None  # the cap of the scope, or None
-    on_cap: Literal["quarantine", "refuse"]  # treatment of rows over the cap: null, or an error
-    unit: Literal["subject", "record"]  # unit whose budget is charged
-    normalize: tuple[Normalization, ...] = ()  # how subjects are spelled before they are hashed
-    # the names of the columns of ids, by "record" and "subject", where they are known
-    id_columns: dict[str, str] = Field(default_factory=dict)
-
-    def scope(self, dataset: str) -> Scope:
-        if self.cap is None:
-            return Scope(dataset, unit=self.unit)
-        return Scope(dataset, self.cap.period, self.cap.group, self.unit)
-
-
 class _WorkerPart(_Plain):
     """A mechanism or a post-processing in the form that a worker gets."""
 
@@ -225,7 +206,7 @@ class WorkerPolicy(_WorkerPart):
     policy: dict[str, Any]  # the policy's fields as plain data, without its mechanism
     mechanism: dict[str, Any]  # name and parameters, plain data
     spend: bool = False  # return the struct of text, positions, epsilon and delta
-    ledger: WorkerLedger | None = None  # ledger that is charged for rows, or None
+    ledger: AccountTerms | None = None  # ledger that is charged for rows, or None
     postprocess: tuple[WorkerStep, ...] = ()  # in order; runs alone have any
 
     @classmethod
