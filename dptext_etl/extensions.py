@@ -118,7 +118,7 @@ def loaded(group: Group, name: str) -> Any:
     if point is None:
         raise PolicyError(
             f"there is no {_SINGULAR[group]} of that name; available: {', '.join(names(group))}",
-            "install the package that brings it here, too; after an update of dptext-etl, install that again",
+            "if another package brings it, install that package here too",
         )
     with seam(f"importing {point.value} of {_distribution(point)}", PolicyError, "its installation may be incomplete"):
         return point.load()

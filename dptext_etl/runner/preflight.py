@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl import column, files, object_stores
-from dptext_etl.errors import InputError, KeyReferenceError, counted, seam
+from dptext_etl.errors import DiskError, InputError, KeyReferenceError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
@@ -249,7 +249,7 @@ def _require_space(attempt: Attempt, least: int) -> None:
     if disk_of(folder) == disk_of(_existing(sqlite_path(url))) and shutil.disk_usage(folder).free < least:
         size = math.floor(least / 2**20 * 10) / 10
         msg = f"the run writes {size} MiB at least, and there is less room in {staging.url}"
-        raise InputError(msg, "make room, or name another place as staging; nothing was charged")
+        raise DiskError(msg, "make room, or name another place as staging; nothing was charged")
 
 
 def _existing(path: Path) -> Path:
