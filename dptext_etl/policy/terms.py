@@ -64,8 +64,8 @@ class DagsterSpec(Checked):
     """Settings of a policy for Dagster alone.
 
     Attributes:
-        tags: Tags of the staging step and of the job's runs: texts under names without "/", settings of queues and
-            retries, and in "dagster-k8s/config" the resources and the choice of nodes.
+        tags: Tags of the staging step, and of the job's runs if these compute it: texts under names without "/",
+            settings of queues and retries, and in "dagster-k8s/config" the resources and the choice of nodes.
     """
 
     what: ClassVar[str] = "[dagster]"
