@@ -15,33 +15,27 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dptext_etl import _kernel, column
 from dptext_etl.column import require_row_by_row
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.id_forms import IdForm, Normalization, arranged, normalized
-from dptext_etl.ledger.anchor_files import AnchorFiles
+from dptext_etl.ledger.anchor_files import AnchorFiles, require_place
 from dptext_etl.ledger.batch import PreparedBatch
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.releases import RESTORE
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.ledger.types import LEFT_OUT, Charge, CommitOutcome, IdForms, Outcome, ReleaseRef, ReserveResult, Scope
-from dptext_etl.policy import Cap, ColumnPolicy
+from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
 
 _PROBED = 8
 """Records of a batch that are looked up first."""
 
 
-class AccountTerms(BaseModel):
+class AccountTerms(LedgerSpec):
     """The ledger and the terms on which it is charged, as plain data that a query plan can carry to workers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    url: str  # the ledger's URL, or a reference to it ("env:NAME")
-    id_key: str | None  # reference to the key of its ids; None takes the file next to a SQLite ledger
-    # folder that remembers the head of the ledger (`dptext_etl.ledger.anchor_files`); None takes the worker's
-    anchors: str | None
     ledger_id: str  # name that the ledger got when it was made; a worker refuses a ledger of another name
     cap: Cap | None  # the cap of the scope, or None
     on_cap: Literal["quarantine", "refuse"]  # treatment of rows over the cap: null, or an error
@@ -69,6 +63,7 @@ class Account:
             raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
         self._refs: dict[str, ReleaseRef] = {}
         self._scope = terms.scope(policy.dataset)
+        require_place(terms)
         self._anchors = AnchorFiles(self._ledger, terms.anchors)
         self._anchors.require(self._scope)
 

@@ -59,7 +59,7 @@ def require_places(attempt: Attempt) -> None:
         layout.described.require_unlocked(PUBLISHING)
     _require_stores(layout, publishing=policy.publish)
     require_writable(policy.ledger.url)
-    anchor_files.require_writable(policy.ledger.anchors)
+    anchor_files.require_place(policy.ledger, policy.storage_options)
 
 
 def _require_stores(layout: Layout, *, publishing: bool) -> None:

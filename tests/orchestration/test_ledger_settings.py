@@ -17,7 +17,9 @@ from dptext_etl.policy import LedgerSpec  # noqa: E402
 @pytest.fixture
 def spec(tmp_path):
     """A ledger in which no field has its default."""
-    made = LedgerSpec(url="env:LEDGER_SECRET", id_key="env:IDS_SECRET", anchors=str(tmp_path / "anchors"))
+    made = LedgerSpec(
+        url="env:LEDGER_SECRET", id_key="env:IDS_SECRET", anchors=str(tmp_path / "anchors"), require_anchors=True
+    )
     assert made.model_fields_set == set(LedgerSpec.model_fields), "give the new field a value here"
     return made
 

@@ -155,7 +155,7 @@ def for_workers(spec: LedgerSpec) -> LedgerSpec:
         url = PREFIX + str(sqlite_path(url).absolute())
     if key is not None and key.startswith(_KEY_FILE):
         key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())
-    anchors = spec.anchors and str(Path(spec.anchors).absolute())
+    anchors = spec.anchors and (spec.anchors if "://" in spec.anchors else str(Path(spec.anchors).absolute()))
     return spec.model_copy(update={"url": url, "id_key": key, "anchors": anchors})
 
 
