@@ -220,7 +220,9 @@ _AWAY_TYPES = frozenset(
     {"ConnectionError", "TimeoutError", "Timeout", "ServiceUnavailableError", "ServerError", "TooManyRequestsError"}
 )
 """Names of the exceptions that mean so in the standard library, requests, and pyiceberg."""
-_AWAY = re.compile(r"Error performing .*(?:HTTP error|status code.{0,40}\b(?:408|429|5\d\d) [A-Z])", re.DOTALL)
+_AWAY = re.compile(
+    r"Error performing .*(?:HTTP error(?!: builder)|status code.{0,40}\b(?:408|429|5\d\d) [A-Z])", re.DOTALL
+)
 """The words for it in object_store, the library under obstore, Polars, and delta-rs."""
 _EXPIRED = re.compile(r"<Code>(ExpiredToken|ExpiredTokenException|RequestExpired|TokenRefreshRequired)</Code>")
 _STORES = ("obstore", "deltalake", "_internal", "pyiceberg", "requests")

@@ -81,7 +81,12 @@ def test_an_expired_token_is_named():
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError(AWAY.format("503 Slow Down")), OSError(AWAY.format("403 Forbidden")), FileNotFoundError(2, SENTINEL)],
+    [
+        ValueError(AWAY.format("503 Slow Down")),
+        OSError(AWAY.format("403 Forbidden")),
+        OSError("Error performing GET http://host/b in 70 ms - HTTP error: builder error"),  # a URL that is not allowed
+        FileNotFoundError(2, SENTINEL),
+    ],
 )
 def test_a_cell_with_the_words_of_a_store_and_a_store_that_refuses_are_permanent(error):
     with pytest.raises(InputError) as caught, seam("reading"):
