@@ -235,16 +235,16 @@ def unavailable(error: BaseException | None) -> tuple[str, str] | None:
     """
     if not (isinstance(error, OSError) or type(error).__module__.startswith(_STORES)):
         return None
-    expired = _EXPIRED.search(str(error))
-    if expired is not None:
+    names, text = {kind.__name__ for kind in type(error).__mro__}, str(error)
+    expired = _EXPIRED.search(text)
+    if expired is not None or "AuthorizationExpiredError" in names:
+        code = "AuthorizationExpired" if expired is None else expired[1]
         hint = "renew the credentials, and repeat the call; what was charged is kept, and the call goes on from there"
-        return f"the store answers {expired[1]}", hint
-    if _AWAY_TYPES.isdisjoint(kind.__name__ for kind in type(error).__mro__) and not _AWAY.search(str(error)):
+        return f"the store answers {code}", hint
+    if names.isdisjoint(_AWAY_TYPES) and not _AWAY.search(text):
         return None
-    return (
-        f"it cannot be reached now, or cannot serve ({type(error).__name__})",
-        "repeat the call later: it goes on from there",
-    )
+    hint = "repeat the call later: it goes on from there"
+    return f"it cannot be reached now, or cannot serve ({type(error).__name__})", hint
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:

@@ -72,7 +72,16 @@ def test_a_store_that_is_away_is_unavailable(error):
     assert "whole" not in str(caught.value)
 
 
+class AuthorizationExpiredError(Exception):
+    """As pyiceberg names it."""
+
+
+AuthorizationExpiredError.__module__ = "pyiceberg.exceptions"
+
+
 def test_an_expired_token_is_named():
+    with pytest.raises(errors.UnavailableError, match="the store answers AuthorizationExpired"), seam("publishing"):
+        raise AuthorizationExpiredError(SENTINEL)
     said = AWAY.format("400 Bad Request") + "<Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>"
     named = pytest.raises(errors.UnavailableError, match=r"the store answers ExpiredToken\nHint: renew the credentials")
     with named, seam("reading the source", InputError, "is the file whole?"):

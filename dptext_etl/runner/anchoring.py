@@ -40,13 +40,13 @@ def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *
 
 def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") -> None:
     """Store the head of the ledger and the release name, durably: after every charge, before a text is scored."""
-    scope = Scope.of(policy)
+    scope, options = Scope.of(policy), policy.storage_options or dict(memory.options)  # a task of Spark has the latter
     files.make_private(memory.folder)
     if memory.remote:
         _remember_apart(ledger, memory, scope, policy.release, job)
     else:
         write(ledger, memory.folder / FILE, scope, policy.release)
-    anchor_files.store(ledger, scope, policy.release, policy.ledger.anchors, policy.storage_options)
+    anchor_files.store(ledger, scope, policy.release, policy.ledger.anchors, options)
 
 
 def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:

@@ -18,6 +18,7 @@ from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.results import ShardResult
 from dptext_etl.runner.shard.staging import Staging
 
+from ..object_store import remote
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 from .test_run_staged_files import forge_draws
 
@@ -67,8 +68,6 @@ def job(request, make_job):
     """A job that stages in a folder, or in an object store."""
     job = make_job()
     if request.param == "store":
-        from ..object_store import remote
-
         store = request.getfixturevalue("store")
         job.values.update(remote(job, store, source=job.values["source"], staging="s3://bucket/inside"))
     return job
@@ -235,6 +234,17 @@ def test_what_a_retry_can_mend_is_tried_again_by_spark_and_refused_at_its_last_a
     with pytest.raises(kind, match="it is so"):
         done(next(records(failing, iter(bench.batches), 3)))
     assert failing.messages.stopped
+
+
+def test_a_task_stores_heads_in_the_store_of_its_staging(make_job, store):
+    job = make_job()
+    spec = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": "s3://bucket/heads"}
+    job.values.update(remote(job, store, source=job.values["source"], staging="s3://bucket/inside", ledger=spec))
+    bench = Bench(job)
+    before = {name: held for name, held in store.objects.items() if name.startswith("heads/")}
+    assert done(next(bench.attempt())).outcomes["RESERVED"] == 240
+    assert len(before) == 2
+    assert all(store.objects[name] != held for name, held in before.items())
 
 
 def test_a_refusal_keeps_its_class_and_exit_code():

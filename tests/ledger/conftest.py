@@ -13,8 +13,6 @@ from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Charge, Ledger, Scope
 from dptext_etl.policy import Cap
 
-from ..review_jobs import store  # noqa: F401  (a fixture)
-
 ID_KEY = "DPTEXT_TEST_LEDGER_SECRET"
 CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset(), "two texts of equal length", "word")
 EPSILON = 1_000_000

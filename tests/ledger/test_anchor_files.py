@@ -233,51 +233,61 @@ def test_a_head_that_nowhere_can_be_stored_is_a_warning_once(kit, monkeypatch, t
 
 
 @pytest.fixture
-def heads(store):
+def served(monkeypatch):
+    """A small S3 on the loopback interface."""
+    from ..object_store import serving
+
+    monkeypatch.setenv("DPTEXT_TEST_SECRET", "not-to-be-printed")
+    with serving() as handler:
+        yield handler
+
+
+@pytest.fixture
+def heads(served):
     """A prefix of an object store, and its options."""
-    return "s3://bucket/heads", store.options
+    return "s3://bucket/heads", served.options
 
 
-def test_heads_in_an_object_store_show_a_loss(sqlite, heads, store, tmp_path, monkeypatch):
+def test_heads_in_an_object_store_show_a_loss(sqlite, heads, served, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     a, b = Charger(sqlite, heads, "a/ü"), Charger(sqlite, heads, "b")
     a.charge("a0", 1)
     sqlite.ledger.backup(tmp_path / "copy.db")
     a.charge("a1", 32)
-    before = dict(store.objects)
+    before = dict(served.objects)
     assert len(before) == 2, "one by the ledger's id, one by its place"
     restored(sqlite, tmp_path / "copy.db")
     with pytest.raises(LedgerError, match=FROZEN):
         b.charge("b0", 1)
     with pytest.raises(LedgerError, match=FROZEN):
         AnchorFiles(sqlite.ledger, *heads).store(Scope("a/ü", "2026", "people"), "r1")
-    assert store.objects == before, "the evidence stays"
+    assert served.objects == before, "the evidence stays"
     sqlite.ledger.thaw("a/ü", {"eps_pure": 32})
     assert b.charge("b2", 1, "r2", cap=28) == Outcome.RESERVED
     assert not (tmp_path / "s3:").exists()
     sqlite.sound()
 
 
-def test_a_store_lets_one_writer_of_a_head_through_at_a_time(sqlite, heads, store):
+def test_a_store_lets_one_writer_of_a_head_through_at_a_time(sqlite, heads, served):
     def work(at):
         sqlite.ref(dataset="a", release=f"r{at}")
         AnchorFiles(sqlite.ledger, *heads).store(Scope("a"), f"r{at}")
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(12)))
-    for content in store.objects.values():
+    for content in served.objects.values():
         facts = json.loads(content)
         assert (set(facts["releases"]), facts["dataset"]) == ({f"r{at}" for at in range(12)}, "a")
         assert facts["anchor"] == str(sqlite.ledger.anchor())
 
 
-def test_a_store_that_cannot_be_written_to_is_refused_before_a_charge(store, monkeypatch):
+def test_a_store_that_cannot_be_written_to_is_refused_before_a_charge(served):
     spec = LedgerSpec(url=SQLITE, anchors="s3://bucket/heads")
-    require_place(spec, store.options)
-    assert store.objects == {}
-    store.refusing = "heads"
+    require_place(spec, served.options)
+    assert served.objects == {}
+    served.refusing = "heads"
     with pytest.raises(InputError, match="checking write access to s3://bucket/heads failed"):
-        require_place(spec, store.options)
+        require_place(spec, served.options)
 
 
 def forgetful(kit, tmp_path, folder):

@@ -23,6 +23,7 @@ from dptext_etl.engines.spark.worker_policy import is_local, require_reach, work
 from dptext_etl.engines.spark.writing import write
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preview import Expected
@@ -74,6 +75,9 @@ class SparkEngine(Engine["DataFrame"]):
         if layout.staging.remote and not layout.remote_sink:
             msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
             raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
+        if place_of(policy.ledger.anchors).remote and policy.storage_options and not layout.staging.remote:
+            msg = "executors get the options of a store only with staging in a store, and heads of the ledger go there"
+            raise PolicyError(msg, 'write staging = "s3://…", or give all machines a role and no storage_options')
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
         if not is_local(spark) if self._check_workers is None else self._check_workers:

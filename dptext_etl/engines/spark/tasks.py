@@ -240,9 +240,9 @@ class Looking:
 
 
 def policy_json(policy: Policy) -> str:
-    """Write a policy for a worker; storage options are references to secrets."""
+    """Write a policy for a worker, without storage options: a worker's `Storage` brings its own."""
     sent = policy.model_copy(update={"ledger": for_workers(policy.ledger)})
-    return json.dumps(sent.model_dump(mode="json", by_alias=True))
+    return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
 
 @device.drops_with_gpu
