@@ -7,6 +7,7 @@ line, so that the same failure means the same thing everywhere.
 from __future__ import annotations
 
 import errno
+import re
 import traceback
 from functools import wraps
 from inspect import isgeneratorfunction
@@ -27,12 +28,14 @@ EXIT_CODES = {
     BUDGET: "budget: a cap does not allow it",
     GATE: "gate: a check failed, of what was to be published, is published, or of a plan",
     POLICY: "policy: the policy, a key, an input or the ledger does not allow it",
-    UNAVAILABLE: "busy: a ledger is unavailable, or another run works there; repeat the call",
+    UNAVAILABLE: "busy: a ledger, store, catalog, or token is unavailable, or another run works there; repeat the call",
     DISK: "disk: no space is left; free some, and repeat the call",
     UNCHANGED: "unchanged: `dptext forget` took no row out, or an id is unknown here",
-    INTERRUPTED: "interrupted: stopped from the keyboard; repeat the call",
+    INTERRUPTED: "interrupted: stopped from the keyboard or by SIGTERM; repeat the call",
 }
 """The exit codes of the command line, with their meanings."""
+TRANSIENT = frozenset({UNEXPECTED, UNAVAILABLE, DISK})
+"""Exit codes of failures that may be gone when the same call is repeated; all others refuse again."""
 DISK_HINT = "free some space; what was charged is kept, and the same call goes on from there"
 
 
@@ -50,15 +53,18 @@ class DPTextError(Exception):
     Attributes:
         code: Names the kind of failure in the JSON object of a command that fails under `--json`.
         exit_code: Exit code of the command line.
+        transient: Whether a retry can help; it follows from the exit code. Dagster and Spark try such steps again.
     """
 
     code = "unexpected"
     exit_code = UNEXPECTED
+    transient = True
 
     def __init_subclass__(cls, code: str | None = None, exit_code: int | None = None) -> None:
         super().__init_subclass__()
         cls.code = code or cls.code
         cls.exit_code = exit_code or cls.exit_code
+        cls.transient = cls.exit_code in TRANSIENT
 
     def __init__(self, message: str, hint: str | None = None, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\nHint: {hint}")
@@ -107,6 +113,10 @@ class DiskError(InputError, code="disk", exit_code=DISK):
     """A disk has no space left."""
 
 
+class UnavailableError(InputError, code="unavailable", exit_code=UNAVAILABLE):
+    """A store, a catalog, or a source of tokens cannot be reached now, or answers that it cannot serve."""
+
+
 class BusyError(PolicyError, code="busy", exit_code=UNAVAILABLE):
     """Another process works there: nothing was written, and the same call can be repeated."""
 
@@ -115,7 +125,7 @@ class LedgerError(PolicyError, code="ledger"):
     """A ledger is locked, frozen or of a newer version, or its records do not allow the request."""
 
 
-class UnavailableLedgerError(LedgerError, code="unavailable", exit_code=UNAVAILABLE):
+class UnavailableLedgerError(LedgerError, UnavailableError, code="unavailable", exit_code=UNAVAILABLE):
     """A ledger that cannot be used now: nothing was written, and the same call can be repeated."""
 
 
@@ -174,6 +184,8 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
             return
         if is_full(exc):
             self.leave(DiskError(f"{self._action} failed: no space is left on the disk", DISK_HINT))
+        if (why := unavailable(exc)) is not None:
+            self.leave(UnavailableError(f"{self._action} failed: {why[0]}", why[1]))
         self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint))
 
     def leave(self, failure: DPTextError) -> NoReturn:
@@ -202,6 +214,37 @@ def is_full(error: BaseException | None) -> bool:
         return error.errno in {errno.ENOSPC, errno.EDQUOT}
     messages = ("No space left on device", "os error 28", "Disk quota exceeded")
     return isinstance(error, Exception) and any(message in str(error) for message in messages)
+
+
+_AWAY_TYPES = frozenset(
+    {"ConnectionError", "TimeoutError", "Timeout", "ServiceUnavailableError", "ServerError", "TooManyRequestsError"}
+)
+"""Names of the exceptions that mean so in the standard library, requests, and pyiceberg."""
+_AWAY = re.compile(
+    r"Error performing .*(?:HTTP error(?!: builder)|status code.{0,40}\b(?:408|429|5\d\d) [A-Z])", re.DOTALL
+)
+"""The words for it in object_store, the library under obstore, Polars, and delta-rs."""
+_EXPIRED = re.compile(r"<Code>(ExpiredToken|ExpiredTokenException|RequestExpired|TokenRefreshRequired)</Code>")
+_STORES = ("obstore", "deltalake", "_internal", "pyiceberg", "requests")
+
+
+def unavailable(error: BaseException | None) -> tuple[str, str] | None:
+    """Return why a store, a catalog, or a source of tokens cannot be used now, with a hint, in our words; or None.
+
+    Only errors of the system and of libraries of stores are looked at: the words of others may be those of a cell.
+    """
+    if not (isinstance(error, OSError) or type(error).__module__.startswith(_STORES)):
+        return None
+    names, text = {kind.__name__ for kind in type(error).__mro__}, str(error)
+    expired = _EXPIRED.search(text)
+    if expired is not None or "AuthorizationExpiredError" in names:
+        code = "AuthorizationExpired" if expired is None else expired[1]
+        hint = "renew the credentials, and repeat the call; what was charged is kept, and the call goes on from there"
+        return f"the store answers {code}", hint
+    if names.isdisjoint(_AWAY_TYPES) and not _AWAY.search(text):
+        return None
+    hint = "repeat the call later: it goes on from there"
+    return f"it cannot be reached now, or cannot serve ({type(error).__name__})", hint
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:

@@ -15,13 +15,14 @@ import pkgutil
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from dptext_etl.errors import PolicyError, seam
 
 Group = Literal[
-    "mechanisms", "postprocesses", "gates", "scores", "metrics", "attacks", "corpora", "keys", "commands", "vectors"
-]
+    "mechanisms", "postprocesses", "gates", "scores", "metrics", "attacks", "corpora", "keys", "commands", "vectors",
+    "engines",
+]  # fmt: skip
 Part = TypeVar("Part")
 
 DISTRIBUTION = "dptext-etl"
@@ -41,6 +42,8 @@ _SINGULAR: dict[Group, str] = {
     "attacks": "attack",
     "corpora": "corpus",
     "commands": "command",
+    "vectors": "set of word vectors",
+    "engines": "engine",
 }
 _EXTRAS = {
     "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
@@ -100,19 +103,25 @@ def require(group: Group, name: str, package: str) -> None:
 def module(group: Group, name: str) -> ModuleType:
     if name in own(group):
         return importlib.import_module(f"{_FOLDERS[group]}.{name}")
-    if not known(group, name):
-        if name in ELSEWHERE:
-            require(group, name, f"{DISTRIBUTION}-{ELSEWHERE[name]}")
+    if not known(group, name) and name in ELSEWHERE:
+        require(group, name, f"{DISTRIBUTION}-{ELSEWHERE[name]}")
+    found = loaded(group, name)
+    if not isinstance(found, ModuleType) or found.__name__.rpartition(".")[2] != name:
+        package = _distribution(installed(group)[name])
+        raise PolicyError(f"the entry point {name} of {package} must name a module called {name}")
+    return found
+
+
+def loaded(group: Group, name: str) -> Any:
+    """Import what an entry point names; refuse a name that no package brings, and list the names that there are."""
+    point = installed(group).get(name)
+    if point is None:
         raise PolicyError(
             f"there is no {_SINGULAR[group]} of that name; available: {', '.join(names(group))}",
             "if another package brings it, install that package here too",
         )
-    point = installed(group)[name]
     with seam(f"importing {point.value} of {_distribution(point)}", PolicyError, "its installation may be incomplete"):
-        found = point.load()
-    if not isinstance(found, ModuleType) or found.__name__.rpartition(".")[2] != name:
-        raise PolicyError(f"the entry point {name} of {_distribution(point)} must name a module called {name}")
-    return found
+        return point.load()
 
 
 def load(group: Group, name: str, base: type[Part]) -> type[Part]:

@@ -220,9 +220,10 @@ class Lease:
                 try:
                     self.renew()
                 except BusyError as failure:
-                    if not isinstance(failure, InputError):  # a store that is away may come back
-                        lost.append(failure)
-                        return
+                    lost.append(failure)
+                    return
+                except DPTextError:  # a store that is away may come back
+                    continue
 
         thread = Thread(target=renew, name="dptext-lease", daemon=True)
         thread.start()

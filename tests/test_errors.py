@@ -36,6 +36,73 @@ def test_exit_codes(kind, code):
     assert kind.exit_code == code
 
 
+def test_a_retry_can_help_where_nothing_was_refused():
+    again = {1: True, 2: False, 3: False, 4: False, 5: False, 6: True, 7: True, 8: False}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DPTextError)]
+    assert {kind.exit_code: kind.transient for kind in kinds} == again
+
+
+class GenericError(Exception):
+    """As obstore names it."""
+
+
+GenericError.__module__ = "obstore.exceptions"
+AWAY = "Generic S3 error: Error performing GET http://host/b in 5 ms - Server returned non-2xx status code: {}: "
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        GenericError(AWAY.format("503 Service Unavailable")),
+        GenericError(
+            "Generic S3 error: Error performing GET http://host/b in 1 ms - HTTP error: error sending request"
+        ),
+        OSError(f"object-store error: {AWAY.format('429 Too Many Requests')}"),
+        OSError(AWAY.replace(": {}", "\n  \x1b[31m↳\x1b[0m {}").format("500 Internal Server Error")),  # delta-rs
+        ConnectionRefusedError(111, SENTINEL),
+        TimeoutError(SENTINEL),
+    ],
+)
+def test_a_store_that_is_away_is_unavailable(error):
+    with pytest.raises(errors.UnavailableError) as caught, seam("reading", InputError, "is the file whole?"):
+        raise error
+    assert re.search("^reading failed: it cannot be reached now, or cannot serve", str(caught.value))
+    assert (caught.value.exit_code, caught.value.__cause__) == (6, None)
+    assert SENTINEL not in str(caught.value)
+    assert "whole" not in str(caught.value)
+
+
+class AuthorizationExpiredError(Exception):
+    """As pyiceberg names it."""
+
+
+AuthorizationExpiredError.__module__ = "pyiceberg.exceptions"
+
+
+def test_an_expired_token_is_named():
+    with pytest.raises(errors.UnavailableError, match="the store answers AuthorizationExpired"), seam("publishing"):
+        raise AuthorizationExpiredError(SENTINEL)
+    said = AWAY.format("400 Bad Request") + "<Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>"
+    named = pytest.raises(errors.UnavailableError, match=r"the store answers ExpiredToken\nHint: renew the credentials")
+    with named, seam("reading the source", InputError, "is the file whole?"):
+        raise OSError(said)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(AWAY.format("503 Slow Down")),
+        OSError(AWAY.format("403 Forbidden")),
+        OSError("Error performing GET http://host/b in 70 ms - HTTP error: builder error"),  # a URL that is not allowed
+        FileNotFoundError(2, SENTINEL),
+    ],
+)
+def test_a_cell_with_the_words_of_a_store_and_a_store_that_refuses_are_permanent(error):
+    with pytest.raises(InputError) as caught, seam("reading"):
+        raise error
+    assert (caught.value.exit_code, caught.value.transient) == (5, False)
+
+
 def test_errors_survive_pickling():
     error = pickle.loads(pickle.dumps(BudgetError("over", "wait")))
     assert (type(error), error.message, error.hint) == (BudgetError, "over", "wait")

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import catalog, extensions
+from dptext_etl import catalog, engines, extensions
 from dptext_etl.cli.app import app
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism
@@ -73,9 +73,9 @@ def test_a_broken_command_leaves_the_help_of_all_others(install):
 
 
 def test_a_command_of_this_package_stays(install):
-    install("run", "EXAMPLE, KEYS = '', ()\ndef run(): print('another')\n", "[dptext_etl.commands]\nrun = run\n")
+    install("run", "EXAMPLE, KEYS = '', ()\ndef run(): print('third party')\n", "[dptext_etl.commands]\nrun = run\n")
     shown = CliRunner().invoke(app, ["run", "--help"])
-    assert "another" not in shown.output
+    assert "third party" not in shown.output
     assert "Release the policy's columns" in shown.output
 
 
@@ -94,6 +94,15 @@ def test_names_of_our_other_packages_say_where_they_come_from(monkeypatch):
         assert "the command evaluate comes with dptext-etl-eval, which is not installed here" in refused.output
     finally:
         extensions.installed.cache_clear()
+
+
+def test_an_engine_that_no_package_brings_is_refused_with_the_names_that_exist(install):
+    install("not_one", "Engine = 1", "[dptext_etl.engines]\nnot_one = not_one:Engine\n")
+    with pytest.raises(PolicyError, match=r"there is no engine of that name; available: not_one, polars, spark\n"):
+        engines.named("duckdb")
+    with pytest.raises(PolicyError, match=r"not_one of .* must name an Engine; it names not_one:Engine"):
+        engines.named("not_one")
+    assert (engines.named("polars"), engines.named("spark").__name__) == (engines.LocalEngine, "SparkEngine")
 
 
 @pytest.mark.parametrize("extra", ["models", "eval"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import click
@@ -93,6 +94,11 @@ app.add_typer(corpus.app, name="corpus")
 
 
 def main() -> None:
-    """Run the command line; a failure outside a command prints only its type."""
+    """Run the command line; a failure outside a command prints only its type.
+
+    SIGTERM, which Kubernetes and Airflow send, stops a run as Ctrl-C does: leases are released, and reservations for
+    which nothing was computed are given back.
+    """
     failures.install()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     typer.main.get_command(app)()

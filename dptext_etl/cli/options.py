@@ -31,9 +31,11 @@ Partition = Annotated[
     str | None, typer.Option(metavar="NAME", help='Text that replaces "{partition}" in the policy\'s source and sink.')
 ]
 Engine = Annotated[
-    Literal["polars", "spark"],
+    str,
     typer.Option(
-        help="Compute in this process (polars), or on the executors of the Spark that is configured here (spark)."
+        metavar="NAME",
+        help="Compute in this process (polars), on the executors of the Spark that is configured here (spark), or by "
+        "an engine of another package.",
     ),
 ]
 Device = Annotated[

@@ -184,7 +184,7 @@ def _file(source: str | Path) -> Path:
     if source in SHIPPED:
         return DATA / f"{source}.safetensors"
     if not Path(source).exists() and str(source) in extensions.installed("vectors"):
-        return Path(extensions.installed("vectors")[str(source)].load()(str(source))) / "model.safetensors"
+        return Path(extensions.loaded("vectors", str(source))(str(source))) / "model.safetensors"
     return Path(source)
 
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dptext_etl.engines.engine import Engine as Engine
+    from dptext_etl.engines.engine import named as named
     from dptext_etl.engines.local import LocalEngine as LocalEngine
     from dptext_etl.engines.running import run as run
     from dptext_etl.engines.running import stage as stage
 
-_WHERE = {"Engine": "engine", "LocalEngine": "local", "run": "running", "stage": "running"}
+_WHERE = {"Engine": "engine", "LocalEngine": "local", "named": "engine", "run": "running", "stage": "running"}
 """Workers of Spark import a module below this one, and nothing of what these import."""
 
-__all__ = ["Engine", "LocalEngine", "run", "stage"]
+__all__ = ["Engine", "LocalEngine", "named", "run", "stage"]
 
 
 def __getattr__(name: str) -> Any:

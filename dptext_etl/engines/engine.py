@@ -6,14 +6,17 @@ All other parts of a run (keys, canary rows, ledger, gates, publication) are the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic, Self
 
 import polars as pl
 
+from dptext_etl import extensions
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -46,7 +49,16 @@ class Work(Generic[Rows]):
 
 
 class Engine(ABC, Generic[Rows]):
-    """Base of engines, which compute the shards of a run. One engine serves one run at a time."""
+    """Base of engines, which compute the shards of a run. One engine serves one run at a time.
+
+    Engines are entry points of the group `dptext_etl.engines`, whose names `dptext run --engine` takes.
+    """
+
+    @classmethod
+    @contextmanager
+    def started(cls, policy: Policy, partition: str | None) -> Iterator[Self]:  # noqa: ARG003  (`open` reads the source)
+        """Start the engine for a run over the source that a policy names, and stop it after the block."""
+        yield cls()
 
     @abstractmethod
     def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
@@ -89,3 +101,12 @@ class Engine(ABC, Generic[Rows]):
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Write staged shards as parts of a version; in this process unless overridden."""
         writer.add(shards, each)
+
+
+def named(name: str) -> type[Engine[Any]]:
+    """Return the engine of a name, from whatever package brings it."""
+    engine = extensions.loaded("engines", name)
+    if not (isinstance(engine, type) and issubclass(engine, Engine)):
+        package = extensions.installed("engines")[name].value
+        raise PolicyError(f"the entry point {name} of dptext_etl.engines must name an Engine; it names {package}")
+    return engine

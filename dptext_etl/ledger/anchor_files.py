@@ -4,7 +4,8 @@ A restored copy has forgotten charges, and a new ledger knows none. Both look li
 elsewhere holds shows the difference (docs/spec/privacy.md#lost-ledger). An anchor is stored after a charge is durable
 and before a text is scored, so no text is released without a charge that is known elsewhere.
 
-One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found
+The place of the anchors is a folder, or a prefix of an object store. There, a conditional write takes the part of the
+lock. One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found
 however its place is spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at
 the anchors of all datasets that share a cap with it: the loss of one is the loss of the others. A stored anchor that
 the ledger does not hold is evidence of a loss. It is never overwritten before the loss is settled: the dataset freezes
@@ -19,28 +20,36 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from dptext_etl.errors import FrozenLedgerError, LedgerError
+from dptext_etl import object_stores
+from dptext_etl.errors import BusyError, FrozenLedgerError, LedgerError
 from dptext_etl.files import create, flush, make_folders
 from dptext_etl.ledger.ledger import Ledger
+from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 from dptext_etl.ledger.types import Anchor, Scope
+from dptext_etl.policy import LedgerSpec
+from dptext_etl.storage import Objects, Storage
 
 log = logging.getLogger("dptext_etl.ledger")
 VARIABLE = "DPTEXT_ANCHORS"
-"""Names the folder of the anchors where nothing else does."""
+"""Names the place of the anchors where nothing else does."""
 _REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
 _HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
-_PLACE = f"name a folder that lasts: anchors in the ledger's settings, or {VARIABLE}"
+_PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
+_UNSTORED = set[str]()
+"""Places in which this process could not store a head. Only `store` writes it, `notes` reads it."""
 _LONGEST_NAME = 200
 """Bytes of a file's name before its suffix, at most; file systems take 255 in all."""
 _PATIENCE = 5.0
 """Seconds to wait for another writer of a file; one that was stopped holds up others no longer."""
+_TRIES = 20
+"""How often a head is written into a store while others write it; one of them gets through each time."""
 
 
 class FrozenError(FrozenLedgerError):
@@ -74,10 +83,10 @@ class StoredAnchor(NamedTuple):
 
 
 class AnchorFiles:
-    def __init__(self, ledger: Ledger, named: str | Path | None) -> None:
+    def __init__(self, ledger: Ledger, named: str | Path | None, options: Mapping[str, str] | None = None) -> None:
         self._ledger = ledger
-        places = (ledger.ledger_id, ledger.place)
-        self._folders = [folder_of(named) / hashlib.sha256(name.encode()).hexdigest()[:32] for name in places]
+        names = (ledger.ledger_id, ledger.place)
+        self._places = [place_of(named, options).child(_hashed(name)[:32]) for name in names]
 
     def require(self, scope: Scope, *, replaced: bool = True, freezing: bool = True) -> None:
         """Refuse a ledger that misses an anchor of a dataset, or of one that shares a cap with it."""
@@ -96,14 +105,18 @@ class AnchorFiles:
                 memory.refuse(self._ledger, dataset, scope, freezing=freezing)
 
     def store(self, scope: Scope, release: str | None = None) -> None:
-        for folder in self._folders:
-            write(self._ledger, folder / f"{_file_name(scope.dataset)}.json", scope, release)
+        for place in self._places:
+            if isinstance(place, Objects):
+                _write_object(self._ledger, place, scope, release)
+            else:
+                write(self._ledger, place.folder / f"{_file_name(scope.dataset)}.json", scope, release)
 
     def _read_all(self) -> Iterator[tuple[str, StoredAnchor]]:
-        for path in (path for folder in self._folders for path in sorted(folder.glob("*.json"))):
-            stored = read(path)
-            if stored is not None:
-                yield stored.dataset or unquote(path.stem), stored
+        for place in self._places:
+            for name in place.glob("*.json"):
+                stored = _read_object(place, name) if isinstance(place, Objects) else read(place.folder / name)
+                if stored is not None:
+                    yield stored.dataset or unquote(name.removesuffix(".json")), stored
 
 
 @contextmanager
@@ -116,60 +129,130 @@ def anchored(
     store(ledger, scope, release, named)
 
 
-def store(ledger: Ledger, scope: Scope, release: str | None = None, named: str | Path | None = None) -> None:
-    """Store the anchor of a ledger in the folder of all anchors; one that was not named may be missing."""
+def store(
+    ledger: Ledger,
+    scope: Scope,
+    release: str | None = None,
+    named: str | Path | None = None,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Store the anchor of a ledger in the place of all anchors; a failure is a warning where no one named the place."""
     try:
-        AnchorFiles(ledger, named).store(scope, release)
+        AnchorFiles(ledger, named, options).store(scope, release)
     except FrozenError:
         raise
-    except LedgerError as error:
+    except LedgerError:
         if is_named(named):
             raise
-        log.debug("the ledger's anchor is not stored apart from it: %s", error)
+        place = place_of(named).url
+        if place not in _UNSTORED:
+            log.warning(_unstored(place))
+        _UNSTORED.add(place)
 
 
-def require_writable(named: str | Path | None) -> None:
-    """Refuse a folder of anchors that someone named and that cannot be written to. Nothing is made."""
-    if not is_named(named):
+def notes(named: str | Path | None) -> list[str]:
+    """Say that the heads of the ledger are stored nowhere apart from it, if that is so."""
+    place = place_of(named)
+    lost = not is_named(named) and (place.url in _UNSTORED or not _is_writable(place.folder))
+    return [_unstored(place.url)] if lost else []
+
+
+def _unstored(place: str) -> str:
+    return f"the head of the ledger cannot be kept in {place}, so a lost or restored ledger may go unnoticed; {_PLACE}"
+
+
+def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) -> None:
+    """Refuse a ledger whose anchors need a named place and have none, or one that cannot be written to.
+
+    A PostgreSQL ledger is written to by pods and machines whose own folders may not last, so it needs such a place
+    unless `require_anchors` says otherwise. Nothing is made.
+    """
+    if not is_named(spec.anchors):
+        in_postgres = resolve_url(spec.url).startswith(POSTGRES)
+        if in_postgres if spec.require_anchors is None else spec.require_anchors:
+            msg = "no place is named for the heads of this ledger: a restored copy of it could go unnoticed"
+            hint = (
+                'write into the ledger\'s settings: anchors = "s3://bucket/heads", or a folder that lasts and is apart '
+                f"from the ledger; or set {VARIABLE}. Without such a place: require_anchors = false"
+            )
+            raise LedgerError(msg, hint)
         return
-    folder = folder_of(named)
+    place = place_of(spec.anchors, options)
+    if place.remote:
+        object_stores.require_writable(place.url, dict(place.options))
+    elif not _is_writable(place.folder):
+        raise LedgerError(f"the head of the ledger cannot be kept in {place.folder}", _PLACE)
+
+
+def _is_writable(folder: Path) -> bool:
     try:
         there = next(path for path in (folder, *folder.parents) if path.exists())
-        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-            return
+        return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
     except OSError:
-        pass
-    raise LedgerError(f"the head of the ledger cannot be kept in {folder}", _PLACE)
+        return False
+
+
+def _hashed(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _file_name(dataset: str) -> str:
     """Name the file of a dataset: the name itself, or where that is too long for a file system, its hash."""
     name = quote(dataset, safe=" ")
-    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(dataset.encode()).hexdigest()
+    return name if len(name) <= _LONGEST_NAME else _hashed(dataset)
 
 
-def folder_of(named: str | Path | None) -> Path:
-    """Return the folder of the anchors: the named one, that of `DPTEXT_ANCHORS`, or one of this user's state."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(named or os.environ.get(VARIABLE) or Path(state) / "dptext" / "anchors").absolute()
+def place_of(named: str | Path | None, options: Mapping[str, str] | None = None) -> Storage:
+    """Return the place of the anchors: the named one, that of `DPTEXT_ANCHORS`, or a folder of this user's state."""
+    place = str(named or os.environ.get(VARIABLE) or "").removeprefix("file://")
+    if "://" in place:
+        return Storage.open(place, options or {})
+    home = os.environ.get("HOME") or "/nonexistent"
+    state = os.environ.get("XDG_STATE_HOME") or f"{home}/.local/state"
+    return Storage(str(Path(place or f"{state}/dptext/anchors").absolute()))
 
 
 def is_named(named: str | Path | None) -> bool:
-    """Return whether someone named the folder: then it must be there."""
+    """Return whether someone named the place: then it must be there."""
     return bool(named or os.environ.get(VARIABLE))
 
 
 def read(path: Path) -> StoredAnchor | None:
     try:
-        facts = json.loads(path.read_bytes())
-        names = tuple(facts["releases"]), tuple(facts["groups"])
-        return StoredAnchor(Anchor.parse(facts["anchor"]), *names, int(facts["losses"]), facts.get("dataset"))
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, LedgerError):
-        broken = f"{path} cannot be read"
+    except OSError:
+        content = b""
+    return _parsed(content, path)
+
+
+def _parsed(content: bytes, place: Path | str) -> StoredAnchor:
+    try:
+        facts = json.loads(content)
+        names = tuple(facts["releases"]), tuple(facts["groups"])
+        return StoredAnchor(Anchor.parse(facts["anchor"]), *names, int(facts["losses"]), facts.get("dataset"))
+    except (ValueError, KeyError, TypeError, LedgerError):
+        broken = f"{place} cannot be read"
     hint = "this file names the right ledger: restore it, or remove it if you are sure of the ledger"
     raise LedgerError(broken, hint)
+
+
+def _read_object(place: Objects, name: str) -> StoredAnchor | None:
+    content = place.read(name)
+    return None if content is None else _parsed(content, place.location(name))
+
+
+def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | None) -> None:
+    """Write the anchor of a ledger into a store as `write` does into a folder; the condition takes the lock's part."""
+    name = f"{_hashed(scope.dataset)}.json"
+    for _ in range(_TRIES):
+        found = place.read_versioned(name)
+        before = [] if found is None else [_parsed(found[0], place.location(name))]
+        text = _merged(ledger, before, scope, release, named=True)
+        if place.replace_object(name, text, None if found is None else found[1]) is not None:
+            return
+    raise BusyError(f"others keep writing the head of the ledger in {place.url}", "run again")
 
 
 def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: Iterable[Path] = ()) -> None:
@@ -182,10 +265,7 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
         make_folders(path.parent)
         with _locked(path.parent):
             before = [stored for each in (path, *others) if (stored := read(each)) is not None]
-            for stored in before:
-                if stored.anchor.ledger == ledger.ledger_id and stored.missing(ledger, scope.dataset):
-                    stored.refuse(ledger, scope.dataset, scope)
-            text = json.dumps(_content(ledger, before, scope, release)).encode()
+            text = _merged(ledger, before, scope, release)
             with os.fdopen(create(draft), "wb") as file:
                 file.write(text)
                 file.flush()
@@ -201,7 +281,13 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
     raise LedgerError(problem, _PLACE)
 
 
-def _content(ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, release: str | None) -> dict[str, object]:
+def _merged(
+    ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, release: str | None, *, named: bool = False
+) -> bytes:
+    """Return the new content of a file; `named` writes the name of the dataset into it."""
+    for stored in before:
+        if stored.anchor.ledger == ledger.ledger_id and stored.missing(ledger, scope.dataset):
+            stored.refuse(ledger, scope.dataset, scope)
     since = losses = 0
     if before:
         newest = max(before, key=lambda stored: (ledger.holds(stored.anchor), stored.anchor.seq))
@@ -209,13 +295,15 @@ def _content(ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, relea
             since, losses = newest.anchor.seq, newest.losses
     releases = {name for stored in before for name in stored.releases}
     groups = {name for stored in before for name in stored.groups}
-    return {
+    named = named or _file_name(scope.dataset) != quote(scope.dataset, safe=" ")
+    content = {
         "anchor": str(ledger.anchor()),
-        **({} if _file_name(scope.dataset) == quote(scope.dataset, safe=" ") else {"dataset": scope.dataset}),
+        **({"dataset": scope.dataset} if named else {}),
         "releases": sorted(releases | ({release} if release is not None else set())),
         "groups": sorted(groups | ({scope.group} if scope.group is not None else set())),
         "losses": losses + ledger.losses(scope.dataset, since),
     }
+    return json.dumps(content).encode()
 
 
 @contextmanager

@@ -180,7 +180,8 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         required_resource_keys={name.key},
     )
     def watch(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        before: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        asked = context.cursor or ""
+        before: dict[str, str] = json.loads(asked) if asked.startswith("{") else {}
         names, later = [""], list[str]()
         if settings.partitions is not None:
             names = list(settings.partitions.get_partition_keys(dynamic_partitions_store=context.instance))
@@ -195,6 +196,12 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
             listed = ", ".join(later[:_SHOWN]) + (", …" if later[_SHOWN:] else "")
             seen = f"reload the code location: it does not know {counted(len(later), 'new partition')} ({listed})"
             context.log.warning(seen)
+        if len(new) > 1 and asked not in {ALL, SKIP} and not asked.startswith("{"):
+            yield dg.SkipReason(_HISTORY.format(count=len(new), sensor=name.sensor))
+            return
+        if asked == SKIP:
+            seen = f"{counted(len(new), 'partition')} with files that are there now count as seen"
+            before, new = {**before, **new}, {}
         if not new:
             yield dg.SkipReason(seen)
         for part, fingerprint in new.items():
@@ -202,6 +209,14 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         context.update_cursor(json.dumps({**before, **new}))
 
     return watch
+
+
+ALL, SKIP = "all", "skip"
+"""Cursors that a person sets before the first tick: start the partitions of history, or count them as seen."""
+_HISTORY = (
+    "{count} partitions have files, and each of their runs spends budget. To start them all: `dagster sensor cursor "
+    "{sensor} --set all`; to start only those that come or change later: `--set skip`"
+)
 
 
 def _is_version(policy: Policy) -> bool:

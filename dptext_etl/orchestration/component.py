@@ -70,7 +70,13 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
         str | None, _described("Reference to the key of stored ids; by default a file next to the ledger.")
     ] = None
     anchors: Annotated[
-        str | None, _described("Folder that remembers the ledger's last head; by default that of this user's state.")
+        str | None,
+        _described(
+            "Folder or prefix of an object store for the ledger's last head; by default that of this user's state."
+        ),
+    ] = None
+    require_anchors: Annotated[
+        bool | None, _described("Refuse to charge if no such place is named; by default true for PostgreSQL.")
     ] = None
 
 

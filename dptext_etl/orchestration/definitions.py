@@ -79,8 +79,9 @@ def build_definitions(
             of a dataset fit into one code location by it.
         source_asset: An asset of yours that writes the source; it takes the place of `raw_<dataset>`, and counts as raw
             for `check_lineage`.
-        op_tags: Tags of the staging step and of the job's runs, such as "dagster-k8s/config"; None takes those of the
-            policy (`[dagster] tags`).
+        op_tags: Tags of the staging step, such as "dagster-k8s/config"; None takes those of the policy (`[dagster]
+            tags`). The job's runs have them, too. But if the executor starts a pod per step, the runs have none that
+            request resources: the process of the run only starts the steps.
         retry_policy: How often a failed step is tried again; what is committed is neither drawn nor charged again.
         freshness_policy: How old the last publication may be before Dagster warns; every run that publishes counts,
             also one that found nothing new.
@@ -140,7 +141,7 @@ def build_definitions(
         selection=dg.AssetSelection.assets(*steps),
         description=_JOB,
         executor_def=executor or dg.in_process_executor,
-        tags=tags or None,
+        tags=_run_tags(tags, executor) or None,
     )
     made = dg.Definitions(
         assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *extra],
@@ -156,6 +157,19 @@ def build_definitions(
         executor=executor,
     )
     return check_lineage(made)
+
+
+_IN_THE_RUN = frozenset({"in_process", "multiprocess", "multi_or_in_process_executor"})
+"""Names of the executors whose steps compute in the pod of the run; all others bring a pod or a worker per step."""
+_PLACES = ("dagster-k8s/", "ecs/", "dagster-celery/queue")
+"""Beginnings of the tags that say where something computes, and with which resources."""
+
+
+def _run_tags(tags: Mapping[str, Any], executor: dg.ExecutorDefinition | None) -> dict[str, Any]:
+    """Return the tags of a run: a run that only starts the pods of its steps must not hold a GPU that they wait for."""
+    if executor is None or executor.name in _IN_THE_RUN:
+        return dict(tags)
+    return {name: value for name, value in tags.items() if not name.startswith(_PLACES)}
 
 
 _JOB = "Reserve, draw, stage, commit, check, publish. The same release again costs nothing and gives the same bytes."

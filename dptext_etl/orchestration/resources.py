@@ -33,12 +33,14 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     Attributes:
         url: "sqlite:///path", a path, "postgresql://host/database", or "env:NAME".
         id_key: Reference to the key under which ids are stored; by default the file next to a SQLite ledger.
-        anchors: Folder, apart from the ledger, that remembers its last head (`LedgerSpec.anchors`).
+        anchors: Folder or prefix of an object store, apart from the ledger, for its last head (`LedgerSpec.anchors`).
+        require_anchors: Refuse to charge if no such place is named (`LedgerSpec.require_anchors`).
     """
 
     url: str
     id_key: str | None = None
     anchors: str | None = None
+    require_anchors: bool | None = None
 
     def __init__(self, **data: Any) -> None:
         """Keep a variable by its name, so that neither Dagster nor a policy ever holds what is in it.

@@ -17,14 +17,7 @@ from pydantic import BaseModel
 
 from dptext_etl import keys
 from dptext_etl.checks import Verdict
-from dptext_etl.errors import (
-    DPTextError,
-    GateError,
-    InputError,
-    PolicyError,
-    UnavailableLedgerError,
-    seam,
-)
+from dptext_etl.errors import DPTextError, GateError, InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
@@ -43,8 +36,9 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     """Turn every exception that leaves the block into a `dagster.Failure` with our words and without its causes.
 
     The failure forbids retries where a policy, a table, a cap or a gate refuses: they refuse again for the same reason,
-    and a fired gate has revoked the release. What broke down (a ledger that was busy, memory, a machine) may be tried
-    again where the code location asks for it: the next attempt goes on from what is committed.
+    and a fired gate has revoked the release. What broke down (`DPTextError.transient`: a store, the lease of a run that
+    was killed, a full disk, a machine) may be tried again where the code location asks for it: the next attempt goes on
+    from what is committed.
     """
 
     def __init__(self, action: str, partition: str | None = None) -> None:
@@ -71,8 +65,8 @@ def _failure(action: str, exc: BaseException | None, partition: str | None) -> d
         sentence, code = f"{action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
     if partition is not None:
         sentence = f"partition {partition}: {sentence}"
-    passing = code == DPTextError.exit_code or isinstance(exc, UnavailableLedgerError)
-    return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=passing)
+    again = getattr(exc, "transient", True)
+    return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=again)
 
 
 def progress_logger(log: logging.Logger, partition: str | None) -> Listener:

@@ -21,6 +21,7 @@ def contacted(policy: Policy) -> list[str]:
     """Return "entry: host" for every host or store that a run contacts; "env:NAME" where a variable names it."""
     corpus = None if policy.synthetic is None else policy.synthetic.mechanism.corpus
     places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, "corpus": corpus}
+    places["ledger.anchors"] = policy.ledger.anchors
     found = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
     found += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
     if policy.table is not None and policy.table.catalog:

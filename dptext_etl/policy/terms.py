@@ -64,8 +64,8 @@ class DagsterSpec(Checked):
     """Settings of a policy for Dagster alone.
 
     Attributes:
-        tags: Tags of the staging step and of the job's runs: texts under names without "/", settings of queues and
-            retries, and in "dagster-k8s/config" the resources and the choice of nodes.
+        tags: Tags of the staging step, and of the job's runs if these compute it: texts under names without "/",
+            settings of queues and retries, and in "dagster-k8s/config" the resources and the choice of nodes.
     """
 
     what: ClassVar[str] = "[dagster]"
@@ -169,14 +169,24 @@ class LedgerSpec(Checked):
         url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds such a URL.
             It holds no password, since a policy may be printed.
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
-        anchors: Folder, apart from the ledger, that remembers its last head, so that a lost or restored ledger is
-            noticed; writers on several machines share it. By default the folder in `DPTEXT_ANCHORS`, or else one in
-            this user's state folder.
+        anchors: Folder, or URL of a prefix in an object store, apart from the ledger, that remembers its last head, so
+            that a lost or restored ledger is noticed; writers on several machines share it. By default the place in
+            `DPTEXT_ANCHORS`, or else a folder in this user's state folder.
+        require_anchors: Refuse to charge if neither `anchors` nor `DPTEXT_ANCHORS` names a place; by default true for
+            PostgreSQL and false for SQLite.
     """
 
     url: str
     id_key: KeyReference | None = None
     anchors: str | None = None
+    require_anchors: bool | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @field_validator("anchors")
+    @classmethod
+    def _no_credentials(cls, anchors: str | None) -> str | None:
+        if anchors is not None and holds_password(anchors):
+            raise ValueError("the URL holds a password; put it into storage_options, as the name of a variable")
+        return anchors
 
     @field_validator("url")
     @classmethod

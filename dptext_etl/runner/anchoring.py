@@ -1,7 +1,7 @@
 """Notice that a ledger was lost or restored: staging remembers the head of the ledger that it last worked with.
 
 The staging folder lies inside the boundary and apart from the ledger, so what a run left there shows the difference
-(docs/spec/privacy.md#lost-ledger). Next to it, the folder of anchors (`dptext_etl.ledger.anchor_files`) reveals what
+(docs/spec/privacy.md#lost-ledger). Next to it, the place of anchors (`dptext_etl.ledger.anchor_files`) reveals what
 others charged: datasets that share a cap, SQL functions, other machines.
 """
 
@@ -34,19 +34,19 @@ def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *
             seen.refuse(ledger, policy.dataset, Scope.of(policy), freezing=freezing)
     if ledger is not None:
         # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
-        anchors = AnchorFiles(ledger, policy.ledger.anchors)
+        anchors = AnchorFiles(ledger, policy.ledger.anchors, policy.storage_options)
         anchors.require(Scope.of(policy), replaced=False, freezing=freezing)
 
 
 def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") -> None:
     """Store the head of the ledger and the release name, durably: after every charge, before a text is scored."""
-    scope, named = Scope.of(policy), policy.ledger.anchors
+    scope, options = Scope.of(policy), policy.storage_options or dict(memory.options)  # a task of Spark has the latter
     files.make_private(memory.folder)
     if memory.remote:
         _remember_apart(ledger, memory, scope, policy.release, job)
     else:
         write(ledger, memory.folder / FILE, scope, policy.release)
-    anchor_files.store(ledger, scope, policy.release, named)
+    anchor_files.store(ledger, scope, policy.release, policy.ledger.anchors, options)
 
 
 def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:

@@ -18,7 +18,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
-from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 
@@ -134,7 +134,7 @@ def _units(amount: Micro, unit: int = MICRO) -> float | str:
 
 
 def policy_notes(policy: Policy) -> list[str]:
-    """Say what the choices of a policy about units and caps do not bound."""
+    """Say what the choices of a policy about units and caps do not bound, and what may go unnoticed."""
     notes = {
         "the policy sets no cap: what a unit can lose over several releases is not bounded": policy.cap is None,
         'on_null_subject = "own": a person with k records that name no person has k times the loss': (
@@ -142,7 +142,7 @@ def policy_notes(policy: Policy) -> list[str]:
         ),
         'unit = "record": a person with k records has k times the loss': policy.unit == "record",
     }
-    return [note for note, applies in notes.items() if applies]
+    return [*(note for note, applies in notes.items() if applies), *anchor_files.notes(policy.ledger.anchors)]
 
 
 def require_provenance(policy: Policy) -> None:

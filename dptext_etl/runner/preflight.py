@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from dptext_etl import column, files, object_stores
 from dptext_etl.checks.canaries import CanaryPlan
-from dptext_etl.errors import DPTextError, InputError, KeyReferenceError, counted, seam
+from dptext_etl.errors import DiskError, DPTextError, InputError, KeyReferenceError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
@@ -65,7 +65,7 @@ def require_places(attempt: Attempt) -> None:
         layout.described.require_unlocked(PUBLISHING)
     _require_stores(layout, publishing=policy.publish)
     require_writable(policy.ledger.url)
-    anchor_files.require_writable(policy.ledger.anchors)
+    anchor_files.require_place(policy.ledger, policy.storage_options)
 
 
 def _require_stores(layout: Layout, *, publishing: bool) -> None:
@@ -293,7 +293,7 @@ def _require_space(attempt: Attempt, least: int) -> None:
     if disk_of(folder) == disk_of(_existing(sqlite_path(url))) and shutil.disk_usage(folder).free < least:
         size = math.floor(least / 2**20 * 10) / 10
         msg = f"the run writes {size} MiB at least, and there is less room in {staging.url}"
-        raise InputError(msg, "make room, or name another place as staging; nothing was charged")
+        raise DiskError(msg, "make room, or name another place as staging; nothing was charged")
 
 
 def _existing(path: Path) -> Path:

@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from dptext_etl.checks.great_expectations.tallies import polars_schema
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, opened, ship
+from dptext_etl.engines.spark.spark_types import polars_schema
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
+from dptext_etl.ledger.account import Account, AccountTerms
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.parameters import validated
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve, resolve_column
@@ -71,7 +72,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         artifacts: Folder or object-store URI by which tables reach the workers; None takes the driver's own path with a
             local master, and the session's files (`addArtifacts`) otherwise.
         check_workers: Ask the session's workers first, by a small job, whether they can compute: the package, its
-            version, its libraries.
+            version, its libraries, and the keys that the policy and the ledger name.
 
     Returns:
         The function, for use in the DataFrame API.
@@ -92,7 +93,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         msg = f"Spark has a function {name!r} of its own, and a query would call that one"
         raise PolicyError(msg, 'take another name, such as "private_review"')
     if check_workers:
-        ask_workers(spark, form, [policy.mechanism])
+        ask_workers(spark, form, [policy.mechanism], keys_of(policy.key, ledger))
     function = released_by(
         spark, policy, ledger, form, artifacts, spend=spend, cap=cap, on_cap=on_cap, unit=unit, normalize=normalize
     )
@@ -135,9 +136,15 @@ def released_by(
     return function
 
 
-def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism]) -> None:
+def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism], keys: Iterable[str]) -> None:
     needed = ["dptext_etl.spark.worker", *(["pandas"] if form == "pandas" else [])]
-    require_workers(spark, needed, mechanisms)
+    require_workers(spark, needed, mechanisms, keys)
+
+
+def keys_of(noise: str, ledger: str | LedgerSpec | None) -> list[str]:
+    """Return the references of the keys that workers resolve: of the noise, and of the ids in a ledger."""
+    ids = for_workers(ledger).id_key if isinstance(ledger, LedgerSpec) else None
+    return [noise, *([] if ids is None else [ids])]
 
 
 def require_name(name: str) -> None:
@@ -145,7 +152,7 @@ def require_name(name: str) -> None:
         raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
 
 
-def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> WorkerLedger:
+def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> AccountTerms:
     if not policy.mechanism.reproducible:
         raise LedgerError(
             f"{policy.mechanism.name} is a model: a second run may give other bytes, and a SQL function keeps no copy "
@@ -153,9 +160,9 @@ def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **term
             "use run_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     shared, ledger_id = opened(spark, spec)
-    worker_ledger = WorkerLedger(**shared.model_dump(), ledger_id=ledger_id, **terms)
-    worker.Account(policy, worker_ledger).close()  # notices a lost or restored ledger before a query runs
-    return worker_ledger
+    agreed = AccountTerms(**shared.model_dump(), ledger_id=ledger_id, **terms)
+    Account(policy, agreed).close()  # notices a lost or restored ledger before a query runs
+    return agreed
 
 
 def arrow_function(policy_json: str, *, spend: bool) -> Any:
@@ -237,7 +244,12 @@ def register_view(
     policy = resolve(policy)
     released = {str(item.column) for item in policy.column_policies()}
     if check_workers:
-        ask_workers(spark, form, [column.mechanism for column in policy.columns])
+        ask_workers(
+            spark,
+            form,
+            [column.mechanism for column in policy.columns],
+            keys_of(policy.key, policy.ledger if charge else None),
+        )
     raw = spark.table(table)
     columns = {policy.id, *policy.keep, *released}
     subject = {policy.subject} if charge and policy.unit == "subject" and policy.subject else set()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dptext_etl import Ledger, files
 from dptext_etl.cli.app import app
-from dptext_etl.errors import BudgetError, BusyError, InputError, KeyReferenceError, LedgerError, PolicyError
+from dptext_etl.errors import BudgetError, BusyError, DiskError, InputError, KeyReferenceError, LedgerError, PolicyError
 from dptext_etl.runner import plan, preflight
 
 from ..refusals import foretold, head, same_refusal
@@ -207,7 +207,7 @@ def test_a_plan_collects_what_a_run_would_meet_one_after_the_other(job):
 
 def test_a_full_disk(job, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 1 << 40, 4096))
-    error = same_refusal(job, {}, InputError)
+    error = same_refusal(job, {}, DiskError)
     assert "less room" in error.message
 
 

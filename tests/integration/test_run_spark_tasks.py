@@ -6,16 +6,19 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import Policy, _kernel, errors
+from dptext_etl.engines.spark import tasks
 from dptext_etl.engines.spark.tasks import TaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import DPTextError, KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.anchor_files import FrozenError
 from dptext_etl.ledger.storage import store
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.results import ShardResult
 from dptext_etl.runner.shard.staging import Staging
 
+from ..object_store import remote
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 from .test_run_staged_files import forge_draws
 
@@ -65,8 +68,6 @@ def job(request, make_job):
     """A job that stages in a folder, or in an object store."""
     job = make_job()
     if request.param == "store":
-        from ..object_store import remote
-
         store = request.getfixturevalue("store")
         job.values.update(remote(job, store, source=job.values["source"], staging="s3://bucket/inside"))
     return job
@@ -215,6 +216,41 @@ def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_jo
         used = ledger.used(Scope.of(bench.policy), people.to_arrow())["eps_pure"]
         assert ledger.verify().ok
     assert used.sum() == 2_000_000 * words
+
+
+@pytest.mark.parametrize("kind", [errors.UnavailableError, errors.DiskError, errors.InputError])
+def test_what_a_retry_can_mend_is_tried_again_by_spark_and_refused_at_its_last_attempt(job, monkeypatch, kind):
+    bench, attempt = Bench(job), iter((0, 1, 2))
+    monkeypatch.setattr(tasks, "attempt_number", lambda: next(attempt))
+
+    def fail(_):
+        raise kind("it is so", "do that")
+
+    failing = replace(bench.order, checkpoint=fail)
+    for _ in range(2 if kind.transient else 0):
+        with pytest.raises(kind, match="it is so"):
+            next(records(failing, iter(bench.batches), 3))
+        assert not failing.messages.stopped
+    with pytest.raises(kind, match="it is so"):
+        done(next(records(failing, iter(bench.batches), 3)))
+    assert failing.messages.stopped
+
+
+def test_a_task_stores_heads_in_the_store_of_its_staging(make_job, store):
+    job = make_job()
+    spec = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": "s3://bucket/heads"}
+    job.values.update(remote(job, store, source=job.values["source"], staging="s3://bucket/inside", ledger=spec))
+    bench = Bench(job)
+    before = {name: held for name, held in store.objects.items() if name.startswith("heads/")}
+    assert done(next(bench.attempt())).outcomes["RESERVED"] == 240
+    assert len(before) == 2
+    assert all(store.objects[name] != held for name, held in before.items())
+
+
+def test_a_refusal_keeps_its_class_and_exit_code():
+    frozen = tasks.refused(FrozenError("the dataset is frozen"))
+    with pytest.raises(errors.FrozenLedgerError, match="the dataset is frozen"):
+        tasks.raise_refused(frozen)
 
 
 def test_a_machine_with_another_key_is_refused(make_job):

@@ -3,16 +3,17 @@
 Specification: docs/spec/privacy.md#lost-ledger.
 """
 
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import Ledger, Outcome, Scope
-from dptext_etl.ledger.anchor_files import AnchorFiles, anchored, folder_of, is_named, read, write
-from dptext_etl.policy import Cap
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.ledger import Ledger, Outcome, Scope, anchor_files
+from dptext_etl.ledger.anchor_files import AnchorFiles, anchored, is_named, place_of, read, require_place, write
+from dptext_etl.policy import Cap, LedgerSpec
 
 from .conftest import Kit
 
@@ -27,7 +28,7 @@ class Charger:
 
     def charge(self, record, epsilon, release="r1", cap=60, period="2026"):
         scope = Scope(self.dataset, period, self.group)
-        anchors = AnchorFiles(self.kit.ledger, self.folder)
+        anchors = AnchorFiles(self.kit.ledger, *(self.folder if isinstance(self.folder, tuple) else (self.folder,)))
         anchors.require(scope)
         ref = self.kit.ref(dataset=self.dataset, release=release)
         terms = Cap(epsilon=cap, period=period, group=self.group)
@@ -170,17 +171,123 @@ def test_a_file_that_is_broken_says_so(kit, folder):
 
 def test_a_folder_that_cannot_be_used_says_so(kit, tmp_path):
     (tmp_path / "taken").write_text("")
-    with pytest.raises(LedgerError, match=r"cannot be kept in .*\nHint: name a folder that lasts: .*DPTEXT_ANCHORS"):
+    with pytest.raises(LedgerError, match=r"cannot be kept in .*\nHint: name a place that lasts: .*DPTEXT_ANCHORS"):
         Charger(kit, tmp_path / "taken", "a").charge("x", 1)
 
 
 def test_where_heads_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "env"))
-    assert (folder_of("named"), is_named("named")) == (Path("named").absolute(), True)
-    assert (folder_of(None), is_named(None)) == (tmp_path / "env", True)
+    assert (place_of("named").folder, is_named("named")) == (Path("named").absolute(), True)
+    assert (place_of(None).folder, is_named(None)) == (tmp_path / "env", True)
+    monkeypatch.setenv("DPTEXT_ANCHORS", "s3://bucket/heads")
+    assert (place_of(None).url, place_of(None).remote) == ("s3://bucket/heads", True)
     monkeypatch.delenv("DPTEXT_ANCHORS")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert (folder_of(None), is_named(None)) == (tmp_path / "dptext" / "anchors", False)
+    assert (place_of(None).folder, is_named(None)) == (tmp_path / "dptext" / "anchors", False)
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME")
+    assert place_of(None).url.endswith("/.local/state/dptext/anchors")
+
+
+POSTGRES, SQLITE = "postgresql://host/db", "sqlite:///ledger.db"
+
+
+@pytest.mark.parametrize(
+    ("entries", "variable", "refused"),
+    [
+        ({"url": POSTGRES}, None, True),
+        ({"url": POSTGRES}, "heads", False),
+        ({"url": POSTGRES, "anchors": "heads"}, None, False),
+        ({"url": POSTGRES, "require_anchors": False}, None, False),
+        ({"url": SQLITE}, None, False),
+        ({"url": SQLITE, "require_anchors": True}, None, True),
+        ({"url": "env:DPTEXT_LEDGER_SECRET_URL"}, None, True),
+    ],
+)
+def test_a_ledger_in_postgres_needs_a_named_place(monkeypatch, tmp_path, entries, variable, refused):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPTEXT_LEDGER_SECRET_URL", POSTGRES)
+    monkeypatch.setenv("DPTEXT_ANCHORS", variable or "")
+    if not refused:
+        require_place(LedgerSpec(**entries))
+        return
+    with pytest.raises(LedgerError, match=r'no place is named .*\nHint: write .*: anchors = "s3://bucket/heads", or'):
+        require_place(LedgerSpec(**entries))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_head_that_nowhere_can_be_stored_is_a_warning_once(kit, monkeypatch, tmp_path, caplog):
+    """HOME cannot be written to, and no one named another place."""
+    (tmp_path / "home").write_text("")
+    monkeypatch.delenv("DPTEXT_ANCHORS")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for _ in range(2):
+        anchor_files.store(kit.ledger, Scope("a"))
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith(
+        f"the head of the ledger cannot be kept in {tmp_path}/home/.local/state/dptext/anchors, so"
+    )
+    assert anchor_files.notes(None) == [warning]
+    assert anchor_files.notes(tmp_path / "named") == []
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """A small S3 on the loopback interface."""
+    from ..object_store import serving
+
+    monkeypatch.setenv("DPTEXT_TEST_SECRET", "not-to-be-printed")
+    with serving() as handler:
+        yield handler
+
+
+@pytest.fixture
+def heads(served):
+    """A prefix of an object store, and its options."""
+    return "s3://bucket/heads", served.options
+
+
+def test_heads_in_an_object_store_show_a_loss(sqlite, heads, served, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    a, b = Charger(sqlite, heads, "a/ü"), Charger(sqlite, heads, "b")
+    a.charge("a0", 1)
+    sqlite.ledger.backup(tmp_path / "copy.db")
+    a.charge("a1", 32)
+    before = dict(served.objects)
+    assert len(before) == 2, "one by the ledger's id, one by its place"
+    restored(sqlite, tmp_path / "copy.db")
+    with pytest.raises(LedgerError, match=FROZEN):
+        b.charge("b0", 1)
+    with pytest.raises(LedgerError, match=FROZEN):
+        AnchorFiles(sqlite.ledger, *heads).store(Scope("a/ü", "2026", "people"), "r1")
+    assert served.objects == before, "the evidence stays"
+    sqlite.ledger.thaw("a/ü", {"eps_pure": 32})
+    assert b.charge("b2", 1, "r2", cap=28) == Outcome.RESERVED
+    assert not (tmp_path / "s3:").exists()
+    sqlite.sound()
+
+
+def test_a_store_lets_one_writer_of_a_head_through_at_a_time(sqlite, heads, served):
+    def work(at):
+        sqlite.ref(dataset="a", release=f"r{at}")
+        AnchorFiles(sqlite.ledger, *heads).store(Scope("a"), f"r{at}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(12)))
+    for content in served.objects.values():
+        facts = json.loads(content)
+        assert (set(facts["releases"]), facts["dataset"]) == ({f"r{at}" for at in range(12)}, "a")
+        assert facts["anchor"] == str(sqlite.ledger.anchor())
+
+
+def test_a_store_that_cannot_be_written_to_is_refused_before_a_charge(served):
+    spec = LedgerSpec(url=SQLITE, anchors="s3://bucket/heads")
+    require_place(spec, served.options)
+    assert served.objects == {}
+    served.refusing = "heads"
+    with pytest.raises(InputError, match="checking write access to s3://bucket/heads failed"):
+        require_place(spec, served.options)
 
 
 def forgetful(kit, tmp_path, folder):

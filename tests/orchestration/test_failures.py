@@ -4,7 +4,16 @@ import traceback
 
 import pytest
 
-from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, LockedLedgerError
+from dptext_etl.errors import (
+    BudgetError,
+    BusyError,
+    DiskError,
+    GateError,
+    InputError,
+    LedgerError,
+    LockedLedgerError,
+    UnavailableError,
+)
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
@@ -45,10 +54,12 @@ def test_other_errors_lose_their_words(error):
     assert failure.allow_retries
 
 
-def test_what_broke_down_may_be_tried_again():
-    assert caught(LockedLedgerError("busy")).allow_retries
-    assert caught(DPTextError("rewriting a shard failed (MemoryError)")).allow_retries
-    assert not caught(LedgerError("the release is revoked")).allow_retries
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [(LockedLedgerError, True), (UnavailableError, True), (BusyError, True), (DiskError, True), (LedgerError, False)],
+)
+def test_what_broke_down_may_be_tried_again(kind, again):
+    assert caught(kind("it is so")).allow_retries is again
 
 
 @pytest.mark.parametrize("error", [InputError("wrong"), RuntimeError(SENTINEL)])

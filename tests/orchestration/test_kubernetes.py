@@ -70,13 +70,49 @@ def step_container(launcher, run, job, step):
     return made.spec.template.spec.containers[0]
 
 
-def test_the_run_and_the_staging_step_ask_for_a_gpu_and_no_other_step_does(make_policy, launched):
-    job = build_definitions(make_policy(dagster={"tags": K8S})).resolve_job_def("run_notes")
+TAGS = {**K8S, "dagster-celery/queue": "gpus", "dagster/priority": "3", "team": "privacy"}
+IN_PROCESS, PROCESSES = dg.in_process_executor, dg.multiprocess_executor.configured({"max_concurrent": 2})
+PODS = k8s.k8s_job_executor
+ASSET_JOB = "__ASSET_JOB"  # what a click, a backfill, and automation run
+
+
+@pytest.mark.parametrize(
+    ("executor", "name", "run_has_gpu"),
+    [
+        (None, "run_notes", True),
+        (IN_PROCESS, "run_notes", True),
+        (PROCESSES, "run_notes", True),
+        (PODS, "run_notes", False),  # it only starts pods: with a quota of one GPU, their requests would never be met
+        (PODS.configured({"step_k8s_config": {}}), "run_notes", False),
+        (None, ASSET_JOB, False),  # Dagster gives its own job no tags
+        (PODS, ASSET_JOB, False),
+    ],
+)
+def test_what_computes_staging_asks_for_one_gpu(make_policy, launched, executor, name, run_has_gpu):
+    defs = build_definitions(make_policy(dagster={"tags": TAGS}), executor=executor)
+    job = defs.resolve_implicit_global_asset_job_def() if name == ASSET_JOB else defs.resolve_job_def(name)
     launcher, run, container = launched(job)
-    assert container.resources.limits == GPU
+    assert getattr(container.resources, "limits", None) == (GPU if run_has_gpu else None)
+    assert ("dagster-celery/queue" in run.tags) == run_has_gpu
+    assert (run.tags.get("team"), run.tags.get("dagster/priority")) == (
+        (None, None) if name == ASSET_JOB else ("privacy", "3")
+    )
     assert step_container(launcher, run, job, "staged_notes").resources.limits == GPU
+    assert job.get_node_named("staged_notes").definition.tags["dagster-celery/queue"] == "gpus"
     for step in ("gates_notes", "published_notes"):
         assert not getattr(step_container(launcher, run, job, step).resources, "limits", None)
+
+
+def test_staging_takes_a_slot_of_the_pool_in_every_kind_of_run(make_policy):
+    defs = build_definitions(make_policy(), pool="gpu")
+    for job in (defs.resolve_job_def("run_notes"), defs.resolve_implicit_global_asset_job_def()):
+        pools = {node.name: node.definition.pool for node in job.nodes}
+        assert {name for name, pool in pools.items() if pool == "gpu"} == {"staged_notes"}
+
+
+def test_a_schedule_and_a_sensor_start_runs_with_the_tags_of_the_job(make_policy):
+    defs = build_definitions(make_policy(dagster={"tags": TAGS}), schedule="@daily", watch_source=True)
+    assert {item.job_name for item in [*defs.schedules, *defs.sensors]} == {"run_notes"}
 
 
 def test_a_policy_without_tags_asks_for_none(make_policy, launched):

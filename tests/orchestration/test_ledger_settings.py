@@ -6,10 +6,8 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from types import SimpleNamespace  # noqa: E402
 
-from dptext_etl.engines.spark.worker_policy import (  # noqa: E402
-    WorkerLedger,
-    for_workers,
-)
+from dptext_etl.engines.spark.worker_policy import for_workers  # noqa: E402
+from dptext_etl.ledger.account import AccountTerms  # noqa: E402
 from dptext_etl.orchestration import LedgerResource  # noqa: E402
 from dptext_etl.orchestration.component import LedgerAttributes  # noqa: E402
 from dptext_etl.orchestration.resources import deployed  # noqa: E402
@@ -19,12 +17,14 @@ from dptext_etl.policy import LedgerSpec  # noqa: E402
 @pytest.fixture
 def spec(tmp_path):
     """A ledger in which no field has its default."""
-    made = LedgerSpec(url="env:LEDGER_SECRET", id_key="env:IDS_SECRET", anchors=str(tmp_path / "anchors"))
+    made = LedgerSpec(
+        url="env:LEDGER_SECRET", id_key="env:IDS_SECRET", anchors=str(tmp_path / "anchors"), require_anchors=True
+    )
     assert made.model_fields_set == set(LedgerSpec.model_fields), "give the new field a value here"
     return made
 
 
-@pytest.mark.parametrize("kind", [LedgerResource, LedgerAttributes, WorkerLedger])
+@pytest.mark.parametrize("kind", [LedgerResource, LedgerAttributes, AccountTerms])
 def test_a_door_has_every_field(kind):
     assert set(LedgerSpec.model_fields) <= set(kind.model_fields)
 
@@ -47,5 +47,5 @@ def test_the_component_passes_every_field(spec):
 def test_workers_of_spark_get_every_field(spec, monkeypatch):
     monkeypatch.setenv("LEDGER_SECRET", "postgresql://127.0.0.1/dptext")
     assert for_workers(spec) == spec
-    carried = WorkerLedger(**spec.model_dump(), ledger_id="x", cap=None, on_cap="quarantine", unit="record")
+    carried = AccountTerms(**spec.model_dump(), ledger_id="x", cap=None, on_cap="quarantine", unit="record")
     assert {name: getattr(carried, name) for name in LedgerSpec.model_fields} == spec.model_dump()

@@ -190,6 +190,27 @@ def test_a_file_of_a_partition_that_the_location_does_not_know_is_named(make_pol
     assert [request.partition_key for request in tick(policy)(cursor).run_requests] == ["2026-02"]
 
 
+def test_the_partitions_of_history_are_started_only_if_someone_says_so(make_policy, tmp_path):
+    policy = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
+    for part in ("a", "b"):
+        write(tmp_path / f"{part}.parquet")
+    look = tick(policy, partitions=["a", "b", "c"])
+    first = look()
+    assert (first.run_requests, first.cursor) == ([], None)
+    assert "2 partitions have files" in first.skip_message
+    assert "`dagster sensor cursor sensor_notes --set all`" in first.skip_message
+    assert [request.partition_key for request in look("all").run_requests] == ["a", "b"]
+    skipped = look("skip")
+    assert (skipped.run_requests, skipped.skip_message) == (
+        [],
+        "2 partitions with files that are there now count as seen",
+    )
+    assert look(skipped.cursor).run_requests == []
+    write(tmp_path / "a.parquet", rows=41)
+    write(tmp_path / "c.parquet")
+    assert [request.partition_key for request in look(skipped.cursor).run_requests] == ["a", "c"]
+
+
 @pytest.mark.parametrize("table", [False, True], ids=["file", "delta"])
 def test_the_cursor_of_a_sensor_is_a_hash_under_the_noise_key(make_policy, tmp_path, table):
     """Its sizes follow from raw texts, and anyone who reads Dagster's database could compute an unkeyed one."""

@@ -322,5 +322,6 @@ def test_a_plan_lists_the_hosts():
         "table.catalog.uri: catalog",
         "ledger.url: one.example,two.example",
     ]
-    assert contacted(policy(sink="out", ledger={"url": "env:THE_URL"})) == ["ledger.url: env:THE_URL"]
+    heads = {"url": "env:THE_URL", "anchors": "s3://safe/heads"}
+    assert contacted(policy(sink="out", ledger=heads)) == ["ledger.anchors: s3://safe", "ledger.url: env:THE_URL"]
     assert contacted(policy(sink="out")) == []

@@ -9,6 +9,7 @@ import pytest
 from dptext_etl import Policy, __version__
 from dptext_etl.engines.spark import engine, session
 from dptext_etl.errors import PolicyError
+from dptext_etl.policy import LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
@@ -60,6 +61,18 @@ def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, pol
     assert {path.name for path in tmp_path.iterdir()} <= {"python", "noise.key"}
 
 
+def test_a_worker_without_a_key_is_named_before_a_query(films, policy, url, monkeypatch):
+    monkeypatch.setenv("DPTEXT_DRIVER_SECRET", "ab" * 32)  # which workers of this session do not have
+    here = policy.model_copy(update={"key": "env:DPTEXT_DRIVER_SECRET"})
+    lacking = r"1 of 1, .* cannot resolve the key env:DPTEXT_DRIVER_SECRET \(KeyReferenceError\)"
+    with pytest.raises(PolicyError, match=lacking):
+        register(films, "never_review", here, check_workers=True)
+    spec = LedgerSpec(url=url, id_key="env:DPTEXT_DRIVER_SECRET")
+    with pytest.raises(PolicyError, match=lacking):
+        register(films, "never_review", policy, spec, unit="record", check_workers=True)
+    assert not films.catalog.functionExists("never_review")
+
+
 def test_a_view_asks_too(films, policy, url, monkeypatch):
     monkeypatch.setattr(films.sparkContext, "pythonExec", "/not/here/python")
     whole = {"dataset": "films", "release": "1", "source": "x", "sink": "y", "id": "id", "unit": "record"}
@@ -82,7 +95,7 @@ def test_the_question_is_answered_by_what_imports():
 def test_workers_are_counted_by_what_they_lack(monkeypatch):
     old = [{"version": "0.0.9", "host": f"node-{number}"} for number in range(2, 7)]
     answers = said({}, *old, {"host": "node-7", "module": "pyarrow", "error": "ImportError"})
-    monkeypatch.setattr(session, "_answers", lambda spark, modules: answers)
+    monkeypatch.setattr(session, "_answers", lambda spark, modules, keys: answers)
     with pytest.raises(PolicyError) as caught:
         session.require_workers(None, [])
     message = caught.value.message

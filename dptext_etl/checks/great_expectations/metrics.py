@@ -124,8 +124,10 @@ class Columns(TableMetric):
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
-        counts = _compare_columns(tallies.polars_schema(table), **arguments)
-        return {**counts, "unknown": counts["unknown"] + tallies.metadata(table)}
+        from dptext_etl.engines.spark.spark_types import metadata, polars_schema
+
+        counts = _compare_columns(polars_schema(table), **arguments)
+        return {**counts, "unknown": counts["unknown"] + metadata(table)}
 
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
@@ -157,8 +159,10 @@ class ReleasedText(TableMetric):
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
-        counts, metadata = super().count_on_spark(table, **arguments), tallies.metadata(table)
-        return {**counts, "unreleased_in_metadata": metadata} if metadata else counts
+        from dptext_etl.engines.spark.spark_types import metadata
+
+        counts, entries = super().count_on_spark(table, **arguments), metadata(table)
+        return {**counts, "unreleased_in_metadata": entries} if entries else counts
 
 
 class OutputSet(TableMetric):

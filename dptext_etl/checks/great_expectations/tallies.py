@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from html import unescape
-from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -239,38 +237,6 @@ def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> I
 
 def is_spark(frame: object) -> bool:
     return type(frame).__module__.startswith("pyspark.sql.")
-
-
-def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schema:
-    """Return the columns of a Spark frame with the types that its batches have."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
-    options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
-    types = {}
-    for place, field in enumerate(frame.schema.fields, start=1):
-        with seam(f"finding the Arrow type of column {place}", InputError, "cast the column, or drop it"):
-            read = wanted is None or field.name in wanted
-            types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
-    return pl.Schema({name: series.dtype for name, series in types.items()})
-
-
-def metadata(frame: Any) -> int:
-    """Count the metadata of a frame's columns, nested ones included, beyond the length of a VARCHAR.
-
-    Spark writes it into Parquet files, and keeps the labels of an indexed column there.
-    """
-    varchar, length = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"(var)?char\(\d+\)")
-    waiting, total = [json.loads(frame.schema.json())], 0
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, list):
-            waiting += inner
-        elif isinstance(inner, dict):
-            about = inner.pop("metadata", {}) if "name" in inner else {}
-            total += sum(not (key == varchar and length.fullmatch(str(value))) for key, value in about.items())
-            waiting += inner.values()
-    return total
 
 
 def count_on_spark(make: Callable[[], Tally], frame: Any) -> Counts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,10 +12,6 @@ from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.commands.run import progress_bar
 from dptext_etl.cli.options import AcceptLowerCap, Command, Engine, Json, Partition, PolicyFile, epilog
 from dptext_etl.errors import DPTextError, refusal_of
-
-if TYPE_CHECKING:
-    from dptext_etl.policy import Policy
-    from dptext_etl.runner.layout import Layout
 
 app = typer.Typer()
 KEYS = (
@@ -39,18 +35,19 @@ def plan(
 ) -> None:
     """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
 
-    The exit code is that of `dptext run`, as far as it is known without a draw. With `--engine spark`, the plan also
-    checks the executors as that run would. The numbers depend on the words of your texts: keep them inside your
-    boundary, like those of the ledger.
+    The exit code is that of `dptext run`, as far as it is known without a draw. With an engine other than polars, the
+    plan also checks that the engine can carry out the run. The numbers depend on the words of your texts: keep them
+    inside your boundary, like those of the ledger.
     """
     if engine == "polars":
         startup.skip_pandas()
-    from dptext_etl import runner
+    from dptext_etl import engines, runner
     from dptext_etl.policy import Policy
 
     with ExitStack() as opened:
         loaded = Policy.load(policy)
-        require = _spark(opened, loaded, partition) if engine == "spark" else None
+        started = None if engine == "polars" else engines.named(engine).started(loaded, partition)
+        require = None if started is None else opened.enter_context(started).open
         try:
             forecast = runner.plan(
                 loaded,
@@ -77,17 +74,6 @@ def _show_counts(counts: Mapping[str, int]) -> None:
     """Show what a plan counted before the ids of the source stopped it."""
     if counts:
         terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
-
-
-def _spark(opened: ExitStack, policy: Policy, partition: str | None) -> Callable[[Policy, Layout], object]:
-    """Start Spark as a run would; return what refuses a policy that its executors could not carry out."""
-    from dptext_etl.engines.spark.session import require_spark
-
-    require_spark()
-    from dptext_etl.engines.spark.engine import SparkEngine
-    from dptext_etl.engines.spark.session import read_source, session
-
-    return SparkEngine(read_source(opened.enter_context(session()), policy, partition)).open
 
 
 _VACUOUS = 13.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -57,16 +58,15 @@ def run(
     """Release the policy's columns, charge the ledger, check the gates, and publish.
 
     A run that was stopped continues where it stopped. A run over rows that were released before costs nothing and gives
-    the same bytes. Both engines give a record the same text.
+    the same bytes. All engines give a record the same text.
     """
     if engine == "polars":
         startup.skip_pandas()
-    from dptext_etl import engines
     from dptext_etl.policy import Policy
 
     compute_on(device, dtype)
     summary = _execute(
-        _run_on_spark if engine == "spark" else engines.run,
+        partial(_run_on, engine),
         Policy.load(policy),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
@@ -99,21 +99,11 @@ def _execute(run: Callable[..., RunSummary], policy: Policy, *, as_json: bool, *
     return summary
 
 
-def _run_on_spark(policy: Policy, *, partition: str | None, **options: Any) -> RunSummary:
-    """Run a policy on the Spark that is configured here, or otherwise on all cores of this machine."""
-    from dptext_etl.engines.spark.session import require_spark
+def _run_on(engine: str, policy: Policy, *, partition: str | None, **options: Any) -> RunSummary:
+    from dptext_etl import engines
 
-    require_spark()
-    from dptext_etl.engines import run
-    from dptext_etl.engines.spark.engine import SparkEngine
-    from dptext_etl.engines.spark.session import read_source, session
-    from dptext_etl.runner.layout import Layout
-    from dptext_etl.runner.source.table import Files
-
-    with session() as spark:
-        source = Files.find(Layout.of(policy, partition))
-        engine = SparkEngine(read_source(spark, policy, partition, source), source=source)
-        return run(policy, engine=engine, partition=partition, **options)
+    with engines.named(engine).started(policy, partition) as started:
+        return engines.run(policy, engine=started, partition=partition, **options)
 
 
 def show(summary: Mapping[str, Any]) -> None:

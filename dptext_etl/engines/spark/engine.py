@@ -5,11 +5,12 @@ Driver and executors share storage under one path for staging and sink, or an ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 
@@ -17,12 +18,13 @@ from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
 from dptext_etl.engines.spark.judging import judge
-from dptext_etl.engines.spark.session import require_workers
+from dptext_etl.engines.spark.session import read_source, require_workers, session
 from dptext_etl.engines.spark.tasks import TaskConfig, keyed_order, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
 from dptext_etl.engines.spark.writing import write
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preview import Expected
@@ -57,18 +59,29 @@ class SparkEngine(Engine["DataFrame"]):
         self._gpus = gpus_per_task
         self._check_workers = check_workers
 
+    @classmethod
+    @contextmanager
+    def started(cls, policy: Policy, partition: str | None) -> Iterator[Self]:
+        """Use the Spark that is configured here, or otherwise all cores of this machine."""
+        with session() as spark:
+            source = Files.find(Layout.of(policy, partition))
+            yield cls(read_source(spark, policy, partition, source), source=source)
+
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
         spark = self._frame.sparkSession
         if layout.staging.remote and not layout.remote_sink:
             msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
             raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
+        if place_of(policy.ledger.anchors).remote and policy.storage_options and not layout.staging.remote:
+            msg = "executors get the options of a store only with staging in a store, and heads of the ledger go there"
+            raise PolicyError(msg, 'write staging = "s3://…", or give all machines a role and no storage_options')
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
         if not is_local(spark) if self._check_workers is None else self._check_workers:
             columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
-            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts)
+            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts, [policy.key])
         table = open_table(self._frame, policy, layout)
         if self._source is None:
             return table

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dptext_etl.buckets import ByteRows
 from dptext_etl.checks.comparison import Counted, Mismatches, counted
-from dptext_etl.engines.spark.frames import local_frame
+from dptext_etl.engines.spark.spark_types import local_frame
 from dptext_etl.engines.spark.tasks import raise_refused, refused
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.runner.shard.records import StagedShard

@@ -19,8 +19,9 @@ import pyarrow as pa
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY, CanaryPlan
 from dptext_etl.checks.comparison import short_digests
-from dptext_etl.checks.great_expectations.tallies import polars_schema
 from dptext_etl.data_types import plain_type
+from dptext_etl.engines.spark.published_ids import published_ids
+from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
@@ -33,8 +34,7 @@ from dptext_etl.runner.source.roles import Table, check_roles, pinned_orders, wa
 from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, sum_of_pairs
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame
 
 
 HINT = "check that the frame itself can be computed; Spark's own log says more"
@@ -127,8 +127,6 @@ def _is_utf8(column: pa.Array) -> bool:
 
 
 def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
-    from dptext_etl.engines.spark.published_ids import published_ids
-
     published = published_ids(table, policy, layout, manifest)
     with seam("comparing the frame with what is published", InputError, HINT):
         new = table.frame.join(published, on=policy.id, how="left_anti")
@@ -236,13 +234,6 @@ def numbers(source: Examined[DataFrame], policy: Policy) -> range:
     return range(first, first + (shards if policy.synthetic is None else min(shards, _SUMS)))
 
 
-def named(name: str) -> Column:
-    """Return a column by its exact name, dots and blanks included."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.col(f"`{name.replace('`', '``')}`")
-
-
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
     rows = _numbered(frame, shards, policy)
@@ -295,15 +286,6 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
     canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
     with seam("adding canary rows"):
         return local_frame(frame.sparkSession, canaries, schema)
-
-
-def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
-    """Make a frame of rows that the driver holds; from Spark 4.0 on, no Python worker takes part in reading them."""
-    import pyspark
-
-    if pyspark.__version__ < "4":
-        return spark.createDataFrame(rows.rows(), schema)
-    return spark.createDataFrame(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), schema)
 
 
 def pieces(

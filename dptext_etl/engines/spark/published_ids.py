@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.data_types import named_as
-from dptext_etl.engines.spark.frames import local_frame, named
+from dptext_etl.engines.spark.spark_types import local_frame, named
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
-from dptext_etl.engines.spark.frames import local_frame, named
+from dptext_etl.engines.spark.spark_types import local_frame, named
 from dptext_etl.engines.spark.table_sources import read_version
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
@@ -218,7 +218,8 @@ class Answer(BaseModel):
     python: str
     version: str | None  # version of `dptext_etl` there, or None if it is not there
     module: str | None = None  # module that does not import, or None if all do
-    error: str | None = None  # type of the error of that import
+    key: str | None = None  # reference of the key that does not resolve there, or None if all do
+    error: str | None = None  # type of the error of that import or key
 
     def lack(self, packages: Mapping[str, str]) -> str | None:
         if self.version is None and self.module is not None:
@@ -230,16 +231,18 @@ class Answer(BaseModel):
                 return f"lack {name}: pip install {name}"
         if self.module is not None:
             return f"have {extensions.DISTRIBUTION}, but cannot import {self.module} ({self.error})"
+        if self.key is not None:
+            return f"cannot resolve the key {self.key} ({self.error})"
         return None
 
 
-def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] = ()) -> int:
-    """Refuse a session whose workers cannot import the package, or have another version of it than the driver.
+def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] = (), keys: Iterable[str] = ()) -> int:
+    """Refuse a session whose workers lack the package, its version on the driver, or a key that a reference names.
 
     A small job asks as many tasks as the session has slots now. Executors that start later are not asked.
     """
     packages = {type(part).__module__: distribution(part) for part in parts}
-    answers = _answers(spark, (*modules, *packages))
+    answers = _answers(spark, (*modules, *packages), tuple(keys))
     lacks: dict[str, list[str]] = {}
     for answer in sorted(answers, key=lambda one: (one.host, one.python)):
         if lack := answer.lack(packages):
@@ -255,10 +258,10 @@ def _places(places: list[str], asked: int) -> str:
     return f"{len(places)} of {asked}, {', '.join(places[:_SHOWN])}{more},"
 
 
-def _answers(spark: Any, modules: tuple[str, ...]) -> set[Answer]:
+def _answers(spark: Any, modules: tuple[str, ...], keys: tuple[str, ...]) -> set[Answer]:
     from pyspark.sql.functions import udf
 
-    asked = udf(_question(modules), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
+    asked = udf(_question(modules, keys), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
     try:
         rows = spark.range(_ROWS).select(asked("id").alias("answer")).collect()
     except Exception as exc:  # noqa: BLE001  (every version of Spark has classes of its own)
@@ -282,7 +285,7 @@ def _failure(exc: Exception) -> DPTextError:
     return PolicyError(what, _HINT)
 
 
-def _question(modules: tuple[str, ...]) -> Callable[[int], str]:
+def _question(modules: tuple[str, ...], keys: tuple[str, ...] = ()) -> Callable[[int], str]:
     """Make the function that runs on workers: it holds no name of this package, so that pickle takes it by value."""
     known: list[str] = []
 
@@ -302,11 +305,15 @@ def _question(modules: tuple[str, ...]) -> Callable[[int], str]:
                 answer["module"] = module
                 imported = importlib.import_module(module)
                 answer["version"] = answer["version"] or getattr(imported, "__version__", "unknown")
-        except Exception as exc:  # noqa: BLE001  (whatever a broken library raises)
-            answer["module"] = getattr(exc, "name", None) or answer["module"]
+            answer["module"] = None
+            for key in keys:
+                answer["key"] = key
+                importlib.import_module("dptext_etl.keys").resolve(key)
+            answer["key"] = None
+        except Exception as exc:  # noqa: BLE001  (whatever a broken library or a provider of keys raises)
+            if not answer.get("key"):
+                answer["module"] = getattr(exc, "name", None) or answer["module"]
             answer["error"] = type(exc).__name__
-        else:
-            del answer["module"]
         known.append(json.dumps(answer))
         return known[0]
 

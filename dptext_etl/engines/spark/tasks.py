@@ -3,14 +3,16 @@
 Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
 once, attempts stage under names of their own, and the driver gets only the records of the attempt that Spark counts.
 
-A refusal is not a failure of a machine. It returns as data, with the message for the user, and no task is retried. All
-other errors leave the worker without the message of the library, because this may quote a text.
+A refusal is not a failure of a machine. It returns as data, with the message for the user, and no task is retried. If a
+retry can help (`DPTextError.transient`), Spark tries the task again, perhaps on another machine, before it becomes a
+refusal. All other errors leave the worker without the message of the library, because this may quote a text.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -113,20 +115,29 @@ class TaskConfig:
 def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], object], profile: Any = None) -> list[Any]:
     """Let executors take the shards of a frame through a phase, and return their facts, or raise what one refused."""
     options = {} if profile is None else {"profile": profile}
-    tasks = frame.mapInArrow(partial(_record_batches, config), SCHEMA, **options)
+    tasks = frame.mapInArrow(partial(_record_batches, config, _attempts(frame.sparkSession)), SCHEMA, **options)
     with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
         found = [row[0] for row in tasks.collect()]
     return [read(record) for record in sorted(found, key=lambda record: not record.startswith('{"refused"'))]
 
 
-def _record_batches(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for record in records(config, batches):
+def _attempts(spark: Any) -> int:
+    """Return how often Spark tries a task: on a local master once, unless the name of the master gives a number."""
+    master = str(spark.conf.get("spark.master", None))
+    if master == "local" or master.startswith("local["):
+        given = re.fullmatch(r"local\[.*,\s*(\d+)\s*\]", master)
+        return 1 if given is None else int(given[1])
+    return int(spark.conf.get("spark.task.maxFailures", "4"))
+
+
+def _record_batches(config: TaskConfig, attempts: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for record in records(config, batches, attempts):
         yield pa.RecordBatch.from_pydict({"record": [record]})
 
 
 @bare
-def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Take the rows of a task through a phase, and yield what was done as JSON."""
+def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[str]:
+    """Take the rows of a task through a phase, and yield what was done as JSON; Spark tries a task so often."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
@@ -134,10 +145,19 @@ def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[s
             for facts in _facts(config, batches):
                 yield json.dumps({"done": facts})
     except DPTextError as error:
+        if error.transient and attempt_number() + 1 < attempts:
+            raise
         refusal = json.dumps({"refused": refused(error)})
         with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
             config.messages.stop()
         yield refusal
+
+
+def attempt_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
 
 
 def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
@@ -164,12 +184,13 @@ def refused(error: DPTextError) -> list[Any]:
     """Return a dptext_etl error as plain data; raise any other error, because another attempt may succeed."""
     if type(error) is DPTextError:
         raise error
-    return [type(error).__name__, error.message, error.hint, error.fields]
+    name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
+    return [name, error.message, error.hint, error.fields]
 
 
 def raise_refused(facts: list[Any]) -> None:
     name, message, hint, fields = facts
-    raise getattr(errors, name, DPTextError)(message, hint, fields)
+    raise getattr(errors, name)(message, hint, fields)
 
 
 def read(record: str) -> dict[str, Any]:

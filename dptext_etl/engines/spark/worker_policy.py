@@ -15,20 +15,20 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import catalog
 from dptext_etl.artifacts import Artifact, cache_directory, canon, placed
 from dptext_etl.errors import ArtifactError, LedgerError, PolicyError, seam
 from dptext_etl.extensions import Group, distribution, require
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.id_forms import Normalization
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.account import AccountTerms
 from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, resolve_url, sqlite_path
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
+from dptext_etl.policy import ColumnPolicy, LedgerSpec
 from dptext_etl.postprocessing import PostProcess
 
 _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
@@ -156,7 +156,7 @@ def for_workers(spec: LedgerSpec) -> LedgerSpec:
         url = PREFIX + str(sqlite_path(url).absolute())
     if key is not None and key.startswith(_KEY_FILE):
         key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())
-    anchors = spec.anchors and str(Path(spec.anchors).absolute())
+    anchors = spec.anchors and (spec.anchors if "://" in spec.anchors else str(Path(spec.anchors).absolute()))
     return spec.model_copy(update={"url": url, "id_key": key, "anchors": anchors})
 
 
@@ -169,25 +169,6 @@ def opened(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
 
 class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class WorkerLedger(_Plain):
-    url: str  # the ledger's URL, or a reference to it ("env:NAME")
-    id_key: str | None  # reference to the key of its ids; None takes the file next to a SQLite ledger
-    # folder that remembers the head of the ledger (`dptext_etl.ledger.anchor_files`); None takes the worker's
-    anchors: str | None
-    ledger_id: str  # name that the ledger got when it was made; a worker refuses a ledger of another name
-    cap: Cap | None  # the cap of the scope, or None
-    on_cap: Literal["quarantine", "refuse"]  # treatment of rows over the cap: null, or an error
-    unit: Literal["subject", "record"]  # unit whose budget is charged
-    normalize: tuple[Normalization, ...] = ()  # how subjects are spelled before they are hashed
-    # the names of the columns of ids, by "record" and "subject", where they are known
-    id_columns: dict[str, str] = Field(default_factory=dict)
-
-    def scope(self, dataset: str) -> Scope:
-        if self.cap is None:
-            return Scope(dataset, unit=self.unit)
-        return Scope(dataset, self.cap.period, self.cap.group, self.unit)
 
 
 class _WorkerPart(_Plain):
@@ -238,7 +219,7 @@ class WorkerPolicy(_WorkerPart):
     policy: dict[str, Any]  # the policy's fields as plain data, without its mechanism
     mechanism: dict[str, Any]  # name and parameters, plain data
     spend: bool = False  # return the struct of text, positions, epsilon and delta
-    ledger: WorkerLedger | None = None  # ledger that is charged for rows, or None
+    ledger: AccountTerms | None = None  # ledger that is charged for rows, or None
     postprocess: tuple[WorkerStep, ...] = ()  # in order; runs alone have any
 
     @classmethod

@@ -1,0 +1,65 @@
+"""Name columns of Spark frames, find the types of their batches, and make small frames."""
+
+from __future__ import annotations
+
+import json
+import re
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.errors import InputError, seam
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def named(name: str) -> Column:
+    """Return a column by its exact name, dots and blanks included."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
+    """Make a frame of rows that the driver holds; from Spark 4.0 on, no Python worker takes part in reading them."""
+    import pyspark
+
+    if pyspark.__version__ < "4":
+        return spark.createDataFrame(rows.rows(), schema)
+    return spark.createDataFrame(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), schema)
+
+
+def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schema:
+    """Return the columns of a Spark frame with the types that its batches have."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
+    options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
+    types = {}
+    for place, field in enumerate(frame.schema.fields, start=1):
+        with seam(f"finding the Arrow type of column {place}", InputError, "cast the column, or drop it"):
+            read = wanted is None or field.name in wanted
+            types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
+    return pl.Schema({name: series.dtype for name, series in types.items()})
+
+
+def metadata(frame: Any) -> int:
+    """Count the metadata of a frame's columns, nested ones included, beyond the length of a VARCHAR.
+
+    Spark writes it into Parquet files, and keeps the labels of an indexed column there.
+    """
+    varchar, length = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"(var)?char\(\d+\)")
+    waiting, total = [json.loads(frame.schema.json())], 0
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, list):
+            waiting += inner
+        elif isinstance(inner, dict):
+            about = inner.pop("metadata", {}) if "name" in inner else {}
+            total += sum(not (key == varchar and length.fullmatch(str(value))) for key, value in about.items())
+            waiting += inner.values()
+    return total
