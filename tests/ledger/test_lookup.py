@@ -10,7 +10,7 @@ import pytest
 from dptext_etl import buckets
 from dptext_etl.checks import comparison
 from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
-from dptext_etl.ledger import Scope
+from dptext_etl.ledger import Outcome, Scope, plan
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.segments import Segments
 
@@ -66,6 +66,25 @@ def test_what_was_rolled_back_is_forgotten(kit):
     kit.reserve(["c"], cap=9)
     assert kit.ledger.known(kit.ref(), pa.array(["a", "b", "c", "d"])).tolist() == [True, False, True, False]
     assert kit.used("of-a", "of-b", "of-c") == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("kept", "block"), [(0, 1), (7, 4), (7, 1 << 17)])
+def test_answers_do_not_depend_on_how_much_is_kept_in_memory(kit, monkeypatch, kept, block):
+    monkeypatch.setattr(plan, "KEPT", kept)
+    monkeypatch.setattr(plan, "BLOCK", block)
+    for turn in range(5):
+        ids = [f"{name}{turn}" for name in "abc"]
+        assert kit.reserve(ids, ["ann", "bob", "ann"], 1, cap=9) == [
+            Outcome.RESERVED,
+            Outcome.RESERVED,
+            Outcome.OVER_CAP if turn == 4 else Outcome.RESERVED,
+        ]
+        kit.commit(ids[:2])
+    assert kit.reserve(["a0", "b3", "c1", "x"], ["ann", "bob", "ann", "ann"], 1, cap=9) == [
+        *(Outcome.COMMITTED, Outcome.COMMITTED, Outcome.PENDING, Outcome.OVER_CAP)
+    ]
+    assert kit.ledger.known(kit.ref(), pa.array(["a4", "c4", "b0"])).tolist() == [True, False, True]
+    assert kit.used("ann", "bob") == [9, 5]
 
 
 def cells_of(kit, ids, outputs):

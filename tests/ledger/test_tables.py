@@ -115,18 +115,20 @@ def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full
                         hashes = [
                             f"{hi:016x}{lo:016x}" for hi, lo in zip(*map(np.ndarray.tolist, part.ids), strict=True)
                         ]
-                        assert table == dict(zip(hashes, part.values[at].tolist(), strict=True))
+                        derived_by_unit = dict(zip(hashes, part.values[at].tolist(), strict=True))
+                        given_back = {unit: 0 for unit in derived_by_unit.keys() - table.keys()}
+                        assert derived_by_unit == table | given_back
                     assert set(steps_of(component, mine["cap"])) <= {pinned.limits[at]}
                     assert steps_of(component, mine["remaining"]) == [
                         pinned.limits[at] - used for used in table.values()
                     ]
-                rows = tables["record"].filter(of_scope & ~pl.col("canary"))
+                rows = tables["record"].filter(of_scope & ~pl.col("canary") & (pl.col("state") != "ABORTED"))
                 summed = Counter()
                 for digits, amount in zip(rows["unit_hash"], steps_of(component, rows[component]), strict=True):
                     summed[digits] += amount
                 assert table == dict(summed)
                 compared += len(table)
-    assert compared >= 12
+    assert compared >= 10
 
 
 def test_a_record_says_what_became_of_it(kit, tmp_path):

@@ -109,7 +109,6 @@ class Store(ABC):
     Attributes:
         name: The name of the ledger in messages; it holds no password.
         place: The same, from whatever folder it is opened.
-        version: The schema version of the ledger when it was opened.
         key_file: Where the id key lies if none is named; None where it must be named.
         read_only: Whether the store refuses to write.
         concurrent: Whether several writers may write in parallel.
