@@ -57,7 +57,6 @@ class Candidate:
             temporary files.
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where someone has counted them; None counts them in the files.
-        looked_up_elsewhere: Gates look nothing up in the ledger: anyone who runs them does that (`Gate.state`).
     """
 
     policy: Policy
@@ -74,7 +73,6 @@ class Candidate:
     scratch: Path | None = None
     counted: int | None = None
     rewritten: tuple[Path, ...] = ()
-    looked_up_elsewhere: bool = False
 
     @classmethod
     def published(

@@ -14,7 +14,6 @@ of 48 bytes: a place in the ledger instead of the id. Those of one batch of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -151,26 +150,21 @@ def batches_of(cells: ByteRows) -> npt.NDArray[np.int64]:
 class LedgerComparison:
     """Takes the cells of one column, and counts those that the ledger does not vouch for."""
 
-    def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
+    def __init__(self, lookup: Lookup, scratch: Path | None = None) -> None:
         self.lookup = lookup
-        self._elsewhere = elsewhere
         self._batches = np.zeros(0, np.int64)
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
         self._placed = Buckets(1 + PLACE_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
         self._counts = Mismatches()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
-        """Take cells. With the plan of a run they are located now, else many together, or elsewhere."""
+        """Take cells. With the plan of a run they are located now, else many together."""
         bounds = np.ascontiguousarray(bounds, "<u4")
         cells = np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), bounds.view(np.uint8)])
-        if self._elsewhere or not self.lookup.planned:
-            self._cells.add(cells)
-        else:
+        if self.lookup.planned:
             self._take(located(self.lookup, cells))
-
-    def drain(self) -> Iterator[ByteRows]:
-        """Yield the cells that are held, a bounded number at a time, then forget them."""
-        return self._cells.drain()
+        else:
+            self._cells.add(cells)
 
     def add_counted(self, counts: Mismatches) -> None:
         self._counts = self._counts.plus(counts)
@@ -178,7 +172,7 @@ class LedgerComparison:
     def counts(self) -> Mismatches:
         """Compare the cells that are held, and return the counts of all cells."""
         some, size = list[ByteRows](), 0
-        for cells in self.drain():
+        for cells in self._cells.drain():
             some.append(cells)
             size += len(cells)
             if size >= TOGETHER:

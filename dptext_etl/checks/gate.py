@@ -113,8 +113,8 @@ class Gate(ABC):
         policy: The policy of the release.
         state: All that `rows` changes, by name. Numbers and `Counter`s add up, sets are united, and of dictionaries the
             first entry of a key stays; their size must not grow with the rows of the release, but for canary rows.
-            `Repeats` hold digests to compare among all rows, and a `LedgerComparison` cells to look up; anyone who runs
-            the gate may count both elsewhere.
+            `Repeats` hold digests to compare among all rows, which others may count, and a `LedgerComparison` cells to
+            look up.
 
     Args:
         candidate: The release.
@@ -172,13 +172,22 @@ def parts_of(gate: Gate, kind: type[Kind]) -> dict[str, Kind]:
 
 
 def portable(gate: Gate) -> dict[str, Any]:
-    """Return the state of a gate that can be pickled: all but `Repeats` and `LedgerComparison`."""
-    return {name: part for name, part in gate.state.items() if not isinstance(part, (Repeats, LedgerComparison))}
+    """Return the state of a gate that can be pickled: cells are compared with the ledger, `Repeats` are left out."""
+    return {
+        name: part.counts() if isinstance(part, LedgerComparison) else part
+        for name, part in gate.state.items()
+        if not isinstance(part, Repeats)
+    }
 
 
 def merge(gate: Gate, state: Mapping[str, Any]) -> None:
     """Add the `portable` state of an equal gate that has seen other rows."""
-    gate.state |= {name: _added(gate.state[name], part) for name, part in state.items()}
+    for name, part in state.items():
+        mine = gate.state[name]
+        if isinstance(mine, LedgerComparison):
+            mine.add_counted(part)
+        else:
+            gate.state[name] = _added(mine, part)
 
 
 def _added(mine: Any, other: Any) -> Any:

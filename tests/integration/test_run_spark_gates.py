@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, gate
-from dptext_etl.checks.comparison import Counted, counted
+from dptext_etl.checks.comparison import counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark.engine import SparkEngine
-from dptext_etl.engines.spark.exchange import COUNTS, DIGESTS, Pack, batch_of, count_digests, exchange, packed, totals
+from dptext_etl.engines.spark.exchange import Pack, batch_of, exchange, packed, totals
 from dptext_etl.engines.spark.writing import WriteConfig, draft
 from dptext_etl.errors import InputError
 from dptext_etl.files import sha256
@@ -150,7 +150,7 @@ def test_digests_are_counted_across_tasks():
     packs.sort(key=lambda pack: pack[:3])
     state = Pack("states", "", 4, 0, b"state")
     batches = map(batch_of, [state, *packs])
-    found = [Pack(**row) for batch in exchange({DIGESTS: count_digests}, batches) for row in batch.to_pylist()]
-    assert totals(found, COUNTS, Counted) == {"gate/0:ids": counted(rows)}
+    found = [Pack(**row) for batch in exchange(batches) for row in batch.to_pylist()]
+    assert totals(found) == {"gate/0:ids": counted(rows)}
     assert found[0] == state
     assert len(found) == 2

@@ -1,7 +1,6 @@
 """Gates are folds: what they say does not depend on who looked at which rows, nor on where digests were counted."""
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -10,7 +9,7 @@ import pytest
 from dptext_etl import buckets
 from dptext_etl.checks import CANARY, Gate, evaluate
 from dptext_etl.checks.candidate import batches
-from dptext_etl.checks.comparison import Counted, LedgerComparison, Repeats, compared, counted, located
+from dptext_etl.checks.comparison import Counted, Repeats, counted
 from dptext_etl.checks.gate import feed, load, merge, parts_of, portable, staged_gates, verdicts_of
 from dptext_etl.errors import GateError, InputError
 from tests.quick import quick
@@ -29,10 +28,10 @@ def raw(frames):
 
 
 def apart(candidate, schemas):
-    """One set of gates per part, merged; digests and cells drained and counted by others, as a cluster does."""
+    """One set of gates per part, merged; digests drained and counted by others, as a cluster does."""
     whole, drained = staged_gates(candidate, schemas), {}
     for part in candidate.parts:
-        gates = staged_gates(replace(candidate, looked_up_elsewhere=True), schemas)
+        gates = staged_gates(candidate, schemas)
         feed(gates, batches(part))
         for at, gate in enumerate(gates):
             merge(whole[at], pickle.loads(pickle.dumps(portable(gate))))
@@ -40,11 +39,6 @@ def apart(candidate, schemas):
                 for rows in repeats.drain():
                     for row in rows:
                         drained.setdefault((at, name, int(row[0]) % 3), []).append(row)
-            for name, cells in parts_of(gate, LedgerComparison).items():
-                for rows in cells.drain():
-                    for half in (rows[rows[:, 0] < 128], rows[rows[:, 0] >= 128]):
-                        mine = whole[at].state[name]
-                        mine.add_counted(compared(mine.lookup, located(mine.lookup, half)))
     for (at, name, _), rows in drained.items():
         whole[at].state[name].add_counted(counted(np.stack(rows)))
     return [verdict for gate in whole for verdict in verdicts_of(gate)]

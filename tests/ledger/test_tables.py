@@ -116,7 +116,7 @@ def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full
                             f"{hi:016x}{lo:016x}" for hi, lo in zip(*map(np.ndarray.tolist, part.ids), strict=True)
                         ]
                         derived_by_unit = dict(zip(hashes, part.values[at].tolist(), strict=True))
-                        given_back = {unit: 0 for unit in derived_by_unit.keys() - table.keys()}
+                        given_back = dict.fromkeys(derived_by_unit.keys() - table.keys(), 0)
                         assert derived_by_unit == table | given_back
                     assert set(steps_of(component, mine["cap"])) <= {pinned.limits[at]}
                     assert steps_of(component, mine["remaining"]) == [

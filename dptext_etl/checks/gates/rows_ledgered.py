@@ -51,14 +51,12 @@ class RowsLedgered(Gate):
         if candidate.ledger is None:
             raise GateError("the ledger is not open, so no row can be looked up")
         policy, ledger, refs = candidate.policy, candidate.ledger, candidate.refs
-        published, elsewhere = candidate.stage is Stage.PUBLISHED, candidate.looked_up_elsewhere
+        published = candidate.stage is Stage.PUBLISHED
         self._forgetting = ledger if published and ledger.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
         self._known = {
-            _Key(name, chain): LedgerComparison(
-                ledger.lookup(refs[name], chain), candidate.scratch, elsewhere=elsewhere
-            )
+            _Key(name, chain): LedgerComparison(ledger.lookup(refs[name], chain), candidate.scratch)
             for name in self._columns
             for chain in {None, self._chains.get(name)}
             if name in refs

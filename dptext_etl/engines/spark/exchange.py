@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl.buckets import ByteRows
-from dptext_etl.checks.comparison import Counted, Mismatches, counted
+from dptext_etl.checks.comparison import Counted, counted
 from dptext_etl.engines.spark.spark_types import local_frame
 from dptext_etl.engines.spark.tasks import raise_refused, refused
 from dptext_etl.errors import DPTextError, bare, seam
@@ -32,13 +31,6 @@ SCHEMA = "kind string, name string, bucket int, width int, cells binary"
 DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
 """Kinds of packs: digests to count, counts of digests, and what a task refused."""
 _BITS = 8
-_CELLS_PER_TASK = 1 << 20
-"""Each task goes through all batches of a release for the cells that it looks up: so few tasks read less in all."""
-
-Count = TypeVar("Count", Counted, Mismatches)
-Buckets = Iterable[tuple[int, ByteRows]]
-Work = Callable[[str, Buckets], Iterable["Pack"]]
-"""Turns the cells of one name, bucket by bucket, into packs."""
 
 
 class Pack(NamedTuple):
@@ -63,30 +55,19 @@ def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pa
     return Pack(kind, name, bucket, 0, json.dumps(facts).encode())
 
 
-def packed(name: str, rows: ByteRows, kind: str = DIGESTS, bits: int = _BITS) -> Iterator[Pack]:
-    front = rows[:, 0].astype(np.int64) << 8 | rows[:, 1]
-    yield from grouped(name, rows, front >> (16 - bits), kind)
-
-
-def grouped(name: str, rows: ByteRows, buckets: npt.NDArray[np.int64], kind: str) -> Iterator[Pack]:
-    order = np.argsort(buckets, kind="stable")
-    ordered, found = rows[order], buckets[order]
+def packed(name: str, rows: ByteRows) -> Iterator[Pack]:
+    """Pack digests by their first byte."""
+    order = np.argsort(rows[:, 0], kind="stable")
+    ordered, found = rows[order], rows[order, 0]
     edges = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(rows)]
     for begin, end in pairwise(edges):
         if begin < end:
-            yield Pack(kind, name, int(found[begin]), rows.shape[1], ordered[begin:end].tobytes())
+            yield Pack(DIGESTS, name, int(found[begin]), rows.shape[1], ordered[begin:end].tobytes())
 
 
-def tasks_for(cells: int) -> int:
-    """Return among how many tasks so many cells are spread, so that each holds few."""
-    return 1 + cells // _CELLS_PER_TASK
-
-
-def exchanged(frame: DataFrame, tasks: int | None = None, **work: Work) -> DataFrame:
-    """Bring the packs of a bucket together in one task, which counts digests and does the work for other kinds."""
-    spread = frame.repartition("bucket") if tasks is None else frame.repartition(tasks, "bucket")
-    ordered = spread.sortWithinPartitions("kind", "name", "bucket")
-    return ordered.mapInArrow(partial(exchange, {DIGESTS: count_digests, **work}), SCHEMA)
+def exchanged(frame: DataFrame) -> DataFrame:
+    """Bring the packs of a bucket together in one task, which counts digests."""
+    return frame.repartition("bucket").sortWithinPartitions("kind", "name", "bucket").mapInArrow(exchange, SCHEMA)
 
 
 def collected(frame: DataFrame) -> list[Pack]:
@@ -98,12 +79,12 @@ def collected(frame: DataFrame) -> list[Pack]:
     return packs
 
 
-def totals(packs: Iterable[Pack], kind: str, count: type[Count]) -> dict[str, Count]:
-    """Add up the counts in packs of a kind, by what was counted."""
-    total: dict[str, Count] = {}
+def totals(packs: Iterable[Pack]) -> dict[str, Counted]:
+    """Add up the counts in packs, by what was counted."""
+    total: dict[str, Counted] = {}
     for pack in packs:
-        if pack.kind == kind:
-            total[pack.name] = total.get(pack.name, count()).plus(count(*json.loads(pack.cells)))
+        if pack.kind == COUNTS:
+            total[pack.name] = total.get(pack.name, Counted()).plus(Counted(*json.loads(pack.cells)))
     return total
 
 
@@ -122,23 +103,17 @@ _ARROW = pa.schema(
 )
 
 
-def exchange(work: Mapping[str, Work], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def exchange(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     packs = (Pack(**row) for batch in batches for row in batch.to_pylist())
     for (kind, name), some in groupby(packs, key=lambda pack: pack[:2]):
-        made = work[kind](name, _buckets(some)) if kind in work else some  # noqa: B031  (only one of them)
-        yield from map(batch_of, made)
+        yield from map(batch_of, [_counted(name, some)] if kind == DIGESTS else some)  # noqa: B031  (only one of them)
 
 
-def count_digests(name: str, buckets: Buckets) -> Iterator[Pack]:
+def _counted(name: str, packs: Iterable[Pack]) -> Pack:
     total = Counted()
-    for _, rows in buckets:
-        total = total.plus(counted(rows))
-    yield facts_pack(COUNTS, total, name)
-
-
-def _buckets(packs: Iterable[Pack]) -> Iterator[tuple[int, ByteRows]]:
-    for (bucket, width), some in groupby(packs, key=lambda pack: pack[2:4]):
-        yield bucket, np.frombuffer(b"".join(pack.cells for pack in some), np.uint8).reshape(-1, width)
+    for (_, width), some in groupby(packs, key=lambda pack: pack[2:4]):
+        total = total.plus(counted(np.frombuffer(b"".join(pack.cells for pack in some), np.uint8).reshape(-1, width)))
+    return facts_pack(COUNTS, total, name)
 
 
 DoShard = Callable[[int, StagedShard], Iterable[Pack]]

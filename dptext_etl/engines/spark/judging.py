@@ -1,8 +1,7 @@
 """Judge a staged run on the executors: they read the files, and the driver gets counts and canary rows.
 
-Each task shows a staged shard to every gate. What the gates have seen comes back, and digests for other tasks to count.
-Staged cells are compared with the ledger. For this, cells travel twice: many of them meet in a task, which finds their
-places in the ledger; those of one batch of the ledger meet in another, which reads what was committed there.
+Each task shows a staged shard to every gate, and compares its cells with the ledger. What the gates have seen comes
+back, and digests for other tasks to count.
 """
 
 from __future__ import annotations
@@ -17,21 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from dptext_etl.buckets import ByteRows
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.candidate import Candidate, batches, count
-from dptext_etl.checks.comparison import (
-    Counted,
-    LedgerComparison,
-    Mismatches,
-    Repeats,
-    batches_of,
-    compared,
-    located,
-)
+from dptext_etl.checks.comparison import Counted, Repeats
 from dptext_etl.checks.gate import (
     Gate,
-    Kind,
     feed,
     feed_rewritten,
     merge,
@@ -41,28 +30,14 @@ from dptext_etl.checks.gate import (
     verdicts_of,
 )
 from dptext_etl.device import drops_with_gpu, threads
-from dptext_etl.engines.spark.exchange import (
-    COUNTS,
-    Buckets,
-    Pack,
-    collected,
-    computed,
-    exchanged,
-    facts_pack,
-    grouped,
-    over_shards,
-    packed,
-    tasks_for,
-    totals,
-)
+from dptext_etl.engines.spark.exchange import Pack, collected, exchanged, over_shards, packed, totals
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.tasks import policies, policy_json
-from dptext_etl.engines.spark.worker_policy import for_workers, worker_columns
-from dptext_etl.errors import GateError, InputError, bare, seam
+from dptext_etl.engines.spark.worker_policy import worker_columns
+from dptext_etl.errors import GateError, InputError, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.parallel import map_in_order
-from dptext_etl.policy import LedgerSpec
 from dptext_etl.runner.shard.canaries import plans_as_dicts, plans_of
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
@@ -70,9 +45,8 @@ from dptext_etl.runner.staged import StagedRun
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from dptext_etl.ledger.lookup import Lookup
 
 
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"
@@ -86,22 +60,17 @@ def judge(
     with seam("evaluating the gates", GateError, _HINT):
         staging = Staging(staged.layout.staging)
         gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
-        lookups = LedgerLookups.of(gates, for_workers(staged.policy.ledger))
-        tasks = tasks_for(config.rows * len(staged.refs))
-        config = replace(config, bits=min(tasks.bit_length(), 15))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
             shown = over_shards(spark, staged.shards, partial(show, config))
-            packs = collected(compared_with_ledger(shown, lookups, tasks))
+            packs = collected(exchanged(shown))
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
                 merge(gate, states[place].get(name, {}))
-        digests, cells = totals(packs, COUNTS, Counted), totals(packs, FOUND, Mismatches)
-        for name, repeats in collections(gates, Repeats).items():
+        digests = totals(packs)
+        for name, repeats in all_repeats(gates).items():
             repeats.add_counted(digests.get(name, Counted()))
-        for name, looked_up in collections(gates, LedgerComparison).items():
-            looked_up.add_counted(cells.get(name, Mismatches()))
         return tuple(verdict for gate in gates.values() for verdict in verdicts_of(gate))
 
 
@@ -161,7 +130,6 @@ class GateTaskConfig:
     canaries: str  # the canary rows of all shards, as `plans_as_dicts` writes them, in JSON
     id_type: pl.DataType
     rows: int  # rows of all shards, canary rows included
-    bits: int = 0  # the leading bits of hashed ids that all cells of a bucket share
 
 
 def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
@@ -172,17 +140,16 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
     return found
 
 
-def collections(gates: dict[str, Gate], kind: type[Kind]) -> dict[str, Kind]:
-    """Return all rows of one kind that gates hold for others to count, by the names of gate and rows."""
-    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in parts_of(gate, kind).items()}
+def all_repeats(gates: dict[str, Gate]) -> dict[str, Repeats]:
+    """Return the digests that gates hold for others to count, by the names of gate and digests."""
+    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in parts_of(gate, Repeats).items()}
 
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     with config.staging.with_own_copies() as storage:
         gates, states = wait_for_ledger(partial(_fed, config, shard, Staging(storage)))
     yield Pack(STATES, "", place, 0, pickle.dumps(states))
-    yield from cells_of(gates, config.bits)
-    for name, repeats in collections(gates, Repeats).items():
+    for name, repeats in all_repeats(gates).items():
         for rows in repeats.drain():
             yield from packed(name, rows)
 
@@ -211,68 +178,8 @@ def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows
     policy, columns = policies(config.policy, config.columns)
     policy = policy.placed(columns)
     canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)
-    return Candidate(policy, (), canaries, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
+    return Candidate(policy, (), canaries, None, dict(config.refs), counted=config.rows)
 
 
-STATES, CELLS, PLACED, FOUND = "states", "cells", "placed", "found"
-"""Kinds of packs: states of gates, cells by hashed ids, cells with places by batch of the ledger, counts."""
-
-Answer = Callable[["Lookup", str, ByteRows], tuple[Mismatches, list[Pack]]]
-"""Looks cells up: what it counted, and packs for the next step."""
-
-
-@dataclass(frozen=True)
-class LedgerLookups:
-    ledger: LedgerSpec  # the ledger, as workers find it
-    # the release and the chain of post-processing of every list of cells, by name
-    releases: dict[str, tuple[ReleaseRef, str | None]]
-
-    @classmethod
-    def of(cls, gates: dict[str, Gate], ledger: LedgerSpec) -> LedgerLookups:
-        every = {name: cells.lookup for name, cells in collections(gates, LedgerComparison).items()}
-        return cls(ledger, {name: (lookup.ref, lookup.chain) for name, lookup in every.items()})
-
-
-def cells_of(gates: dict[str, Gate], bits: int) -> Iterator[Pack]:
-    """Pack the cells that gates hold, by the first bits of their hashed ids."""
-    for name, held in collections(gates, LedgerComparison).items():
-        for cells in held.drain():
-            yield from packed(name, cells, CELLS, bits)
-
-
-def compared_with_ledger(packs: DataFrame, config: LedgerLookups, tasks: int) -> DataFrame:
-    """Let executors compare the cells in a frame of packs with the ledger, and count digests on the way."""
-    placed = exchanged(packs, tasks, **{CELLS: partial(_answered, config, _locate)})
-    return exchanged(placed, tasks, **{PLACED: partial(_answered, config, _compare)})
-
-
-def _locate(lookup: Lookup, name: str, cells: ByteRows) -> tuple[Mismatches, list[Pack]]:
-    placed = located(lookup, cells)
-    batches = batches_of(placed)
-    stand = batches >= 0
-    return Mismatches(uncommitted=int((~stand).sum())), list(grouped(name, placed[stand], batches[stand], PLACED))
-
-
-def _compare(lookup: Lookup, _: str, cells: ByteRows) -> tuple[Mismatches, list[Pack]]:
-    return compared(lookup, cells), []
-
-
-@bare
-def _answered(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets) -> Iterator[Pack]:
-    """Answer bucket by bucket, with the ledger open for as long as the task has cells of this name.
-
-    A shard may have shown its rows to a gate that another shard lacks the columns for: such a gate is left out.
-    """
-    if name in config.releases:
-        yield from computed("looking up staged rows on an executor", _looked_up(config, answer, name, buckets))
-
-
-def _looked_up(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets) -> Iterator[Pack]:
-    total, opened = Mismatches(), partial(Ledger.open, config.ledger.url, config.ledger.id_key, create=False)
-    with wait_for_ledger(opened) as ledger:
-        lookup = ledger.lookup(*config.releases[name])
-        for _, cells in buckets:
-            counts, packs = wait_for_ledger(partial(answer, lookup, name, cells))
-            total = total.plus(counts)
-            yield from packs
-    yield facts_pack(FOUND, total, name)
+STATES = "states"
+"""The kind of packs that hold states of gates."""
