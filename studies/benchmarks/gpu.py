@@ -123,18 +123,22 @@ def tests() -> list[Row]:
     """Run the tests of models, which take the GPU where there is one; left out without pytest."""
     if importlib.util.find_spec("pytest") is None:
         return [Row("tests of models", "left out: pytest is not installed")]
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]
+    command = [sys.executable, "-m", "pytest", "--tb=short", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]
     try:
-        done = subprocess.run(
-            command, cwd=HERE.parents[1], capture_output=True, text=True, check=False, timeout=TESTS_SECONDS
-        )
+        done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, check=False, timeout=TESTS_SECONDS)
     except subprocess.TimeoutExpired as exc:
-        print((exc.stdout or b"").decode()[-10_000:], flush=True)
+        print_ends(exc.stdout, exc.stderr)
         return [Row("tests of models on CUDA", f"not done after {TESTS_SECONDS} s", goal="pass", met=False)]
     if done.returncode:
-        print(done.stdout[-10_000:], flush=True)
-    sentence = done.stdout.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-    return [Row("tests of models on CUDA", sentence[0], goal="pass", met=done.returncode == 0)]
+        print_ends(done.stdout, done.stderr)
+    counts = done.stdout.decode().strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+    return [Row("tests of models on CUDA", counts[0], goal="pass", met=done.returncode == 0)]
+
+
+def print_ends(*streams: bytes | None) -> None:
+    """Print the last 10,000 bytes of each stream of a process."""
+    for stream in streams:
+        print((stream or b"")[-10_000:].decode(errors="replace"), flush=True)
 
 
 def where() -> str:
