@@ -148,8 +148,8 @@ class Ledger(LedgerAdmin):
     ) -> LedgerPlan | None:
         """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
 
-        A plan takes about 70 bytes per record and unit. `use` tells this ledger, or another one that is opened later,
-        to answer from it; every answer reads what was written since.
+        A plan takes about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
+        answers from it; every answer reads what was written since.
 
         Args:
             scope: Where the spends of the run add up.

@@ -5,7 +5,7 @@ sealed, and finds in them the ids that are asked for. So it takes one pass over 
 and its memory follows from its own ids, not from the ledger.
 
 A plan is never wrong, only late: it knows up to which event it has read, and before it answers, it reads what was
-committed since, whoever wrote it. Writers do this once more when they hold their locks. A plan never takes for granted
+committed since, by any writer. Writers do this once more when they hold their locks. A plan never takes for granted
 what its own process wrote, because a transaction may be rolled back, or its answer may be lost.
 
 Specification: docs/spec/ledger-plan.md#plan.

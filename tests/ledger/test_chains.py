@@ -21,7 +21,7 @@ class UndoError(Exception):
 
 
 def in_chain(kit, monkeypatch, chain):
-    """Let a writer append to a chain next to chain 0, as version 0.2 did beside other writers."""
+    """Let a writer append to a chain next to chain 0, as version 0.2 did next to other writers."""
     journal, store = kit.db.journal, kit.db.store
 
     def append(kind, **facts):
