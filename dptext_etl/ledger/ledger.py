@@ -162,7 +162,8 @@ class Ledger(LedgerAdmin):
             InputError: As `make_ready`.
         """
         if count is not None:
-            held = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
+            with self._db.store.snapshot():
+                held = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
             if 2 * (int(held) + count) <= KEPT:
                 return None
         pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]

@@ -34,7 +34,7 @@ def paths(value, before=""):
 
 
 def of_ledger(path):
-    """Tables, columns, keys of the meta table, events with their entries, segments, spaces of runs."""
+    """Tables, columns, keys of the meta table, events with their entries, segments."""
     with sqlite3.connect(path) as connection:
         ask = connection.execute
         tables = [row[0] for row in ask("select name from sqlite_schema where type='table' order by 1")]
@@ -52,7 +52,6 @@ def of_ledger(path):
             "meta": sorted({PLACE.sub(r"\1/", row[0]) for row in ask("select name from meta")}),
             "events": {kind: sorted(entries) for kind, entries in sorted(bodies.items())},
             "segments": {kind: sorted(names) for kind, names in sorted(segments.items())},
-            "spaces": sorted({NUMBER.sub("#", row[0]) for row in ask("select space from run")}),
             "scopes": sorted({row[0].partition(":")[0] for row in ask("select name from scope")}),
         }
     connection.close()

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dptext_etl.checks.sink import MANIFEST, VERSIONS
-from dptext_etl.ledger.storage.store import VERSION
+from dptext_etl.ledger.storage.store import INDEXED
 
 from . import jobs
 
@@ -40,13 +40,13 @@ def pack(folder, name):
 
 
 def unpack(name, folder):
-    """Make a copy of a frozen folder with keys, in the layout of this version: README.md names what changed since."""
+    """Make a copy of a frozen folder with keys, in the layout of version 0.2: README.md names what changed since."""
     with tarfile.open(HERE / f"{name}.tar.xz") as archive:
         archive.extractall(folder, filter="tar")
     if (ledger := Path(folder) / "ledger.db").exists():
         jobs.write_keys(folder)
         with closing(sqlite3.connect(ledger)) as connection:
-            connection.execute(f"pragma user_version={VERSION}")
+            connection.execute(f"pragma user_version={INDEXED}")
     for kept in Path(folder).glob("**/*.staging/ledger.json"):
         kept.write_text(json.dumps({"groups": [], "losses": 0, **json.loads(kept.read_text())}))
     for sink in {version.parent for version in Path(folder).glob("**/v[0-9]")}:
