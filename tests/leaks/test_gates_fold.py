@@ -11,7 +11,7 @@ from dptext_etl import buckets
 from dptext_etl.checks import CANARY, Gate, evaluate
 from dptext_etl.checks.candidate import batches
 from dptext_etl.checks.comparison import Counted, LedgerComparison, Repeats, compared, counted, located
-from dptext_etl.checks.gate import feed, load, merge, parts_of, portable, staged_gates, verdicts_of
+from dptext_etl.checks.gate import feed, load, merge, portable_state, staged_gates, values_of, verdicts_of
 from dptext_etl.errors import GateError, InputError
 from tests.quick import quick
 
@@ -35,12 +35,12 @@ def apart(candidate, schemas):
         gates = staged_gates(replace(candidate, looked_up_elsewhere=True), schemas)
         feed(gates, batches(part))
         for at, gate in enumerate(gates):
-            merge(whole[at], pickle.loads(pickle.dumps(portable(gate))))
-            for name, repeats in parts_of(gate, Repeats).items():
+            merge(whole[at], pickle.loads(pickle.dumps(portable_state(gate))))
+            for name, repeats in values_of(gate, Repeats).items():
                 for rows in repeats.drain():
                     for row in rows:
                         drained.setdefault((at, name, int(row[0]) % 3), []).append(row)
-            for name, cells in parts_of(gate, LedgerComparison).items():
+            for name, cells in values_of(gate, LedgerComparison).items():
                 for rows in cells.drain():
                     for half in (rows[rows[:, 0] < 128], rows[rows[:, 0] >= 128]):
                         mine = whole[at].state[name]
@@ -98,7 +98,7 @@ def test_what_a_gate_has_seen_does_not_grow_with_rows(bench, tmp_path):
         pl.concat(frames).write_parquet(path)
         gates = staged_gates(bench.candidate((path,)), [pl.read_parquet_schema(path)])
         feed(gates, batches(path))
-        sizes.append(len(pickle.dumps([portable(gate) for gate in gates])))
+        sizes.append(len(pickle.dumps([portable_state(gate) for gate in gates])))
     assert sizes[1] <= sizes[0] + 64
 
 

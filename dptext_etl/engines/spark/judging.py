@@ -33,13 +33,13 @@ from dptext_etl.checks.comparison import (
 )
 from dptext_etl.checks.gate import (
     Gate,
-    Kind,
+    Value,
     feed,
     feed_rewritten,
     merge,
-    parts_of,
-    portable,
+    portable_state,
     staged_gates,
+    values_of,
     verdicts_of,
 )
 from dptext_etl.device import drops_with_gpu, threads
@@ -173,9 +173,9 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
     return found
 
 
-def collections(gates: dict[str, Gate], kind: type[Kind]) -> dict[str, Kind]:
-    """Return all rows of one kind that gates hold for others to count, by the names of gate and rows."""
-    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in parts_of(gate, kind).items()}
+def collections(gates: dict[str, Gate], kind: type[Value]) -> dict[str, Value]:
+    """Return the values of one kind that gates hold for others to count, by the names of gate and value."""
+    return {f"{name}:{what}": value for name, gate in gates.items() for what, value in values_of(gate, kind).items()}
 
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
@@ -201,7 +201,7 @@ def _fed(
         feed(gates.values(), batches(part))
         if shard.post:
             feed_rewritten(gates.values(), staging.post(shard))
-        states = {name: portable(gate) for name, gate in gates.items()}
+        states = {name: portable_state(gate) for name, gate in gates.items()}
     config.messages.done(shard.index, count(part))
     return gates, states
 
@@ -238,8 +238,8 @@ class LedgerLookups:
 
 def cells_of(gates: dict[str, Gate], bits: int) -> Iterator[Pack]:
     """Pack the cells that gates hold, by range of their hashed ids."""
-    for name, held in collections(gates, LedgerComparison).items():
-        for cells in held.drain():
+    for name, comparison in collections(gates, LedgerComparison).items():
+        for cells in comparison.drain():
             yield from packed(name, cells, CELLS, bits)
 
 
