@@ -35,7 +35,7 @@ from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
-Kind = TypeVar("Kind")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -166,12 +166,12 @@ class Gate(ABC):
         return Verdict(self.name, passed, counts, message, self.catches)
 
 
-def parts_of(gate: Gate, kind: type[Kind]) -> dict[str, Kind]:
+def values_of(gate: Gate, kind: type[Value]) -> dict[str, Value]:
     """Return the values of a gate's state that are of a kind, by name."""
     return {name: value for name, value in gate.state.items() if isinstance(value, kind)}
 
 
-def portable(gate: Gate) -> dict[str, Any]:
+def portable_state(gate: Gate) -> dict[str, Any]:
     """Return the state of a gate that can be pickled: cells are compared with the ledger, `Repeats` are left out."""
     return {
         name: part.counts() if isinstance(part, LedgerComparison) else part
@@ -181,7 +181,7 @@ def portable(gate: Gate) -> dict[str, Any]:
 
 
 def merge(gate: Gate, state: Mapping[str, Any]) -> None:
-    """Add the `portable` state of an equal gate that has seen other rows."""
+    """Add the `portable_state` of an equal gate that has seen other rows."""
     for name, part in state.items():
         mine = gate.state[name]
         if isinstance(mine, LedgerComparison):
@@ -253,10 +253,10 @@ def staged_gates(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gat
     for schema in schemas:
         lacking |= {policy.id, CANARY} - set(schema) | ({CANARY} if schema.get(CANARY) != pl.Boolean else set())
     kinds = [kind for kind in judges(policy, Stage.STAGED) if lacking.isdisjoint(kind.columns(policy) or ())]
-    return [made(kind, candidate) for kind in kinds]
+    return [make(kind, candidate) for kind in kinds]
 
 
-def made(kind: type[Gate], candidate: Candidate) -> Gate:
+def make(kind: type[Gate], candidate: Candidate) -> Gate:
     """Make a gate; one that takes rows and has no state would forget what it saw on other machines."""
     gate = kind(candidate)
     if kind.rows is not Gate.rows and not gate.state:
@@ -301,7 +301,7 @@ def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], done: Callable[[in
 
 
 def _asks_ledger(gate: Gate) -> bool:
-    return bool(parts_of(gate, LedgerComparison))
+    return bool(values_of(gate, LedgerComparison))
 
 
 def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, batches
-from dptext_etl.checks.gate import Gate, Verdict, judges, made, verdicts_of
+from dptext_etl.checks.gate import Gate, Verdict, judges, make, verdicts_of
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
 from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
@@ -72,7 +72,7 @@ def check_published(
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
         refs = ledger.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
-        gates = [made(kind, release) for kind in judges(policy, Stage.PUBLISHED)]
+        gates = [make(kind, release) for kind in judges(policy, Stage.PUBLISHED)]
         types = published_types(policy, manifest)
         with seam("evaluating the gates", GateError):
             for table in tables:

@@ -10,7 +10,7 @@ from dptext_etl import buckets
 from dptext_etl.checks import CANARY, Gate, evaluate
 from dptext_etl.checks.candidate import batches
 from dptext_etl.checks.comparison import Counted, Repeats, counted
-from dptext_etl.checks.gate import feed, load, merge, parts_of, portable, staged_gates, verdicts_of
+from dptext_etl.checks.gate import feed, load, merge, portable_state, staged_gates, values_of, verdicts_of
 from dptext_etl.errors import GateError, InputError
 from tests.quick import quick
 
@@ -34,8 +34,8 @@ def apart(candidate, schemas):
         gates = staged_gates(candidate, schemas)
         feed(gates, batches(part))
         for at, gate in enumerate(gates):
-            merge(whole[at], pickle.loads(pickle.dumps(portable(gate))))
-            for name, repeats in parts_of(gate, Repeats).items():
+            merge(whole[at], pickle.loads(pickle.dumps(portable_state(gate))))
+            for name, repeats in values_of(gate, Repeats).items():
                 for rows in repeats.drain():
                     for row in rows:
                         drained.setdefault((at, name, int(row[0]) % 3), []).append(row)
@@ -92,7 +92,7 @@ def test_what_a_gate_has_seen_does_not_grow_with_rows(bench, tmp_path):
         pl.concat(frames).write_parquet(path)
         gates = staged_gates(bench.candidate((path,)), [pl.read_parquet_schema(path)])
         feed(gates, batches(path))
-        sizes.append(len(pickle.dumps([portable(gate) for gate in gates])))
+        sizes.append(len(pickle.dumps([portable_state(gate) for gate in gates])))
     assert sizes[1] <= sizes[0] + 64
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.candidate import Candidate
-from dptext_etl.checks.gate import Gate, load, made, verdicts_of
+from dptext_etl.checks.gate import Gate, load, make, verdicts_of
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
@@ -96,7 +96,7 @@ def _gate_tally(
 ) -> Tally:
     read, kind = parse_policy(policy), load(gate)
     ledger = None if refs is None else _ledger(read)
-    return GateTally(read, made(kind, Candidate.published(read, ledger, refs)), problems or kind.problems, ledger)
+    return GateTally(read, make(kind, Candidate.published(read, ledger, refs)), problems or kind.problems, ledger)
 
 
 def gate(policy: str, gate: str) -> Callable[[], Tally]:

@@ -24,9 +24,9 @@ from dptext_etl.checks.gate import (
     feed,
     feed_rewritten,
     merge,
-    parts_of,
-    portable,
+    portable_state,
     staged_gates,
+    values_of,
     verdicts_of,
 )
 from dptext_etl.device import drops_with_gpu, threads
@@ -46,7 +46,6 @@ from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"
@@ -142,7 +141,7 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
 
 def all_repeats(gates: dict[str, Gate]) -> dict[str, Repeats]:
     """Return the digests that gates hold for others to count, by the names of gate and digests."""
-    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in parts_of(gate, Repeats).items()}
+    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in values_of(gate, Repeats).items()}
 
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
@@ -167,7 +166,7 @@ def _fed(
         feed(gates.values(), batches(part))
         if shard.post:
             feed_rewritten(gates.values(), staging.post(shard))
-        states = {name: portable(gate) for name, gate in gates.items()}
+        states = {name: portable_state(gate) for name, gate in gates.items()}
     config.messages.done(shard.index, count(part))
     return gates, states
 
