@@ -75,7 +75,7 @@ class TaskMessages:
 
     def rows_done(self) -> int:
         """Count the rows of the shards that are done."""
-        return sum(int(name.partition("-")[2]) for name in self._files.glob("*-*"))
+        return sum(int(name.partition("-")[2]) for name in self._files.glob("[0-9]*-*"))
 
     def stop(self) -> None:
         """Ask all tasks to stop before their next shard."""
