@@ -152,16 +152,6 @@ def exchange(path: Path, new: Path) -> None:
         flush(folder)
 
 
-def is_mount(path: Path) -> bool:
-    """Return whether something is mounted here, which Linux alone says of a folder of the same file system."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    except OSError:
-        lines = []
-    here = os.fsencode(path.resolve())
-    return path.is_mount() or any(line.split()[4].decode("unicode_escape").encode("latin-1") == here for line in lines)
-
-
 def make_private(path: Path) -> None:
     """Make a folder, readable by its owner alone, who is this process's user.
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores
@@ -42,6 +42,7 @@ class Storage:
     # whether the objects of a shard have a prefix of their own, so that they can be listed by themselves
     grouped: bool = False
     copies: Path | None = None  # folder for copies of objects; None takes a folder of this process
+    remote: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
         return type(self), (self.url, self.options, self.grouped, self.copies)
@@ -51,28 +52,24 @@ class Storage:
         return Objects.open(url, options, grouped=grouped) if "://" in url else Storage(url, grouped=grouped)
 
     @property
-    def remote(self) -> bool:
-        return False
-
-    @property
     def folder(self) -> Path:
         """The folder, or the local folder for copies of its objects."""
         return Path(self.url)
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        return unquote(self.url.rpartition("/")[2]) if self.remote else self.folder.name
 
     @property
     def parent(self) -> Self:
-        return replace(self, url=str(self.folder.parent))
+        return replace(self, url=self.url.rpartition("/")[0] if self.remote else str(self.folder.parent))
 
     def child(self, name: str) -> Self:
-        return replace(self, url=str(self.folder / name))
+        return replace(self, url=f"{self.url}/{quote(name)}" if self.remote else str(self.folder / name))
 
     def absolute(self) -> Self:
         """Return the same storage for a process that works in another folder."""
-        return replace(self, url=str(self.folder.absolute()))
+        return self if self.remote else replace(self, url=str(self.folder.absolute()))
 
     @contextmanager
     def with_own_copies(self) -> Iterator[Self]:
@@ -167,6 +164,7 @@ class Storage:
 class Objects(Storage):
     """The objects below one URL."""
 
+    remote: ClassVar[bool] = True
     _lease: Lease | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
@@ -174,28 +172,10 @@ class Objects(Storage):
         return cls(url.rstrip("/"), tuple(options.items()), grouped)
 
     @property
-    def remote(self) -> bool:
-        return True
-
-    @property
     def folder(self) -> Path:
         folder = self.copies or files.process_folder() / hashlib.sha256(self.url.encode()).hexdigest()[:16]
         files.make_private(folder)
         return folder
-
-    @property
-    def name(self) -> str:
-        return unquote(self.url.rpartition("/")[2])
-
-    @property
-    def parent(self) -> Self:
-        return replace(self, url=self.url.rpartition("/")[0])
-
-    def child(self, name: str) -> Self:
-        return replace(self, url=f"{self.url}/{quote(name)}")
-
-    def absolute(self) -> Self:
-        return self
 
     @contextmanager
     def with_own_copies(self) -> Iterator[Self]:

@@ -236,6 +236,7 @@ def test_the_one_shot_policy_of_the_command_line(job):
             "release": "r",
             "source": str(job.folder / "raw.parquet"),
             "sink": str(job.folder / "out"),
+            "staging": str(job.folder / "inside"),
             "id": "id",
             "unit": "record",
             "key": f"file:{job.folder / 'noise.key'}",

@@ -58,7 +58,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
             raise BusyError(*_BUSY)
         if layout.logged:
             tables.require_own(layout)  # another run may have published since the first look
-        before = Manifest.read(layout) if layout.plain else None
+        before = Manifest.read(layout) if layout.plain or layout.logged else None
         if before is not None:
             show(layout, before)
         yield described.renew_lock
@@ -134,7 +134,7 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
         raise InputError(msg, "describe it in an entry table of the policy, or name a folder of its own as the sink")
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
-        if layout.plain and files.is_mount(sink.path):
+        if layout.plain and sink.path.is_mount():
             raise InputError(f"the sink {sink.path} is a mount point, so no other folder can take its place", _MOUNT)
         if sink.linked or not sink.path.is_dir():
             foreign = int(sink.path.exists() and not sink.path.is_dir())
