@@ -112,18 +112,20 @@ class LocalEngine(Engine[pl.LazyFrame]):
         changed, known = work.staging.changed, rows is work.source.known
         scratch = work.staging.folder
         if ledger is not None and not known:
-            self._use_plan(work, ledger)
+            self._use_plan(work, ledger, work.source.shards or MOST)
         preview = Preview(work.attempt.policy, columns, ledger, changed, published=known, scratch=scratch)
         found = preview_rows(preview, rows, meter)
         require_models(work.attempt.columns, found)
         return found
 
-    def _use_plan(self, work: Work[pl.LazyFrame], ledger: Ledger) -> None:
-        """Look up all rows of the run at once, for its first look and for its shards."""
-        if self._plan is None:
-            policy = work.attempt.policy
-            self._plan = ledger.plan(Scope.of(policy), _planned(work), own=policy.on_null_subject == "own")
-        ledger.use(self._plan)
+    def _use_plan(self, work: Work[pl.LazyFrame], ledger: Ledger, shards: int) -> None:
+        """Look up all rows of the run at once, where its shards would each go through more than fits into memory."""
+        if self._plan is None and shards > 1:
+            policy, count = work.attempt.policy, work.source.wanted
+            own = policy.on_null_subject == "own"
+            self._plan = ledger.plan(Scope.of(policy), _planned(work), count=count, own=own)
+        if self._plan is not None:
+            ledger.use(self._plan)
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         if self._plan is not None and candidate.ledger is not None:
@@ -144,8 +146,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             numbers = _numbers(work.source, policy)
-            if len(numbers) > 1:
-                self._use_plan(work, ledger)
+            self._use_plan(work, ledger, len(numbers))
             width = min(shards_at_once(policy), len(numbers))
             if width > 1:
                 shards.schedule = parallel = ParallelShards(numbers, width)

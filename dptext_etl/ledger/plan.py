@@ -45,7 +45,7 @@ RECENT = 4
 BLOCK = 1 << 17
 """Ids in a block, at most, unless one batch has more: small batches are gone through together."""
 KEPT = 1 << 24
-"""Ids that are kept in memory, in all columns of a ledger: 400 MB. Later batches are read again for each plan."""
+"""Ids that are kept in memory, in all columns of a ledger: 256 MB. Later batches are read again for each plan."""
 ACCEPTED_UNITS = "units/"
 """The prefix of names under which `meta` says up to which event the records of a dataset may have other units."""
 REFUNDED = (PURE,)
@@ -53,10 +53,25 @@ REFUNDED = (PURE,)
 
 
 class Block(NamedTuple):
-    """Ids of consecutive batches, and their packed places in ascending order, shape (ids,)."""
+    """The ids of consecutive batches, shape (ids,), and the numbers of the batches and the rows where they begin."""
 
     ids: HashedIds
-    places: I64
+    batches: I64
+    begins: I64
+
+    def after(self, batch: int) -> Block:
+        """Return the part that belongs to batches with larger numbers."""
+        first = int(np.searchsorted(self.batches, batch, side="right"))
+        if not first:
+            return self
+        row = int(self.begins[first]) if first < len(self.batches) else self.ids.size
+        return Block(self.ids.take(slice(row, None)), self.batches[first:], self.begins[first:] - row)
+
+    def places(self, rows: Index) -> I64:
+        """Return the packed places of some rows, which are in ascending order; so are these."""
+        at = np.searchsorted(self.begins, rows, side="right") - 1
+        places: I64 = (self.batches[at] << np.int64(32)) | (rows - self.begins[at])
+        return places
 
 
 class Keys:
@@ -67,22 +82,21 @@ class Keys:
 
     def clear(self) -> None:
         self._blocks: dict[tuple[str, str], list[Block]] = {}
-        self._read: dict[tuple[str, str], int] = {}  # the last batch that is kept
         self._size = 0
 
-    def blocks(self, db: Database, column: str, where: str, after: int, upto: int) -> Iterator[Block]:
-        """Iterate over the ids of the batches with numbers in (after, upto], in the order of their numbers."""
-        key = column, where
-        for block in self._blocks.get(key, ()):
-            begin, end = np.searchsorted(block.places, [(after + 1) << 32, (upto + 1) << 32]).tolist()
-            if begin < end:
-                yield Block(block.ids.take(slice(begin, end)), block.places[begin:end])
-        read, pending, size = self._read.get(key, 0), list[Block](), 0
-        query = f"select seq from batch where {where} and seq>? and seq<=? order by seq"  # noqa: S608  (numbers)
-        for (seq,) in db.store.rows(query, (max(read, after) if self._size > KEPT else read, upto)):
+    def blocks(self, db: Database, column: str, where: str, after: int) -> Iterator[Block]:
+        """Iterate over the ids of the batches with larger numbers than `after`, in the order of their numbers."""
+        kept = self._blocks.setdefault((column, where), [])
+        for block in tuple(kept):
+            if (some := block.after(after)).ids.size:
+                yield some
+        read = int(kept[-1].batches[-1]) if kept else 0
+        query = f"select seq from batch where {where} and seq>? order by seq"  # noqa: S608  (numbers)
+        pending, size = list[Block](), 0
+        for (seq,) in db.store.rows(query, (max(read, after) if self._size > KEPT else read,)):
             ids = hashed_ids(db.segments.read(seq, [column])[column])
-            block = Block(ids, (np.int64(seq) << np.int64(32)) + np.arange(ids.size))
-            self._keep(key, seq, block)
+            block = Block(ids, np.array([seq]), np.array([0]))
+            self._keep(kept, block)
             if seq > after:
                 pending.append(block)
                 size += ids.size
@@ -92,13 +106,11 @@ class Keys:
         if pending:
             yield _joined(pending)
 
-    def _keep(self, key: tuple[str, str], seq: int, block: Block) -> None:
-        self._size += len(block.places)
+    def _keep(self, kept: list[Block], block: Block) -> None:
+        self._size += block.ids.size
         if self._size > KEPT:  # and stays so: what is kept of a column must have no gaps
             return
-        self._read[key] = seq
-        kept = self._blocks.setdefault(key, [])
-        if kept and len(kept[-1].places) + len(block.places) <= BLOCK:
+        if kept and kept[-1].ids.size + block.ids.size <= BLOCK:
             kept[-1] = _joined([kept[-1], block])
         else:
             kept.append(block)
@@ -106,21 +118,22 @@ class Keys:
 
 @dataclass
 class _Held:
-    """What a release holds of the records of a plan, shape (records,), as of an event."""
+    """What a release holds of the records of a plan, shape (records,)."""
 
     places: I64  # packed; 0 for a record that the release has never seen
     idem_keys: HashedIds
-    as_of: int = 0
+    batch: int = 0  # the last one that was read
 
 
 @dataclass
 class _Used:
-    """What the units of a plan have used of a cap, shape (components, units), as of an event."""
+    """What the units of a plan have used of a cap, shape (components, units)."""
 
     pinned: tuple[int, tuple[str, ...]]  # the number of the scope, and the components that it adds up
     amounts: Values
     most: int = 0  # no amount is larger
-    as_of: int = 0
+    batch: int = 0  # the last one that was read
+    settled: int = 0  # the event up to which settlements were read
 
 
 class LedgerPlan:
@@ -205,9 +218,8 @@ class LedgerPlan:
         used, wanted = self._used, (pinned.id, pinned.components)
         if used.pinned != wanted:
             used = self._used = _Used(wanted, np.zeros((len(pinned.components), self.units.ids.size), np.int64))
-        if used.as_of < self._head.seq and pinned.components:
+        if pinned.components and used.settled < self._head.seq:
             self._add_up(db, used)
-        used.as_of = self._head.seq
         return used.amounts
 
     def _others(self, db: Database, refs: Sequence[ReleaseRef]) -> Iterator[ReleaseRef]:
@@ -221,27 +233,27 @@ class LedgerPlan:
         if held is None:  # memory that holds zeros only is not taken
             ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
             held = self._held[key] = _Held(np.zeros(size, np.int64), ids)
-        if held.as_of < self._head.seq and ref.id != NEW:
-            where = f"release={ref.id} and nonce={ref.nonce}"
-            for block in db.keys.blocks(db, "record", where, held.as_of, self._head.seq):
+        if held.batch < self._head.seq and ref.id != NEW:
+            for block in db.keys.blocks(db, "record", f"release={ref.id} and nonce={ref.nonce}", held.batch):
                 rows, at = self.records.find(block.ids)
-                places = block.places[rows]
+                places = block.places(rows)
                 np.maximum.at(held.places, at, places)  # the last place of a record holds
                 last = held.places[at] == places
                 at, identities = at[last], db.records.reserved(Places.unpack(places[last]), "idem_key")
                 held.idem_keys.hi[at], held.idem_keys.lo[at] = hashed_ids(identities)
-        held.as_of = self._head.seq
+                held.batch = int(block.batches[-1])
         return held
 
     def _add_up(self, db: Database, used: _Used) -> None:
         """Add what was reserved and not given back, less what committed rows gave back; canary rows have no unit."""
         number, names = used.pinned
-        for block in db.keys.blocks(db, "unit", f"scope={number}", used.as_of, self._head.seq):
+        for block in db.keys.blocks(db, "unit", f"scope={number}", used.batch):
             rows, at = self.units.find(block.ids)
-            places = Places.unpack(block.places[rows])
+            places = Places.unpack(block.places(rows))
             amounts = np.stack([np.minimum(db.records.reserved(places, name), LARGEST) for name in names])
             _add(used, at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
-        settlements = db.journal.numbers(Event.SETTLE, used.as_of, self._head.seq) if names == REFUNDED else ()
+            used.batch = int(block.batches[-1])
+        settlements = db.journal.numbers(Event.SETTLE, used.settled, self._head.seq) if names == REFUNDED else ()
         for seq in settlements:
             columns = db.segments.read(seq, ["batch", "row", PURE])
             for batch, group in Places(columns["batch"], columns["row"]).groups():
@@ -249,6 +261,7 @@ class LedgerPlan:
                     charged, where = db.segments.read(batch, ["unit", PURE]), columns["row"][group]
                     rows, at = self.units.find(hashed_ids(charged["unit"][where]))
                     _add(used, at, (columns[PURE][group] - charged[PURE][where])[None, rows])
+        used.settled = self._head.seq
 
 
 class Plans:
@@ -305,4 +318,9 @@ def _add(used: _Used, at: Index, amounts: Values) -> None:
 def _joined(blocks: Sequence[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
-    return Block(concatenated(item.ids for item in blocks), np.concatenate([item.places for item in blocks]))
+    begins = np.cumsum([0, *(item.ids.size for item in blocks[:-1])])
+    return Block(
+        concatenated(item.ids for item in blocks),
+        np.concatenate([item.batches for item in blocks]),
+        np.concatenate([item.begins + begin for item, begin in zip(blocks, begins, strict=True)]),
+    )

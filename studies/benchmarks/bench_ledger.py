@@ -1,12 +1,10 @@
 """Reserve and commit in batches of 100,000: records per second, and how the rate falls as the ledger grows.
 
     python studies/benchmarks/bench_ledger.py 1000000 [--unit subject|record] [--verify] [--postgres URL]
-    python studies/benchmarks/bench_ledger.py 1000000 --batch 2500 --prefetch yes|no  # as 4 x 10^7 in usual batches
 
 Goals: 250,000 records/s on SQLite, 100,000 on PostgreSQL; at most twice as slow at 10 M records as
 at 1 M. `growth` compares the CPU time per record over the last million with that over the first, `growth_wall` the
-clock. Ids and keys are made outside the clock; hashing them is inside. `index_bytes` were read from the store per
-record, `searched_bytes` from the store or the cache.
+clock. Ids and keys are made outside the clock; hashing them is inside.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import resource
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +47,7 @@ def main() -> None:
 
 
 def measure(place: str, id_key: str, records: int, unit: str, size: int, *, verify: bool) -> dict[str, object]:
-    random, read = np.random.default_rng(0), watched()
+    random = np.random.default_rng(0)
     scope = Scope("bench", "2026", unit=unit)
     cap = Cap(epsilon=20_000, period="2026")
     walls, cpus = [], []
@@ -80,8 +77,6 @@ def measure(place: str, id_key: str, records: int, unit: str, size: int, *, veri
             "records_per_cpu_s": round(records / sum(cpus)),
             "first_million_per_cpu_s": round(window * size / sum(cpus[:window])),
             "last_million_per_cpu_s": round(window * size / sum(cpus[-window:])),
-            "index_bytes": round(read["store"] / records, 1),
-            "searched_bytes": round(read["any"] / records, 1),
             "growth": round(sum(cpus[-window:]) / sum(cpus[:window]), 2),
             "growth_wall": round(sum(walls[-window:]) / sum(walls[:window]), 2),
             "slowest_batch_s": round(max(walls), 2),

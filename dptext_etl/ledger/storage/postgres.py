@@ -103,7 +103,7 @@ class PostgresStore(Store):
                 return  # another process was faster
             if not self.rows(_OWNS, (self.schema,))[0][0]:
                 msg = f"the ledger {self.name} has schema {INDEXED}, and this user does not own its tables"
-                raise LedgerError(msg, "their owner brings it up to date: `dptext ledger upgrade`; nothing was changed")
+                raise LedgerError(msg, "their owner brings it up to date: `dptext ledger init`; nothing was changed")
             for table in ("run_part", "run"):
                 self.execute(f"drop table {table}")
             self.set_meta("schema", str(VERSION))
@@ -267,7 +267,7 @@ class _RightsStore(PostgresStore):
         if self.rows(_TABLES, (self.schema,)):
             super()._prepare(create=create)
             if self.meta("schema") == str(INDEXED) and not self.rows(_OWNS, (self.schema,))[0][0]:
-                raise self._denied("its owner must bring it up to date first", "`dptext ledger upgrade`, as its owner")
+                raise self._denied("its owner must bring it up to date first", "`dptext ledger init`, as its owner")
             lacking = self.rows(pg.LACKING, (self.schema, *(part for pair in pg.run_rights() for part in pair)))
             what = pg.missing_rights(lacking)
         elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):
