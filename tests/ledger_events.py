@@ -40,7 +40,7 @@ class Writer:
             "configuration": {"mechanism": "toy", "epsilon": "1.0"},
             "artifact_hashes": {"table": digest("table").hex()},
         }
-        return self.ledger.pin_release(dataset=dataset, column=column, release=release, **(stated | other))
+        return self.ledger.releases.pin_release(dataset=dataset, column=column, release=release, **(stated | other))
 
     def keys(self, ref, ids, text="text"):
         return binaries([digest(ref.release, ref.column, ref.nonce, name, text) for name in ids])
@@ -89,9 +89,9 @@ def _write(book):
         ledger.abort("job-3", compute_never_started=True, reason="never computed"),
     ]
     said["expired"] = ledger.expire("job-1", reason="will not be run again")
-    ledger.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4)
+    ledger.releases.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4)
     said["caps"] = _caps(book)
-    book.ledger.revoke(book.release("r0"), "canaries_native")
+    book.ledger.releases.revoke(book.release("r0"), "canaries_native")
     _lose(book)
     return said
 
@@ -117,6 +117,6 @@ def _lose(book):
     lost = Scope("films", "2026")
     ref = book.release(dataset="films")
     book.reserve(["f"], ["u0"], [book.charge(ref, ["f"], [2])], scope=lost, cap=Cap(epsilon=9, period="2026"))
-    book.ledger.freeze("films", "restored from a copy", in_use=["2025-01"])
-    book.ledger.thaw("films", {"eps_pure": 4.0})
-    book.ledger.freeze("songs", "lost", missing=book.ledger.anchor())
+    book.ledger.losses.freeze("films", "restored from a copy", in_use=["2025-01"])
+    book.ledger.losses.thaw("films", {"eps_pure": 4.0})
+    book.ledger.losses.freeze("songs", "lost", missing=book.ledger.anchor())

@@ -134,7 +134,7 @@ class Job:
     def charged(self) -> dict[str, tuple[int, int]]:
         """Reserved and committed records per column, canaries included."""
         with self.ledger() as ledger:
-            return {row["column"]: (row["records"], row["committed"]) for row in ledger.show()}
+            return {row["column"]: (row["records"], row["committed"]) for row in ledger.reports.show()}
 
 
 @pytest.fixture

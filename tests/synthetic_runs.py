@@ -33,7 +33,7 @@ def published(job):
 
 
 def ref_of(job, ledger):
-    return ledger.find_all(job.policy())["review"]
+    return ledger.releases.find_all(job.policy())["review"]
 
 
 def verified(job):

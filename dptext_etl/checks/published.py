@@ -70,7 +70,7 @@ def check_published(
         if manifest is not None and policy.table is not None:
             manifest = replace(manifest, listed=_listed(str(released), policy, policy.table))
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
-        refs = ledger.find_all(policy)
+        refs = ledger.releases.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
         gates = [make(kind, release) for kind in judges(policy, Stage.PUBLISHED)]
         types = published_types(policy, manifest)

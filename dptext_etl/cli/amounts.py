@@ -35,7 +35,7 @@ def balance(remaining: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def releases(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Convert the rows of `Ledger.show`; all counts but `canaries` then leave canary rows out."""
+    """Convert the rows of `Reports.show`; all counts but `canaries` then leave canary rows out."""
     converted = []
     for release in rows:
         shown = {name: plain(item) if name.startswith("max_") else item for name, item in release.items()}
@@ -47,7 +47,7 @@ def releases(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def public_view(exported: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert `Ledger.export`."""
+    """Convert `Reports.export`."""
     datasets = {
         name: {**dataset, "releases": [_claim(release) for release in dataset["releases"]]}
         for name, dataset in exported["datasets"].items()

@@ -139,18 +139,18 @@ class Account:
 
     def _require_key(self, ref: ReleaseRef, ready: PreparedBatch, forms: IdForms) -> None:
         """Commit a release of an earlier version to its noise key, if a record of the batch shows that it is so."""
-        self._ledger.require_key(ref, self._policy.secret)  # it may be committed since this worker began
-        if not self._ledger.lacks_key(ref):
+        self._ledger.releases.require_key(ref, self._policy.secret)  # it may be committed since this worker began
+        if not self._ledger.releases.lacks_key(ref):
             return
         held = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))
         if not held.any():
             msg = f"no record of this batch has the identity under this noise key that {ref} holds of it"
             raise KeyReferenceError(msg, f"{RESTORE}; with the right key, begin with a query over its records")
-        self._ledger.register(self._policy, forms.record.kind, proven=True)
+        self._ledger.releases.register(self._policy, forms.record.kind, proven=True)
 
     def _ref(self, id_type: str) -> ReleaseRef:
         if id_type not in self._refs:
-            self._refs[id_type] = self._ledger.register(self._policy, id_type)
+            self._refs[id_type] = self._ledger.releases.register(self._policy, id_type)
         return self._refs[id_type]
 
     def _refuse_changed(self, job: str, result: ReserveResult) -> None:

@@ -62,7 +62,7 @@ class StoredAnchor(NamedTuple):
     anchor: Anchor  # the anchor of the ledger after its last charge
     releases: tuple[str, ...]  # the release names that were used
     groups: tuple[str, ...]  # the groups that were charged
-    losses: int  # what `Ledger.losses` returned then
+    losses: int  # what `losses.count` returned then
     dataset: str | None = None  # the dataset, where its name is too long for the name of the file
 
     def missing(self, ledger: Ledger, dataset: str) -> bool:
@@ -70,14 +70,16 @@ class StoredAnchor(NamedTuple):
         if ledger.holds(self.anchor):
             return False
         losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
-        return not ledger.settled(dataset, self.anchor, losses)
+        return not ledger.losses.settled(dataset, self.anchor, losses)
 
     def refuse(self, ledger: Ledger | None, dataset: str, asked: Scope, *, freezing: bool = True) -> None:
         """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
         mine = dataset == asked.dataset
         groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
         if ledger is not None and freezing:
-            ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
+            ledger.losses.freeze(
+                dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups)
+            )
         shared = "" if mine else f" with {dataset}, whose cap it shares"
         raise FrozenError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
 
@@ -98,7 +100,7 @@ class AnchorFiles:
         ]
         charged = {group for name, memory in stored if name == scope.dataset for group in memory.groups}
         charged |= {scope.group} if scope.group is not None else set()
-        datasets, groups = self._ledger.sharing(scope.dataset, sorted(charged))
+        datasets, groups = self._ledger.losses.sharing(scope.dataset, sorted(charged))
         for dataset, memory in stored:
             concerned = dataset in datasets or groups & set(memory.groups)
             if concerned and memory.missing(self._ledger, dataset):
@@ -301,7 +303,7 @@ def _merged(
         **({"dataset": scope.dataset} if named else {}),
         "releases": sorted(releases | ({release} if release is not None else set())),
         "groups": sorted(groups | ({scope.group} if scope.group is not None else set())),
-        "losses": losses + ledger.losses(scope.dataset, since),
+        "losses": losses + ledger.losses.count(scope.dataset, since),
     }
     return json.dumps(content).encode()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -11,27 +12,40 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import keys
-from dptext_etl.errors import InputError, bare
-from dptext_etl.ledger.admin import LedgerAdmin
+from dptext_etl.errors import InputError, LedgerError, bare
 from dptext_etl.ledger.batch import PreparedBatch, hash_batch, hash_ids, read_charge, seal_rows
 from dptext_etl.ledger.commit import (
     PreparedCommit,
+    abort,
     commit,
     examine,
+    expire,
     read_results,
     record_postprocessing,
 )
 from dptext_etl.ledger.database import Database, initialize
 from dptext_etl.ledger.identities import require_forms
 from dptext_etl.ledger.plan import KEPT, LedgerPlan
+from dptext_etl.ledger.reader import LedgerReader
+from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.reserve import Preview, Request, preview, reserve
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
 from dptext_etl.ledger.storage.store import open_store
-from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit
+from dptext_etl.ledger.types import (
+    U8,
+    Charge,
+    IdForms,
+    Mask,
+    ReleaseRef,
+    ReserveResult,
+    Scope,
+    Unit,
+    require_plain,
+)
 from dptext_etl.policy import Cap
 
 
-class Ledger(LedgerAdmin):
+class Ledger(LedgerReader):
     """Charge, commit and read one open ledger.
 
     Every method is one transaction: its effect is on disk when it returns, or it has no effect. A release goes through
@@ -43,7 +57,7 @@ class Ledger(LedgerAdmin):
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
-        >>> ref = ledger.pin_release(dataset="reviews", column="review", release="2026-11", cfg="ab" * 32,
+        >>> ref = ledger.releases.pin_release(dataset="reviews", column="review", release="2026-11", cfg="ab" * 32,
         ...                      id_type="string", mechanism="custext", guarantee=claim,
         ...                      worst_case=Spend(eps_pure=2_000_000), publishable=True)
         >>> ids, keys = pyarrow.array(["r1", "r2"]), pyarrow.array([b"1" * 32, b"2" * 32], pyarrow.binary(32))
@@ -104,6 +118,31 @@ class Ledger(LedgerAdmin):
             LedgerError: The key belongs to another ledger.
         """
         _ = self._db.id_key.secret
+
+    def checkpoint(self) -> None:
+        """Do now, in any thread, what closing this ledger would wait for; what fails here is left to that."""
+        with suppress(LedgerError):
+            self._db.store.checkpoint()
+
+    def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
+        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name."""
+        with self._db.store.transaction():
+            self._db.scopes.charge(scope, cap, raising=raising, lowering=True)
+
+    def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
+        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap."""
+
+        def agree() -> None:
+            refuse_frozen(self._db.store, scope.dataset)
+            self._db.scopes.charge(scope, cap, lowering=lowering)
+
+        self._db.store.write(0, agree)
+
+    def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
+        """Refuse what `agree_on_cap` would refuse, or charges without a cap where there is one; nothing is written."""
+        with self._db.store.snapshot():
+            refuse_frozen(self._db.store, scope.dataset, scope.group)
+            self._db.scopes.check(scope, cap, lowering=lowering)
 
     @bare
     def make_ready(
@@ -354,3 +393,39 @@ class Ledger(LedgerAdmin):
             raise InputError("post-processing has one digest per record")
         work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
         return db.store.write(len(staged), work)
+
+    def expire(self, job: str, *, reason: str | None = None) -> int:
+        """Turn the open reservations of a job into lasting charges, and return how many records that were.
+
+        An expired record can still be committed with the same identity. It can never be given back.
+
+        Args:
+            job: The job.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: The reason is long or holds other signs.
+        """
+        if reason is not None:
+            require_plain(reason, "expiry")
+        with self._db.store.transaction():
+            return expire(self._db, job, reason)
+
+    def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
+        """Give back the open reservations of a job, and return how many records that were.
+
+        Args:
+            job: The job.
+            compute_never_started: The caller confirms that no text of the job was scored.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
+                its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
+        """
+        if reason is not None:
+            require_plain(reason, "refund")
+        if not compute_never_started:
+            raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
+        with self._db.store.transaction():
+            return abort(self._db, job, reason)

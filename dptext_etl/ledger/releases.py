@@ -163,7 +163,7 @@ class Releases:
         """Refuse a release that is revoked, or that this ledger does not know."""
         row = self._store.row("select dataset, col, release, cfg from release where id=?", (ref.id,))
         if row != (ref.dataset, ref.column, ref.release, ref.cfg):
-            raise LedgerError(f"{ref} is not registered in this ledger", "call Ledger.register first")
+            raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
         refuse_frozen(self._store, ref.dataset)
         self._refuse_revoked(ref.dataset, ref.release)
 

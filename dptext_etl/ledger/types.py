@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
@@ -27,6 +28,9 @@ NEW = 0
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+_REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
 
 class Event(StrEnum):
@@ -299,3 +303,10 @@ class VerifyReport:
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
         return {"ok": self.ok, "problems": self.problems, "counts": self.counts}
+
+
+def require_plain(reason: str, what: str) -> None:
+    """Refuse a reason that could hold a text."""
+    if not _REASON.fullmatch(reason):
+        allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
+        raise LedgerError(f"the reason of a {what} must be short and plain: {allowed}")

@@ -64,7 +64,7 @@ def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str,
     What is pinned was looked at before, with `pin=False` and `refuse_unproven_key`.
     """
     worst, claimed = _worst(column.mechanism, gate_delta(policy)), _claimed(policy, column)
-    return ledger.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
+    return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:

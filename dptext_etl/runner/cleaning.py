@@ -65,7 +65,7 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
 
 def _revoked(policy: Policy) -> set[str]:
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        return {row["release"] for row in ledger.show() if row["burnt"] and row["dataset"] == policy.dataset}
+        return {row["release"] for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset}
 
 
 def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:

@@ -159,7 +159,7 @@ def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
             return None, []
         scope, notes = Scope.of(policy), list[str]()
         change = ledger.cap_change(scope, policy.cap)
-        uncounted = [] if policy.cap is None else ledger.uncounted(scope)
+        uncounted = [] if policy.cap is None else ledger.reports.uncounted(scope)
     if change is not None:
         notes.append(str(change))
     if uncounted:

@@ -225,7 +225,7 @@ def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], known
     `known` counts all rows of the source.
     """
     for ref in refs:
-        if ledger is not None and not known.held and ledger.lacks_key(ref):
+        if ledger is not None and not known.held and ledger.releases.lacks_key(ref):
             msg = f"{ref} holds records, and none of this source has the identity under this noise key that it holds"
             raise KeyReferenceError(msg, f"{RESTORE}; with the right key, run over a source that holds one of them")
 
@@ -237,7 +237,7 @@ def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, found: Expected)
     """
     if ledger is None or ref.id == NEW:
         return
-    held, new, pinned = ledger.records(ref), found.answers.get("RESERVED", 0), ledger.pinned_table(ref)
+    held, new, pinned = ledger.records(ref), found.answers.get("RESERVED", 0), ledger.releases.pinned_table(ref)
     if pinned is not None and (new or held != found.admitted):
         refuse_other_table(ref)
     if pinned is None and held + new != found.admitted:

@@ -154,7 +154,7 @@ class Preview:
 
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
         theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
-        units = None if theirs is None or self._ledger is None else self._ledger.unit_hashes(theirs)
+        units = None if theirs is None or self._ledger is None else self._ledger.people.unit_hashes(theirs)
         if self._on_changed is not None:
             self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 

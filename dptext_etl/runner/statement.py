@@ -106,11 +106,11 @@ def facts(
         found["lacks"].append("what the ledger holds: name the policy, `dptext statement POLICY --released RELEASED`")
     else:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            _add_claims(found, ledger.export())
+            _add_claims(found, ledger.reports.export())
             if not public:
                 _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
-                _add_charges(found, ledger.show())
-                ours = [pinned for pinned in ledger.caps() if manifest.dataset in pinned["datasets"]]
+                _add_charges(found, ledger.reports.show())
+                ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
                 found["caps"] = [_cap_facts(ledger, pinned) for pinned in ours]
     return found
 
@@ -121,7 +121,7 @@ def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy:
     if noted is None:
         found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
         return
-    gone = max((ledger.count_forgotten(ref) for ref in ledger.find_all(policy).values()), default=0)
+    gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
     counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
     found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in _LEFT_OUT if counts.get(name)}}
     for gate in found["gates"]:

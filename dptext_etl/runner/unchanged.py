@@ -118,7 +118,9 @@ class Input:
         With the seal go hashes over some events of the ledger before.
         """
         with ledger_of(self.attempt.policy) as ledger:
-            freed, admitted = ("" if ledger is None else ledger.events_hash(*kinds) for kinds in (FREEING, ADMITTING))
+            freed, admitted = (
+                "" if ledger is None else ledger.reports.events_hash(*kinds) for kinds in (FREEING, ADMITTING)
+            )
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)
             try:
@@ -159,14 +161,14 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
         if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
             return None
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-            if ledger.events_hash(*ADMITTING) != noted["admitted"]:
+            if ledger.reports.events_hash(*ADMITTING) != noted["admitted"]:
                 return None
-            if noted["freed"] not in {None, ledger.events_hash(*FREEING)}:
+            if noted["freed"] not in {None, ledger.reports.events_hash(*FREEING)}:
                 return None
             for ref in attempt.register(ledger, id_type()).values():
-                if manifest.digest not in ledger.published(ref, layout.place).values():
+                if manifest.digest not in ledger.releases.published(ref, layout.place).values():
                     return None
-                if policy.synthetic is not None and ledger.count_forgotten(ref):
+                if policy.synthetic is not None and ledger.people.count_forgotten(ref):
                     return None  # its source may hold them still: all steps say so
             left = ledger.remaining(Scope.of(policy)).as_dict()
         with alone_at(layout):  # it completes what a run that was killed left

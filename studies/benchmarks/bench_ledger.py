@@ -102,7 +102,7 @@ def named(start: int, size: int, records: int) -> tuple[pa.Array, pa.Array]:
 
 def registered(ledger: Ledger, dataset: str = "bench") -> ReleaseRef:
     """Pin the release that is charged."""
-    return ledger.pin_release(
+    return ledger.releases.pin_release(
         dataset=dataset,
         column="text",
         release="2026-11",

@@ -97,7 +97,7 @@ def shipped(model: str) -> bool:
 def charges(ledger: Any, url: str) -> list[tuple[int, int]]:
     """Return reserved and committed records."""
     with ledger.open(url, read_only=True, create=False) as opened:
-        return [(row["records"], row["committed"]) for row in opened.show()]
+        return [(row["records"], row["committed"]) for row in opened.reports.show()]
 
 
 def digests(folder: Path) -> dict[str, str]:

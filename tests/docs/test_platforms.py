@@ -41,7 +41,7 @@ def require_released(rows):
     assert len({text for *_, text in rows}) > 90
     with Ledger.open("sqlite:///runs.db", create=False) as ledger:
         assert ledger.verify().ok
-        assert [row["committed"] for row in ledger.show()] == [row["records"] for row in ledger.show()]
+        assert [row["committed"] for row in ledger.reports.show()] == [row["records"] for row in ledger.reports.show()]
 
 
 def test_the_model_publishes_what_it_returns_and_costs_nothing_again(folder):

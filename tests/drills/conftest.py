@@ -112,7 +112,7 @@ class Books:
             report = ledger.verify()
             assert report.ok, report.problems
             names = ("column", "release", "records", "committed", "canaries", "pending")
-            self.charged = [tuple(row[name] for name in names) for row in ledger.show()]
+            self.charged = [tuple(row[name] for name in names) for row in ledger.reports.show()]
             self.used = ledger.remaining(Scope.of(policy)).used
 
     def __eq__(self, other: object) -> bool:

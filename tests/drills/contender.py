@@ -27,7 +27,7 @@ def charge_all(place, id_key, name, keys, people, per_subject, batch):
     random.Random(name).shuffle(starts)
     outcomes, committed = Counter(), 0
     with Ledger.open(place, id_key) as ledger:
-        ref = ledger.pin_release(dataset="reviews", column="review", release="r1", cfg="c1", **STATED)
+        ref = ledger.releases.pin_release(dataset="reviews", column="review", release="r1", cfg="c1", **STATED)
         for start in starts:
             numbers = range(start, start + batch)
             ids = pa.array([f"r{i}" for i in numbers])

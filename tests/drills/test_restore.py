@@ -41,7 +41,7 @@ def test_a_ledger_restored_from_a_copy(drill, make_job):
         lost = max(true[name] - old[name] for name in true)
         assert lost > 0
         with Ledger.open(job.policy().ledger.url) as ledger:
-            caps = ledger.thaw("reviews", {"eps_pure": lost / 10**6})
+            caps = ledger.losses.thaw("reviews", {"eps_pure": lost / 10**6})
         (limit,) = (cap["eps_pure"] for cap in caps.values())
         lower = {"measure": "pure", "epsilon": limit / 10**6, "period": "2026"}
         for release in (f"r{i}" for i in range(releases)):
@@ -103,8 +103,8 @@ def test_a_ledger_whose_datasets_share_a_cap_restored_from_a_copy(drill, make_jo
         lost = max(true[period][name] - old[period][name] for period in PERIODS for name in true[period])
         assert lost > 0
         with Ledger.open(home.policy().ledger.url) as ledger:
-            known = ledger.thaw(chance.choice(SHARING), {"eps_pure": lost / 10**6})
-            assert ledger.frozen() == []
+            known = ledger.losses.thaw(chance.choice(SHARING), {"eps_pure": lost / 10**6})
+            assert ledger.losses.frozen() == []
             left = shared_cap("2026", SHARED_CAP - lost / 10**6)
             for period in PERIODS:
                 if f"group:everybody, period {period}" not in known:

@@ -36,7 +36,7 @@ def test_a_killed_post_processing_serves_what_it_staged(drill, make_job, reviews
     left = staged(job, "post")
     with job.ledger() as ledger:
         recorded = ledger.verify().counts.get("rewritten", 0)
-        charged = ledger.show()[0]["committed"]
+        charged = ledger.reports.show()[0]["committed"]
     assert (len(left), recorded > 0) == {
         "committed": (0, False),
         "rewriting staged": (1, False),

@@ -33,7 +33,7 @@ def test_a_writer_that_is_stopped(drill, tmp_path, postgres):
         command = [sys.executable, str(Path(__file__).with_name("writer.py")), order]
         writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert writer.stdout.readline() == "ready\n"
-        ref = ledger.pin_release(dataset="letters", column="text", release="r1", cfg="c1", **STATED)
+        ref = ledger.releases.pin_release(dataset="letters", column="text", release="r1", cfg="c1", **STATED)
         waited = []
         for at in range(times):
             time.sleep(chance.uniform(0.2, 1.2))

@@ -38,7 +38,7 @@ def named(form, job):
     """The names of the publications in the ledger; it verifies."""
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        return list(ledger.published(ledger.find_all(job.policy())["review"]))
+        return list(ledger.releases.published(ledger.releases.find_all(job.policy())["review"]))
 
 
 def require_one_version(form, job, expected):

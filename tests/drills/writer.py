@@ -32,7 +32,7 @@ def write(place, id_key, batch, hold):
         return wait_for_ledger(attempt)
 
     with Ledger.open(place, id_key) as ledger:
-        ref = ledger.pin_release(dataset="reviews", column="review", release="r1", cfg="c1", **STATED)
+        ref = ledger.releases.pin_release(dataset="reviews", column="review", release="r1", cfg="c1", **STATED)
         print("ready", flush=True)
         while not select.select([sys.stdin], [], [], 0)[0]:
             numbers = range(done, done + batch)

@@ -25,10 +25,10 @@ def of_ledger(url="sqlite:///ledger.db", id_key="file:ledger.key", units=()):
         report = ledger.verify()
         return {
             "verify": report.as_dict(),
-            "show": ledger.show(),
-            "caps": ledger.caps(),
-            "export": ledger.export(),
-            "frozen": ledger.frozen(),
+            "show": ledger.reports.show(),
+            "caps": ledger.reports.caps(),
+            "export": ledger.reports.export(),
+            "frozen": ledger.losses.frozen(),
             "anchor": str(ledger.anchor()),
             "remaining": [ledger.remaining(scope, pa.array(names)).as_dict() for scope, names in units],
         }
@@ -52,7 +52,7 @@ def charges(url="sqlite:///ledger.db"):
     with Ledger.open(url, create=False, read_only=True) as ledger:
         return [
             {name: row[name] for name in ("column", "release", "records", "committed", "canaries", "max_eps_pure")}
-            for row in ledger.show()
+            for row in ledger.reports.show()
         ]
 
 

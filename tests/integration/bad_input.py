@@ -28,7 +28,7 @@ def spent(job):
     if not (job.folder / "ledger.db").exists():
         return 0
     with job.ledger() as ledger:
-        return sum(row["records"] - row["aborted"] for row in ledger.show())
+        return sum(row["records"] - row["aborted"] for row in ledger.reports.show())
 
 
 CHILD = """

@@ -134,4 +134,4 @@ def recorded(job):
     """The names of the publications of the first column in the ledger."""
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        return list(ledger.published(ledger.find_all(job.policy())["review"]))
+        return list(ledger.releases.published(ledger.releases.find_all(job.policy())["review"]))

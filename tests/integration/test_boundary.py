@@ -112,8 +112,8 @@ def parts(job):
 def said(job, summary, policy):
     """All that is said of a run outside the boundary, and in counts inside it; times and places left out."""
     with job.ledger() as ledger:
-        shown = [{**row, "published": len(row["published"])} for row in ledger.show()]
-        exported = ledger.export()
+        shown = [{**row, "published": len(row["published"])} for row in ledger.reports.show()]
+        exported = ledger.reports.export()
     whole = {name: value for name, value in summary.as_dict().items() if name not in TIMED | INSIDE}
     found = {
         "summary": whole,

@@ -58,7 +58,7 @@ class Place:
         if not (self.folder / "ledger.db").exists():
             return 0
         with Ledger.open(str(self.folder / "ledger.db"), create=False, read_only=True) as ledger:
-            return sum(item["records"] - item["aborted"] for item in ledger.show())
+            return sum(item["records"] - item["aborted"] for item in ledger.reports.show())
 
     def refused(self, done, *said, code=5):
         """A sentence, a hint, the exit code; no text, no key, nothing charged, nothing published."""

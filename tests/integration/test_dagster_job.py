@@ -156,7 +156,7 @@ def test_what_was_recognized_is_looked_at_again_when_it_is_published(job):
     materialize(job.policy())
     assert execute(job.policy(), STAGED, instance=instance).success
     with Ledger.open(job.folder / "ledger.db") as ledger:
-        ledger.forget("reviews", pa.array(["r00050"]), pa.array([], pa.string()))
+        ledger.people.forget("reviews", pa.array(["r00050"]), pa.array([], pa.string()))
     published = execute(job.policy(), PUBLISHED, instance=instance)
     assert "or a record was forgotten" in failure(published).description
     again = materialize(job.policy())
@@ -204,7 +204,7 @@ def test_a_fired_gate_stops_the_publication_and_revokes_the_name(job):
     assert list(stopped.runs[0].assets) == [STAGED]
     assert not list(job.folder.glob("published/*"))
     with job.ledger() as ledger:
-        assert any(row["burnt"] for row in ledger.show())
+        assert any(row["burnt"] for row in ledger.reports.show())
     again = materialize(leaky(job.policy()))
     assert again.exit_code == 5
     assert "revoked" in again.runs[0].message
@@ -262,7 +262,7 @@ def test_a_policy_that_changed_after_staging_is_refused_and_revokes_nothing(job,
         changed = failure(execute(job.policy(**change(job)), PUBLISHED, instance=instance))
     assert "the policy changed" in changed.description
     with job.ledger() as ledger:
-        assert not any(row["burnt"] for row in ledger.show())
+        assert not any(row["burnt"] for row in ledger.reports.show())
 
 
 def test_a_refused_budget_has_its_exit_code(job):
@@ -288,7 +288,7 @@ def test_a_deployment_brings_its_own_ledger(job):
     assert not (job.folder / "ledger.db").exists()
     with other.open() as ledger:
         assert isinstance(ledger, Ledger)
-        assert len(ledger.show()) == 2
+        assert len(ledger.reports.show()) == 2
 
 
 def test_tables_are_not_built_to_load_definitions(job, monkeypatch):

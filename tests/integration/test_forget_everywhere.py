@@ -127,7 +127,7 @@ def test_a_person_is_erased_everywhere_and_the_report_names_no_one(folder):
         policy = Policy.load(folder / f"{name}.toml")
         with Ledger.open(policy.ledger.url, create=False, read_only=True) as ledger:
             assert ledger.verify().ok
-            assert ledger.forgets(name)
+            assert ledger.people.forgets(name)
     assert all(
         gate.passed for gate in check_published(folder / "published" / "2026-09", Policy.load(folder / "rows.toml"))
     )

@@ -32,7 +32,7 @@ def test_two_passes_are_charged_together_and_stand_in_ledger_and_manifest(films)
     assert all(gate["passed"] for gate in summary.gates)
     with films.ledger() as ledger:
         assert ledger.verify().ok
-        (shown,) = ledger.show()
+        (shown,) = ledger.reports.show()
         used = ledger.used(Scope.of(films.policy(**given)), pl.Series(["0", "1"]).to_arrow())["eps_pure"].tolist()
     assert used == [6 * 14_000_000] * 2, "six texts of each subject hold words; of any length, they cost the same"
     assert shown["max_eps_pure"] == 14_000_000

@@ -179,7 +179,7 @@ def test_the_worst_case_is_reserved_before_a_text_is_scored(job, monkeypatch):
 
     def watched(self, texts, keys):
         with job.ledger() as ledger:
-            seen.append(min(row["records"] for row in ledger.show()))
+            seen.append(min(row["records"] for row in ledger.reports.show()))
         return real(self, texts, keys)
 
     monkeypatch.setattr(TableMechanism, "release", watched)
@@ -201,7 +201,7 @@ def test_a_copy_gate_costs_delta_and_makes_the_claim_approximate(job):
     assert {column["largest_delta"] for column in manifest["columns"]} == {2 * beta}
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        assert {row["class"] for row in ledger.show()} == {"COND_APPROX"}
+        assert {row["class"] for row in ledger.reports.show()} == {"COND_APPROX"}
     assert plan(job.policy(cap=cap, copy_gate_false_alarm=beta)).component == "eps_approx"
     assert not job.run(cap=cap, copy_gate_false_alarm=beta).changed
 

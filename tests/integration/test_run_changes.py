@@ -176,7 +176,7 @@ def test_partitions(make_job, reviews, save):
     assert pl.concat(parts).equals(published(whole))
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        assert ledger.show()[0]["published"][0]["version"].startswith("2026-01/v1")
+        assert ledger.reports.show()[0]["published"][0]["version"].startswith("2026-01/v1")
     with pytest.raises(PolicyError, match="no partition was named"):
         run(policy)
     with pytest.raises(PolicyError, match="no place for it"):
@@ -204,7 +204,7 @@ def test_a_gate_stops_a_pass_through_and_revokes_the_name(job, monkeypatch, sent
         job.run()
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        assert all(row["burnt"] for row in ledger.show())
+        assert all(row["burnt"] for row in ledger.reports.show())
     assert job.run(release="2026-12").version == 1
 
 
@@ -244,7 +244,7 @@ def test_a_revoked_name_between_check_and_publish(job):
     staged = stage(job.policy())
     verdicts = check(staged)
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.revoke(next(iter(staged.refs.values())), "operator")
+        ledger.releases.revoke(next(iter(staged.refs.values())), "operator")
     with pytest.raises(LedgerError, match="revoked"):
         publish(staged, verdicts)
     assert not (job.folder / "published.manifest.json").exists()

@@ -219,8 +219,8 @@ def test_the_next_run_rewrites_what_an_older_version_published(make_job, monkeyp
     assert job.charged() == charged or more
     assert {path.name for path in (job.folder / "published.versions").glob("v*")} == {"v2"} or more
     with Ledger.open(f"sqlite:///{job.folder / 'ledger.db'}", create=False, read_only=True) as ledger:
-        ref = ledger.find_all(job.policy())["review"]
-        assert len(ledger.retired(ref)) == 1
+        ref = ledger.releases.find_all(job.policy())["review"]
+        assert len(ledger.releases.retired(ref)) == 1
     if ids == "keep":
         assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
     assert not job.run().changed

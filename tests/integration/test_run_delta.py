@@ -103,8 +103,8 @@ def test_a_synthetic_table_is_published_and_named(make_synthetic):
     assert job.run().version == 1
     assert rows(job).height == job.policy().synthetic.rows
     with job.ledger() as ledger:
-        (ref,) = ledger.find_all(job.policy()).values()
-        assert [name.partition("@")[2] for name in ledger.published(ref)] == ["", "delta-0"]
+        (ref,) = ledger.releases.find_all(job.policy()).values()
+        assert [name.partition("@")[2] for name in ledger.releases.published(ref)] == ["", "delta-0"]
     assert not job.run().changed
 
 

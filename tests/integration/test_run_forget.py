@@ -125,7 +125,7 @@ def test_a_revoked_release_can_be_forgotten_from(job, reviews, save):
     job.run()
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.revoke(ledger.find(job.policy().column_policies()[0]), "key leaked")
+        ledger.releases.revoke(ledger.releases.find(job.policy().column_policies()[0]), "key leaked")
     assert forget(job.policy(), subjects=["u007"]).rows == 234
     with job.ledger() as ledger:
         assert ledger.verify().ok

@@ -120,7 +120,7 @@ def test_what_is_staged_is_compared_again_before_it_is_published(job):
     staged = stage(job.policy(release="2026-12"))
     verdicts = check(staged)
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.forget("reviews", pa.array(THEIRS, pa.large_string()), pa.array([], pa.large_string()))
+        ledger.people.forget("reviews", pa.array(THEIRS, pa.large_string()), pa.array([], pa.large_string()))
     with pytest.raises(LedgerError, match="6 of the staged records were forgotten since"):
         publish(staged, verdicts)
     assert job.run(release="2026-12").published_rows == 234
@@ -222,7 +222,7 @@ def test_lists_of_changed_texts_name_the_units(job, reviews, save):
         job.run()
     (path,) = (job.folder / "published.staging").rglob("changed-*.parquet")
     with job.ledger() as ledger:
-        theirs = ledger.unit_hashes(pa.array(["u007"]))[0].as_py()
+        theirs = ledger.people.unit_hashes(pa.array(["u007"]))[0].as_py()
     assert {*pl.read_parquet(path).filter(pl.col("__dptext_unit") == theirs)["id"]} == {*THEIRS}
 
 
@@ -271,7 +271,7 @@ def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see
     def checkpoint(name):
         if name == "parts written":
             with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-                ledger.forget("reviews", none, pa.array(["u007"], pa.large_string()))
+                ledger.people.forget("reviews", none, pa.array(["u007"], pa.large_string()))
 
     with pytest.raises(LedgerError, match="of what is published here are of people"):
         run(job.policy(incremental=True), checkpoint=checkpoint)

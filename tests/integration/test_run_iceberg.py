@@ -109,7 +109,7 @@ def test_other_types_are_refused_before_anything_is_charged(job, reviews, save, 
         with pytest.raises(InputError, match="has other columns than this policy publishes"):
             attempt(release="2026-12")
     with job.ledger() as ledger:
-        assert {row["release"] for row in ledger.show()} == {"2026-11"}
+        assert {row["release"] for row in ledger.reports.show()} == {"2026-11"}
 
 
 def test_partitions_that_another_writer_made_are_refused(job):
@@ -120,7 +120,7 @@ def test_partitions_that_another_writer_made_are_refused(job):
     with pytest.raises(InputError, match=r"another writer has given the table public.* partitions"):
         job.run(release="2026-12")
     with job.ledger() as ledger:
-        assert {row["release"] for row in ledger.show()} == {"2026-11"}
+        assert {row["release"] for row in ledger.reports.show()} == {"2026-11"}
 
 
 def test_a_plan_and_a_refused_run_make_no_catalog(job, reviews, save):

@@ -25,15 +25,15 @@ def test_a_lower_cap_is_refused_until_it_is_accepted(make_job):
     with pytest.raises(LedgerError, match="is pinned at 1000; the policy asks for less: 7"):
         job.run(cap=TYPO, release="2026-12")
     with job.ledger() as ledger:
-        assert ledger.caps()[0]["limits"] == {"eps_pure": 1_000_000_000}
-        assert [row["release"] for row in ledger.show()] == ["2026-11", "2026-11"], "nothing was pinned"
+        assert ledger.reports.caps()[0]["limits"] == {"eps_pure": 1_000_000_000}
+        assert [row["release"] for row in ledger.reports.show()] == ["2026-11", "2026-11"], "nothing was pinned"
     assert job.files() == files
     assert job.run().rows["replayed"] == before.rows["released"]
 
 
 def caps_of(job):
     with job.ledger() as ledger:
-        return ledger.caps()
+        return ledger.reports.caps()
 
 
 def test_a_run_that_leaves_most_rows_out_publishes_nothing(make_job):

@@ -25,7 +25,7 @@ def published(job):
 def charged(job):
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        return [(row["committed"], row["diverged"], row["expired"]) for row in ledger.show()]
+        return [(row["committed"], row["diverged"], row["expired"]) for row in ledger.reports.show()]
 
 
 def test_a_second_run_scores_nothing_and_gives_the_same_bytes(fickle):

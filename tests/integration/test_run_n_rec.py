@@ -54,7 +54,7 @@ def test_the_ledger_itself_counts(job):
     policy = job.policy(column=column(240))
     with Ledger.open(policy.ledger.url) as ledger:
         item = policy.column_policy()
-        ref = ledger.register(item, "string", guarantee=item.mechanism.guarantee)
+        ref = ledger.releases.register(item, "string", guarantee=item.mechanism.guarantee)
         assert ledger.records(ref) == 240
         more = pl.DataFrame({"id": ["x"], "user_id": ["u"], "review": ["a text"]})
         asked = charge(more, [Column(item, ref, item.release_key())], policy)
@@ -103,4 +103,4 @@ def test_a_small_delta_is_charged_as_it_is(job):
     assert plan(job.policy(cap=cap, column=column(240, delta=1e-9))).over_cap["records"] == 40
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        assert ledger.export()["datasets"]["reviews"]["releases"][0]["worst_case"]["delta"] == 0.001
+        assert ledger.reports.export()["datasets"]["reviews"]["releases"][0]["worst_case"]["delta"] == 0.001

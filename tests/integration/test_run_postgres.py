@@ -52,7 +52,7 @@ def test_two_runs_at_once_charge_once(make_job, ledger):
     assert other.wait(600) == 0, other.stderr.read()
     with Ledger.open(ledger["url"], ledger["id_key"]) as book:
         assert book.verify().problems == []
-        shown = {row["column"]: (row["records"] - row["canaries"], row["pending"]) for row in book.show()}
+        shown = {row["column"]: (row["records"] - row["canaries"], row["pending"]) for row in book.reports.show()}
     assert shown == {"review": (240, 0), "note": (240, 0)}
 
 

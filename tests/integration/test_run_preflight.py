@@ -148,8 +148,13 @@ CASES = {
     "null ids": (InputError, {}, nulled("id", 5)),
     "repeated ids": (InputError, {}, edited(lambda frame: pl.concat([frame, frame.head(2)]))),
     "another person": (LedgerError, {}, ran, edited(lambda frame: frame.with_columns(user_id=pl.lit("u039")))),
-    "revoked": (LedgerError, {}, ran, in_ledger(lambda ledger: ledger.revoke_name("reviews", "2026-11", "a test"))),
-    "frozen": (LedgerError, {}, ran, in_ledger(lambda ledger: ledger.freeze("reviews", "a test"))),
+    "revoked": (
+        LedgerError,
+        {},
+        ran,
+        in_ledger(lambda ledger: ledger.releases.revoke_name("reviews", "2026-11", "a test")),
+    ),
+    "frozen": (LedgerError, {}, ran, in_ledger(lambda ledger: ledger.losses.freeze("reviews", "a test"))),
     "no place for the ledger": (
         LedgerError,
         lambda job: {"ledger": {"url": f"sqlite:///{below(job, 'none/ledger.db')}"}},
@@ -289,7 +294,7 @@ def test_a_lost_ledger_is_foretold_and_frozen_by_the_run_alone(job):
         job.run()
     assert said[2] == caught.value.message
     with job.ledger() as ledger:
-        assert ledger.frozen() == ["reviews"]
+        assert ledger.losses.frozen() == ["reviews"]
 
 
 def test_nothing_in_the_way(job):

@@ -41,7 +41,7 @@ def low(job, records=3):
 
 def forget(job, records):
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.forget("reviews", pa.array(records), pa.array([], pa.string()))
+        ledger.people.forget("reviews", pa.array(records), pa.array([], pa.string()))
 
 
 def malformed_key(job):
@@ -144,14 +144,14 @@ def another_person(job):
 def revoked(job):
     job.run()
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.revoke_name("reviews", "2026-11", "a test")
+        ledger.releases.revoke_name("reviews", "2026-11", "a test")
     return {}
 
 
 def frozen(job):
     job.run()
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.freeze("reviews", "a test")
+        ledger.losses.freeze("reviews", "a test")
     return {}
 
 

@@ -86,7 +86,7 @@ def test_a_name_that_is_revoked_in_between_shows_nothing(job):
     def revoking(name):
         if name == "parts written":
             with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-                ledger.revoke(next(iter(staged.refs.values())), "operator")
+                ledger.releases.revoke(next(iter(staged.refs.values())), "operator")
 
     with pytest.raises(LedgerError, match="revoked"):
         publish(staged, verdicts, checkpoint=revoking)

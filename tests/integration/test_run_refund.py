@@ -48,7 +48,7 @@ def test_a_subject_is_charged_the_draws_that_were_made(steps):
     assert summary.notes[-1].endswith("draws that were not made were given back")
     assert summary.spend["largest_record"]["eps_pure"] == WORST, "a record's guarantee stays the worst case"
     with steps.ledger() as ledger:
-        (shown,) = ledger.show()
+        (shown,) = ledger.reports.show()
     assert shown["expost"] is True
     assert shown["max_eps_pure"] == WORST * 1e6
 

@@ -41,7 +41,7 @@ def test_sets_of_canary_rows_are_spread_over_shards(job, monkeypatch, rows, size
     summary = job.run(shard_rows=rows, shard_bytes=size)
     present = next(gate for gate in summary.gates if gate["name"] == "canary_rows_complete")
     with job.ledger() as ledger:
-        canaries = {row["canaries"] for row in ledger.show()}
+        canaries = {row["canaries"] for row in ledger.reports.show()}
     assert present["passed"]
     assert canaries == {8 * sets}
 

@@ -143,7 +143,7 @@ def test_the_policy_of_one_column(spark, job):
     summary = run_frame(renamed, column, id="record", subject="user_id", **entries)
     assert summary.rows["released"] == 240
     with Ledger.open(whole.ledger.url) as ledger:
-        ledger.accept_units("reviews", {"eps_pure": 0.0}, "the column of ids was renamed")
+        ledger.people.accept_units("reviews", {"eps_pure": 0.0}, "the column of ids was renamed")
     job.run(column=[whole.columns[0].model_dump()], sink=str(job.folder / "other"))
     other = scan_published(str(job.folder / "other")).collect().sort("id")
     assert_frame_equal(published(job, "record").rename({"record": "id"}), other)

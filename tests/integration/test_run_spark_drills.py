@@ -238,5 +238,7 @@ def test_speculation_in_a_cluster_is_one_release_and_one_charge(
     with Ledger.open(**place, create=False) as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
-        assert {row["column"]: (row["records"], row["committed"]) for row in ledger.show()} == undisturbed.charged()
+        assert {
+            row["column"]: (row["records"], row["committed"]) for row in ledger.reports.show()
+        } == undisturbed.charged()
         assert ledger.remaining(Scope.of(job.policy())).used == used(undisturbed)

@@ -82,11 +82,13 @@ def test_forgotten_records_are_left_out(spark, make_job):
     job = make_job("one")
     run_frame(frame_of(spark, job), job.policy())
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.forget("reviews", pa.array(["r00007", "r00047"], pa.large_string()), pa.array([], pa.large_string()))
+        ledger.people.forget(
+            "reviews", pa.array(["r00007", "r00047"], pa.large_string()), pa.array([], pa.large_string())
+        )
     again = run_frame(frame_of(spark, job, 5), job.policy())
     assert (again.rows["forgotten"], again.published_rows) == (2, 238)
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.forget("reviews", pa.array([], pa.large_string()), pa.array(["u008"], pa.large_string()))
+        ledger.people.forget("reviews", pa.array([], pa.large_string()), pa.array(["u008"], pa.large_string()))
     with pytest.raises(LedgerError, match="6 rows of what is published here are of people or records"):
         run_frame(frame_of(spark, job), job.policy(incremental=True))
     table = pl.read_parquet(job.folder / "raw.parquet")

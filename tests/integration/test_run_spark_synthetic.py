@@ -44,7 +44,11 @@ def test_the_bytes_and_the_charges_are_those_of_a_run(spark, make_pair):
     found = [read_statistic(job.folder / "published.manifest.json", "example").sums for job in (here, there)]
     assert (found[0] == found[1]).all()
     with there.ledger() as ledger, here.ledger() as book:
-        assert ledger.pinned_table(ref_of(there, ledger)) == book.pinned_table(ref_of(here, book)) is not None
+        assert (
+            ledger.releases.pinned_table(ref_of(there, ledger))
+            == book.releases.pinned_table(ref_of(here, book))
+            is not None
+        )
         assert ledger.records(ref_of(there, ledger)) == 80
     assert verified(there) == []
 

@@ -117,7 +117,7 @@ def test_an_attempt_that_was_overtaken_gives_way(job, drifting, step):
     with job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
-        assert {(row["records"], row["committed"]) for row in ledger.show()} == {(240, 240)}
+        assert {(row["records"], row["committed"]) for row in ledger.reports.show()} == {(240, 240)}
 
 
 def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, drifting):
@@ -130,11 +130,11 @@ def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, d
     with pytest.raises(KeyboardInterrupt):
         next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches)))
     with job.ledger() as ledger:
-        assert sorted(row["committed"] for row in ledger.show()) == [0, 240]
+        assert sorted(row["committed"] for row in ledger.reports.show()) == [0, 240]
     assert done(next(bench.attempt())).outcomes["PENDING"] == 240
     assert len(drifting) == 2
     with job.ledger() as ledger:
-        assert [row["committed"] for row in ledger.show()] == [240, 240]
+        assert [row["committed"] for row in ledger.reports.show()] == [240, 240]
 
 
 def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):

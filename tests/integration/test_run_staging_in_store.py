@@ -116,7 +116,7 @@ def test_rows_without_a_record_count_for_nothing(place, make_job, store, machine
     assert summary.rows["resumed"] + summary.rows["replayed"] >= 100
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        assert {row["records"] for row in ledger.show()} == {row["committed"] for row in ledger.show()}
+        assert {row["records"] for row in ledger.reports.show()} == {row["committed"] for row in ledger.reports.show()}
 
 
 def test_dagster_hands_over_through_the_store(place, make_job, machine):
@@ -311,12 +311,12 @@ def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine
     with storage.with_own_copies() as here, storage.with_own_copies() as there:
         one, two = Staging(here, b"key"), Staging(there, b"key")
         one.save(0, rows, pl.DataFrame({"text": [1, 1]}), "inputs", facts)
-        (seen,) = two.find(0, "inputs")
+        (seen,) = two.releases.find(0, "inputs")
         assert two.draws(seen)["text"].to_list() == [1, 1]
         later = one.save(0, rows.reverse(), pl.DataFrame({"text": [2, 3]}), "inputs", facts)
-        assert two.find(0, "inputs") == [later]
+        assert two.releases.find(0, "inputs") == [later]
         assert two.read(later).equals(rows.reverse())
         assert two.draws(later)["text"].to_list() == [2, 3]
         one.discard(0)
-        assert two.find(0, "inputs") == []
+        assert two.releases.find(0, "inputs") == []
         assert not staged_names(store)

@@ -85,7 +85,7 @@ def test_a_run_releases_what_the_core_computes_over_the_records_that_count(make_
     assert (read_statistic(job.folder / "published.manifest.json", "example").sums == expected.sums).all()
     assert (expected.sums != partial_sums.sums).any()
     with job.ledger() as ledger:
-        assert ledger.pinned_table(ref_of(job, ledger)) == partial_sums.digest.hex()
+        assert ledger.releases.pinned_table(ref_of(job, ledger)) == partial_sums.digest.hex()
 
 
 def test_a_policy_of_a_synthetic_table_is_written_and_read(make_synthetic):
@@ -103,7 +103,7 @@ def test_every_record_is_charged_and_a_person_pays_the_whole(make_synthetic):
     spend = job.policy().statistic.charge(CLAIM)
     with job.ledger() as ledger:
         assert ledger.records(ref_of(job, ledger)) == 240
-        shown = ledger.show()[0]
+        shown = ledger.reports.show()[0]
         assert (shown["class"], shown["max_eps_pure"]) == ("CENTRAL_ZCDP", "inf")
     assert used(job)["eps_approx"]["max"] == 6 * spend.eps_approx
     assert spend.eps_approx <= micro(2.0) * 6
@@ -125,7 +125,7 @@ def test_the_same_table_again_costs_nothing_and_gives_the_same_bytes(make_synthe
     assert again.manifest == first.manifest
     assert (job.files(), used(job)) == (before, spent)
     with job.ledger() as ledger:
-        assert ledger.show()[0]["diverged"] == 0
+        assert ledger.reports.show()[0]["diverged"] == 0
     assert verified(job) == []
 
 

@@ -47,7 +47,7 @@ def test_what_may_have_changed_goes_through_all_steps(make_synthetic, change):
         assert "byte for byte" not in job.run().notes[0]
     else:
         with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-            ledger.revoke(ref_of(job, ledger), "by hand")
+            ledger.releases.revoke(ref_of(job, ledger), "by hand")
         with pytest.raises(LedgerError, match="revoked"):
             job.run()
 

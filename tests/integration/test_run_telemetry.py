@@ -183,7 +183,7 @@ def test_an_error_of_a_library_that_quotes_a_cell_is_reported_by_its_kind_alone(
 def test_a_frozen_ledger_is_an_outcome_of_its_own(job, reported):
     job.run()
     with Ledger.open(job.policy().ledger.url) as ledger:
-        ledger.freeze("reviews", "a test")
+        ledger.losses.freeze("reviews", "a test")
     with pytest.raises(LedgerError, match="is frozen"):
         job.run(release="2026-12")
     assert reported.value("dptext.runs", release="2026-12", outcome="frozen") == 1

@@ -55,7 +55,7 @@ def test_a_whole_run(job, reviews, sentinel):
     assert '"UMLDP"' in json.dumps(manifest)
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        [shown] = ledger.show()
+        [shown] = ledger.reports.show()
         assert shown["class"] == "UMLDP"
         assert shown["max_eps_pure"] == "inf"
     assert not job.run(**columns(job)).changed

@@ -57,7 +57,7 @@ def test_an_incremental_run_is_recognised(job, steps):
     assert (again.rows, again.spend, again.gates) == (computed.rows, computed.spend, computed.gates)
     assert again.rows["already_published"] == 240
     with Ledger.open(job.folder / "ledger.db") as ledger:
-        ledger.forget("reviews", pa.array(["r00245"]), pa.array([], pa.string()))
+        ledger.people.forget("reviews", pa.array(["r00245"]), pa.array([], pa.string()))
     save_table(make_reviews(250), job.folder / "raw.parquet")
     first, again = job.run(incremental=True), job.run(incremental=True)
     assert (len(steps), first.rows["forgotten"]) == (3, 1)
@@ -125,7 +125,7 @@ def test_what_was_published_is_looked_at(job, steps):
 def test_a_revoked_release_stays_revoked(job, steps):
     job.run()
     with Ledger.open(job.folder / "ledger.db") as ledger:
-        ledger.revoke_name("reviews", "2026-11", "a test")
+        ledger.releases.revoke_name("reviews", "2026-11", "a test")
     with pytest.raises(LedgerError, match="revoked"):
         job.run()
 
@@ -133,7 +133,7 @@ def test_a_revoked_release_stays_revoked(job, steps):
 def test_a_forgotten_record_is_taken_out_of_an_unchanged_source(job, steps):
     job.run()
     with Ledger.open(job.folder / "ledger.db") as ledger:
-        ledger.forget("reviews", pa.array(["r00050"]), pa.array([], pa.string()))
+        ledger.people.forget("reviews", pa.array(["r00050"]), pa.array([], pa.string()))
     again = job.run()
     assert (again.rows["forgotten"], again.published_rows, len(steps)) == (1, 239, 2)
 
@@ -156,7 +156,7 @@ def test_records_over_the_cap_are_asked_for_again_where_they_may_fit(job, steps)
     assert (again.rows["quarantined"], again.rows["replayed"]) == (first.rows["quarantined"], first.rows["new"])
     assert not again.changed
     with Ledger.open(job.folder / "ledger.db") as ledger:
-        ledger.forget("reviews", pa.array(["r00000"]), pa.array([], pa.string()))
+        ledger.people.forget("reviews", pa.array(["r00000"]), pa.array([], pa.string()))
     job.run(**entries)
     assert len(steps) == 2
 

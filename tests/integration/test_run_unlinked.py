@@ -37,7 +37,7 @@ def verified(job):
     with job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
-        return ledger.records(ledger.find(job.policy().column_policy()))
+        return ledger.records(ledger.releases.find(job.policy().column_policy()))
 
 
 def drawn(job, **changes):
@@ -88,7 +88,7 @@ def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unli
         used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]
         assert used["eps_approx"]["max"] == micro(epsilon)
         assert used["delta"]["max"] == fine(1e-9) / 10**9
-        shown = ledger.show()[0]
+        shown = ledger.reports.show()[0]
     assert shown["max_eps_pure"] == 2_000_000
     assert shown["class"] == "UNLINKED_APPROX"
 
@@ -172,7 +172,7 @@ def test_the_ledger_is_no_table_of_whose_text_is_whose(make_unlinked):
     every = {bytes(item) for item in pa.array(_kernel.digests(pl.Series(policy.mechanism.opened.texts))).to_pylist()}
     with job.ledger() as ledger:
         ids = pa.array([f"r{number:05d}" for number in range(240)], pa.large_string())
-        committed = ledger.committed(ledger.find(policy), ids)
+        committed = ledger.committed(ledger.releases.find(policy), ids)
     assert committed.mask.all()
     held = set(committed.digests.to_pylist())
     assert len(held) == 240
@@ -187,7 +187,7 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, 
     with pytest.raises(UnknownIdError, match="1 of 1 subject: unknown here; nothing was changed"):
         forget(job.policy(), subjects=["nobody"])
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:  # as a call for another table of the dataset does
-        ledger.forget("reviews", *(pa.array(ids, pa.large_string()) for ids in ([], ["u007"])))
+        ledger.people.forget("reviews", *(pa.array(ids, pa.large_string()) for ids in ([], ["u007"])))
     failed = {
         gate.name: gate.counts for gate in check_published(job.folder / "published", job.policy()) if not gate.passed
     }
@@ -283,7 +283,7 @@ def test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted(make_
     def forget_one():
         with Ledger.open(str(job.folder / "ledger.db")) as ledger:
             none = pa.array([], pa.large_string())
-            ledger.forget("reviews", pa.array(["r00007"], pa.large_string()), none)
+            ledger.people.forget("reviews", pa.array(["r00007"], pa.large_string()), none)
 
     with pytest.raises((InputError, LedgerError), match=r"not the one that was pinned|were forgotten since"):
         run(job.policy(shard_rows=1000), checkpoint=reached("reserved", 2, forget_one))
@@ -347,6 +347,6 @@ def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_u
     with pytest.raises(InputError, match="their persons, are not those that were chosen"):
         run(job.policy(), engine=Changing(reviews(), examined=moved))
     with job.ledger() as ledger:
-        ref = ledger.find(job.policy().column_policy())
-        assert (ledger.pinned_table(ref), ledger.records(ref)) == (None, 0)
+        ref = ledger.releases.find(job.policy().column_policy())
+        assert (ledger.releases.pinned_table(ref), ledger.records(ref)) == (None, 0)
     assert run(job.policy(), engine=LocalEngine(reviews().lazy())).published_rows == 80

@@ -137,10 +137,10 @@ def test_a_table_with_raw_text_or_canary_rows(bench, tmp_path):
 
 def test_checking_writes_nothing(bench, tmp_path):
     path = bench.policy.ledger.url.removeprefix("sqlite:///")
-    before = len(bench.ledger.show())
+    before = len(bench.ledger.reports.show())
     check_published(bench.published, bench.policy.model_copy(update={"release": "never"}))
     with Ledger.open(path, create=False, read_only=True) as ledger:
-        assert len(ledger.show()) == before
+        assert len(ledger.reports.show()) == before
 
 
 def test_what_cannot_be_checked_is_said(bench, tmp_path):

@@ -244,7 +244,7 @@ def charges(policy):
     if not Path(policy.ledger.url.removeprefix("sqlite:///")).exists():
         return 0
     with Ledger.open(policy.ledger.url, create=False) as ledger:
-        return sum(item["records"] for item in ledger.show())
+        return sum(item["records"] for item in ledger.reports.show())
 
 
 @pytest.mark.parametrize("planted", MODELS)

@@ -56,7 +56,7 @@ class Kit:
             "publishable": True,
         }
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
-        return self.ledger.pin_release(**names, **(stated | other))
+        return self.ledger.releases.pin_release(**names, **(stated | other))
 
     def keys(self, ref, ids, texts="text"):
         texts = [texts] * len(ids) if isinstance(texts, str) else texts

@@ -78,7 +78,9 @@ def test_the_loss_of_one_dataset_is_noticed_by_all_that_share_its_cap(sqlite, fo
             charger.charge("x", 30)
     with pytest.raises(LedgerError, match=FROZEN):
         d.charge("d1", 1)
-    assert sqlite.ledger.thaw("a", {"eps_pure": 32}) == {"group:people, period 2026": {"eps_pure": 28_000_000}}
+    assert sqlite.ledger.losses.thaw("a", {"eps_pure": 32}) == {
+        "group:people, period 2026": {"eps_pure": 28_000_000}
+    }
     assert b.charge("b2", 28, "r2", cap=28) == Outcome.OVER_CAP
     assert b.charge("b2", 27, "r2", cap=28) == Outcome.RESERVED, "1 + 27, and 32 that are forgotten: 60"
     sqlite.sound()
@@ -93,7 +95,7 @@ def test_a_loss_is_settled_once_for_all(sqlite, folder, tmp_path):
     restored(sqlite, tmp_path / "copy.db")
     with pytest.raises(LedgerError, match=FROZEN):
         a.charge("a2", 1)
-    sqlite.ledger.thaw("b", {"eps_pure": 3})
+    sqlite.ledger.losses.thaw("b", {"eps_pure": 3})
     assert b.charge("b2", 1, "r2", cap=57) == Outcome.RESERVED, "its own head is missing, and that is settled"
     assert a.charge("a2", 1, "r2", cap=57) == Outcome.RESERVED
     sqlite.ledger.backup(tmp_path / "second.db")
@@ -126,7 +128,7 @@ def test_another_ledger_at_the_place_is_noticed(sqlite, folder):
             refs=[sqlite.ref(dataset="new")],
             scope=Scope("new", "2027", "people"),
         )
-    sqlite.ledger.thaw("a", {})
+    sqlite.ledger.losses.thaw("a", {})
     with pytest.raises(LedgerError, match="'r7' of a is revoked"):
         sqlite.ref(dataset="a", release="r7")
     sqlite.sound()
@@ -262,7 +264,7 @@ def test_heads_in_an_object_store_show_a_loss(sqlite, heads, served, tmp_path, m
     with pytest.raises(LedgerError, match=FROZEN):
         AnchorFiles(sqlite.ledger, *heads).store(Scope("a/ü", "2026", "people"), "r1")
     assert served.objects == before, "the evidence stays"
-    sqlite.ledger.thaw("a/ü", {"eps_pure": 32})
+    sqlite.ledger.losses.thaw("a/ü", {"eps_pure": 32})
     assert b.charge("b2", 1, "r2", cap=28) == Outcome.RESERVED
     assert not (tmp_path / "s3:").exists()
     sqlite.sound()
@@ -309,8 +311,8 @@ def test_no_writer_overwrites_a_head_that_the_ledger_misses(sqlite, tmp_path, fo
     with pytest.raises(LedgerError, match=FROZEN):
         write(sqlite.ledger, files[0], scope, "r2", files[1:])
     assert [path.read_bytes() for path in files] == before
-    assert sqlite.ledger.frozen() == ["a"]
-    sqlite.ledger.thaw("a", {"eps_pure": 20})
+    assert sqlite.ledger.losses.frozen() == ["a"]
+    sqlite.ledger.losses.thaw("a", {"eps_pure": 20})
     AnchorFiles(sqlite.ledger, folder).store(scope, "r3")
     assert all(read(path).anchor == sqlite.ledger.anchor() for path in files)
     sqlite.sound()
@@ -360,5 +362,5 @@ def test_an_amount_that_may_be_lost_is_a_number_of_zero_or_more(sqlite, tmp_path
     with pytest.raises(LedgerError):
         Charger(sqlite, folder, "a").charge("a3", 1)
     with pytest.raises(LedgerError, match="a loss is a number from 0 to"):
-        sqlite.ledger.thaw("a", {"eps_pure": lost})
-    assert sqlite.ledger.frozen() == ["a"]
+        sqlite.ledger.losses.thaw("a", {"eps_pure": lost})
+    assert sqlite.ledger.losses.frozen() == ["a"]

@@ -27,8 +27,8 @@ def test_a_copy_holds_everything_and_can_go_on(kit, goal, new_kit, tmp_path):
     (tmp_path / "copies").mkdir()
     kit.reserve(["a", "b"], ["ann", "bob"], 2, cap=9, refs=[kit.ref(), kit.ref("title")])
     kit.commit(["a"])
-    kit.ledger.revoke(kit.ref(release="gone"), "gate")
-    kit.ledger.freeze("others", "by hand")
+    kit.ledger.releases.revoke(kit.ref(release="gone"), "gate")
+    kit.ledger.losses.freeze("others", "by hand")
     done = CliRunner().invoke(app, ["ledger", "backup", str(goal), "--ledger", kit.place, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"copy": str(goal), "anchor": str(kit.ledger.anchor())}
@@ -36,9 +36,9 @@ def test_a_copy_holds_everything_and_can_go_on(kit, goal, new_kit, tmp_path):
         shutil.copy(f"{kit.place}.id.key", tmp_path / "key")
     key = f"env:{ID_KEY}" if "://" in kit.place else f"file:{tmp_path / 'key'}"
     with Ledger.open(str(goal), key, create=False) as copy:
-        assert copy.show() == kit.ledger.show()
-        assert copy.caps() == kit.ledger.caps()
-        assert copy.frozen() == ["others"]
+        assert copy.reports.show() == kit.ledger.reports.show()
+        assert copy.reports.caps() == kit.ledger.reports.caps()
+        assert copy.losses.frozen() == ["others"]
         kit.ledger.close()
         kit.ledger = copy
         assert kit.reserve(["a", "b", "c"], ["ann", "bob", "bob"], [2, 2, 6], cap=9) == [

@@ -86,8 +86,8 @@ def test_what_a_policy_would_change_is_said_and_agreed_on_first(kit):
     with pytest.raises(LedgerError, match="the policy asks for less: 2"):
         kit.ledger.agree_on_cap(SCOPE, asked[2])
     kit.ledger.agree_on_cap(SCOPE, asked[2], lowering=True)
-    assert kit.ledger.caps()[0]["limits"] == {"eps_pure": 2_000_000}
-    kit.ledger.freeze("reviews", "by hand")
+    assert kit.ledger.reports.caps()[0]["limits"] == {"eps_pure": 2_000_000}
+    kit.ledger.losses.freeze("reviews", "by hand")
     with pytest.raises(LedgerError, match="frozen"):
         kit.ledger.agree_on_cap(SCOPE, asked[2])
     kit.sound()
@@ -113,7 +113,7 @@ def test_periods_are_apart_and_groups_together(kit):
         refs, scope = [kit.ref(dataset=dataset)], Scope(dataset, "2026", "all text")
         assert kit.reserve(["a"], ["ann"], 3, cap=shared, refs=refs, scope=scope) == [outcome]
     kit.sound()
-    named = {(row["scope"], row["period"]): row["datasets"] for row in kit.ledger.caps()}
+    named = {(row["scope"], row["period"]): row["datasets"] for row in kit.ledger.reports.caps()}
     assert named[("group:all text", "2026")] == ["notes", "tickets"]
 
 
@@ -141,7 +141,7 @@ def test_a_first_cap_on_what_was_infinite_is_refused(kit):
     kit.ledger.reserve("job", SCOPE, None, pa.array(["a"]), pa.array(["ann"]), [charge])
     with pytest.raises(LedgerError, match="charges that are infinite on pure, made before it had a cap"):
         kit.ledger.set_cap(SCOPE, Cap(epsilon=5, period="2026"))
-    assert kit.ledger.caps()[0]["measure"] is None
+    assert kit.ledger.reports.caps()[0]["measure"] is None
 
 
 def test_other_measures_are_plain_sums(kit):
@@ -176,11 +176,11 @@ def test_a_delta_counts_to_the_trillionth(kit):
     assert asked.asked[0]["delta"] == {"used": 4e-6, "left": 1e-6}, "JSON has millionths"
     assert asked.limits == {"eps_approx": 9_000_000, "delta": 5e-6}
     assert kit.ledger.used(SCOPE, pa.array(["ann"]))["delta"].tolist() == [4000]
-    assert kit.ledger.caps()[0]["limits"]["delta"] == 5e-6
+    assert kit.ledger.reports.caps()[0]["limits"]["delta"] == 5e-6
     with pytest.raises(LedgerError, match="is pinned at 9 and 5e-12; the policy asks for less: 9 and 4e-12"):
         approx(kit, ["d"], [1], cap.model_copy(update={"delta": 4e-12}))
-    kit.ledger.freeze("reviews", "lost")
-    thawed = kit.ledger.thaw("reviews", {"eps_approx": 1.0, "delta": 1e-12})
+    kit.ledger.losses.freeze("reviews", "lost")
+    thawed = kit.ledger.losses.thaw("reviews", {"eps_approx": 1.0, "delta": 1e-12})
     assert thawed == {str(SCOPE): {"eps_approx": 8_000_000, "delta": 4e-6}}
     kit.sound()
 
@@ -216,7 +216,7 @@ def test_what_was_sealed_in_millionths_stays_and_is_read_in_finer_steps(kit):
     kit.sound()
     asked = {"eps_approx": {"used": 2, "left": 8_999_998}, "delta": {"used": 3, "left": 2}}
     assert kit.ledger.remaining(SCOPE, pa.array(["ann"])).asked == [asked]
-    assert kit.ledger.caps()[0]["limits"] == {"eps_approx": 9_000_000, "delta": 5}
+    assert kit.ledger.reports.caps()[0]["limits"] == {"eps_approx": 9_000_000, "delta": 5}
     assert kit.ledger.cap_change(SCOPE, cap) is None
     charges = [10**9, 10**9 + 1, 10**9 - 1, 1]
     assert approx(kit, list("cdef"), charges, cap) == [NEW, OVER, NEW, NEW], "all of the cap, and nothing beyond it"

@@ -49,7 +49,7 @@ def braided(kit):
             kit.reserve([f"r{at}"], ["ann"], 1, cap=40)
             kit.commit([f"r{at}"])
             if at == 3:
-                kit.ledger.freeze("letters", "by hand", alone=True)
+                kit.ledger.losses.freeze("letters", "by hand", alone=True)
     kit.reopen()
     assert set(chains(kit).values()) == {0, 2, 5, 8}
     kit.sound()
@@ -62,7 +62,7 @@ def test_new_events_form_one_chain_behind_all_others(braided, new_kit):
     other = new_kit(braided.place)
     assert braided.reserve(["r0", "b"], ["ann", "ann"], 1, cap=40) == [Outcome.COMMITTED, Outcome.RESERVED]
     assert other.commit(["b"]) == [0]
-    other.ledger.freeze("notes", "by hand", alone=True)
+    other.ledger.losses.freeze("notes", "by hand", alone=True)
     bodies = rows(braided, "select body from event where seq>? order by seq", last)
     added = [json.loads(body) for (body,) in bodies]
     assert [facts["event"] for facts in added] == ["RESERVE", "REPLAY", "COMMIT", "FREEZE"]

@@ -104,7 +104,7 @@ def test_a_session_ends_between_calls_and_the_next_call_opens_another(postgres):
         while raw.execute(sessions, (pid,)).fetchone() == (1,):
             assert time.monotonic() < until
             time.sleep(0.1)
-    assert kit.ledger.frozen() == [], "a read outside of a transaction"
+    assert kit.ledger.losses.frozen() == [], "a read outside of a transaction"
     assert kit.commit(["a"]) == [0]
     kit.sound()
     kit.ledger.close()

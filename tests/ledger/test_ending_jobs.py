@@ -52,7 +52,7 @@ def test_jobs_lists_what_is_open(kit, dptext):
 def test_a_release_is_revoked(kit, dptext, answer, yes):
     kit.reserve(["a"], cap=9)
     kit.commit(["a"])
-    kit.ledger.record_publication(kit.ref(), "v1", "ab" * 32, 1)
+    kit.ledger.releases.record_publication(kit.ref(), "v1", "ab" * 32, 1)
     done = dptext("revoke", "reviews", "r1", "--reason", "wrong table", "--json", *yes, answer=answer)
     assert json.loads(done.stdout) == {"revoked": "r1", "dataset": "reviews", "records": 1, "published": ["v1"]}
     assert ("(1 charged records, published as v1) for good?" in done.stderr) == (not yes)
@@ -109,7 +109,7 @@ def test_slips_of_the_pen_and_lies_are_refused(kit, dptext):
 def test_what_a_pinned_table_holds_is_not_given_back(kit, dptext):
     """Draws from the table may have been seen; what was reserved after it was pinned is in no table."""
     kit.reserve(["a", "b"], cap=9, job="one")
-    kit.ledger.pin_table(kit.ref(), "ab" * 32)
+    kit.ledger.releases.pin_table(kit.ref(), "ab" * 32)
     kit.reserve(["c"], cap=9, job="two")
     refused = dptext("abort", "one", "--reason", "never computed", "--yes", code=5)
     assert "draws from it may have been seen" in refused.output
@@ -124,7 +124,7 @@ def test_what_a_pinned_table_holds_is_not_given_back(kit, dptext):
 def test_a_pin_of_another_release_leaves_a_job_alone(kit):
     kit.reserve(["a"], cap=9, job="one")
     kit.reserve(["a"], refs=[kit.ref("title")], cap=9, job="two")
-    kit.ledger.pin_table(kit.ref("title"), "ab" * 32)
+    kit.ledger.releases.pin_table(kit.ref("title"), "ab" * 32)
     assert kit.ledger.abort("one", compute_never_started=True) == 1
     with pytest.raises(LedgerError, match="pinned"):
         kit.ledger.abort("two", compute_never_started=True)

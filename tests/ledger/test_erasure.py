@@ -16,7 +16,7 @@ def strings(*names):
 
 
 def forget(kit, *records, subjects=()):
-    return kit.ledger.forget("reviews", strings(*records), strings(*subjects))
+    return kit.ledger.people.forget("reviews", strings(*records), strings(*subjects))
 
 
 def test_a_forgotten_record_is_left_out_of_every_release(kit):
@@ -31,14 +31,14 @@ def test_a_forgotten_record_is_left_out_of_every_release(kit):
         assert kit.reserve(["a"], ["ann"], refs=[ref], texts="another") == [Outcome.FORGOTTEN]
     assert kit.reserve(["never seen", "b"], ["cid", "bob"], refs=[first]) == [Outcome.FORGOTTEN, Outcome.COMMITTED]
     assert kit.used("ann", "bob") == used
-    assert kit.ledger.forgotten("reviews", strings("a", "b")).tolist() == [True, False]
-    assert not kit.ledger.forgotten("others", strings("a")).any()
+    assert kit.ledger.people.forgotten("reviews", strings("a", "b")).tolist() == [True, False]
+    assert not kit.ledger.people.forgotten("others", strings("a")).any()
     kit.sound()
     kit.reopen()
     assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
     with pytest.raises(LedgerError, match="1 of 2 records are not forgotten"):
-        kit.ledger.readmit("reviews", strings("a", "b"), "a slip")
-    assert kit.ledger.readmit("reviews", strings("a"), "came back") == 1
+        kit.ledger.people.readmit("reviews", strings("a", "b"), "a slip")
+    assert kit.ledger.people.readmit("reviews", strings("a"), "came back") == 1
     assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.COMMITTED]
     assert forget(kit, "a") == 1
     assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
@@ -57,11 +57,15 @@ def test_what_was_reserved_before_is_not_committed(kit):
 def test_all_records_that_were_ever_charged_to_a_person_are_forgotten(kit):
     first, second = kit.ref(), kit.ref(release="r2")
     kit.reserve(["a", "b"], ["ann", "bob"], refs=[first])
-    kit.ledger.accept_units("reviews", {}, "accounts were merged")
+    kit.ledger.people.accept_units("reviews", {}, "accounts were merged")
     kit.reserve(["a", "c"], ["zoe", "ann"], refs=[second])
-    assert kit.ledger.of_subjects("reviews", strings("ann"), strings("a", "b", "c")).tolist() == [True, False, True]
+    assert kit.ledger.people.of_subjects("reviews", strings("ann"), strings("a", "b", "c")).tolist() == [
+        True,
+        False,
+        True,
+    ]
     assert forget(kit, subjects=["ann"]) == 2
-    assert kit.ledger.forgotten("reviews", strings("a", "b", "c")).tolist() == [True, False, True]
+    assert kit.ledger.people.forgotten("reviews", strings("a", "b", "c")).tolist() == [True, False, True]
     assert forget(kit, subjects=["nobody"]) == 0
     kit.sound()
 
@@ -80,29 +84,29 @@ def test_manifests_of_all_releases_at_a_place_are_retired(kit):
     for ref, digest in ((first, "ab" * 32), (second, "cd" * 32)):
         kit.reserve(["a", "b"], ["ann", "bob"], refs=[ref])
         kit.commit(["a", "b"], ref=ref)
-        kit.ledger.record_publication(ref, f"v1-{digest[:12]}", digest, 2)
-    kit.ledger.record_publication(first, "west/v1", "ef" * 32, 2)
-    kit.ledger.retire([second], "", "v2", "01" * 32, 1)
-    assert kit.ledger.retired(first) == {"ab" * 32}
-    assert set(kit.ledger.published(first)) == {"west/v1"}
-    assert kit.ledger.retired(second) == {"cd" * 32}
+        kit.ledger.releases.record_publication(ref, f"v1-{digest[:12]}", digest, 2)
+    kit.ledger.releases.record_publication(first, "west/v1", "ef" * 32, 2)
+    kit.ledger.releases.retire([second], "", "v2", "01" * 32, 1)
+    assert kit.ledger.releases.retired(first) == {"ab" * 32}
+    assert set(kit.ledger.releases.published(first)) == {"west/v1"}
+    assert kit.ledger.releases.retired(second) == {"cd" * 32}
     kit.sound()
 
 
 def test_a_person_who_was_never_charged_is_left_out_of_every_release(kit):
     first, second = kit.ref(), kit.ref(release="r2")
     assert forget(kit, subjects=["ann"]) == 0, "no record of theirs is known"
-    assert kit.ledger.known_subjects("reviews", strings("ann", "bob")).tolist() == [True, False]
+    assert kit.ledger.people.known_subjects("reviews", strings("ann", "bob")).tolist() == [True, False]
     for ref in (first, second):
         assert kit.reserve(["a", "b"], ["ann", "bob"], refs=[ref]) == [Outcome.FORGOTTEN, Outcome.RESERVED]
-    events = kit.ledger.events_hash(Event.FORGET)
+    events = kit.ledger.reports.events_hash(Event.FORGET)
     assert forget(kit, subjects=["ann"]) == 0
-    assert kit.ledger.events_hash(Event.FORGET) == events, "noted once"
+    assert kit.ledger.reports.events_hash(Event.FORGET) == events, "noted once"
     kit.reopen()
     assert kit.reserve(["a2"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
     with pytest.raises(LedgerError, match="1 of 2 records and subjects are not forgotten"):
-        kit.ledger.readmit("reviews", strings(), "a slip", strings("ann", "bob"))
-    assert kit.ledger.readmit("reviews", strings(), "came back", strings("ann")) == 0
+        kit.ledger.people.readmit("reviews", strings(), "a slip", strings("ann", "bob"))
+    assert kit.ledger.people.readmit("reviews", strings(), "came back", strings("ann")) == 0
     assert kit.reserve(["a", "a2"], ["ann", "ann"], refs=[first]) == [Outcome.RESERVED] * 2
     kit.sound()
 
@@ -110,19 +114,21 @@ def test_a_person_who_was_never_charged_is_left_out_of_every_release(kit):
 def test_a_readmitted_record_of_a_forgotten_person_is_released_until_they_are_forgotten_again(kit):
     kit.reserve(["a", "b"], ["ann", "ann"])
     assert forget(kit, subjects=["ann"]) == 2
-    assert kit.ledger.readmit("reviews", strings("a"), "came back") == 1
+    assert kit.ledger.people.readmit("reviews", strings("a"), "came back") == 1
     assert kit.reserve(["a", "b", "c"], ["ann"] * 3) == [Outcome.PENDING, Outcome.FORGOTTEN, Outcome.FORGOTTEN]
     assert forget(kit, subjects=["ann"]) == 1
     assert kit.reserve(["a", "c"], ["ann"] * 2) == [Outcome.FORGOTTEN] * 2
-    assert kit.ledger.readmit("reviews", strings(), "came back", strings("ann")) == 2, "with all that was charged"
+    assert kit.ledger.people.readmit("reviews", strings(), "came back", strings("ann")) == 2, (
+        "with all that was charged"
+    )
     assert kit.reserve(["a", "b", "c"], ["ann"] * 3) == [Outcome.PENDING, Outcome.PENDING, Outcome.RESERVED]
     kit.sound()
 
 
 def test_a_person_in_a_list_is_forgotten_by_the_hash_of_the_unit(kit):
     forget(kit, "c", subjects=["ann"])
-    units = kit.ledger.unit_hashes(strings("ann", "bob", None))
-    assert kit.ledger.forgotten("reviews", strings("a", "b", "c"), units).tolist() == [True, False, True]
+    units = kit.ledger.people.unit_hashes(strings("ann", "bob", None))
+    assert kit.ledger.people.forgotten("reviews", strings("a", "b", "c"), units).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("alike", [True, False], ids=["equal manifests", "two manifests"])
@@ -133,16 +139,16 @@ def test_a_version_is_retired_in_its_own_sink_only(kit, alike):
         kit.reserve(["a", "b"], ["ann", "bob"], refs=[ref])
         kit.commit(["a", "b"], ref=ref)
         for _ in range(2):
-            kit.ledger.record_publication(ref, f"v1-{old[sink][:12]}", old[sink], 2, sink=sink)
-    kit.ledger.retire([here], "", "v2", "ef" * 32, 1, sink="here")
-    assert kit.ledger.retired(here, "here") == {old["here"]}
-    assert kit.ledger.retired(here, "a copy elsewhere") == {old["here"]}
-    assert not kit.ledger.retired(there, "there")
-    assert old["there"] in kit.ledger.published(there, "there").values()
-    assert old["there"] in kit.ledger.published(there).values(), "readers of one sink still have it"
-    kit.ledger.retire([there], "", "v2", ("ef" if alike else "01") * 32, 1, sink="there")
-    assert kit.ledger.retired(there, "there") == kit.ledger.retired(there) == {old["there"]}
-    assert "v2" in kit.ledger.published(there, "there")
+            kit.ledger.releases.record_publication(ref, f"v1-{old[sink][:12]}", old[sink], 2, sink=sink)
+    kit.ledger.releases.retire([here], "", "v2", "ef" * 32, 1, sink="here")
+    assert kit.ledger.releases.retired(here, "here") == {old["here"]}
+    assert kit.ledger.releases.retired(here, "a copy elsewhere") == {old["here"]}
+    assert not kit.ledger.releases.retired(there, "there")
+    assert old["there"] in kit.ledger.releases.published(there, "there").values()
+    assert old["there"] in kit.ledger.releases.published(there).values(), "readers of one sink still have it"
+    kit.ledger.releases.retire([there], "", "v2", ("ef" if alike else "01") * 32, 1, sink="there")
+    assert kit.ledger.releases.retired(there, "there") == kit.ledger.releases.retired(there) == {old["there"]}
+    assert "v2" in kit.ledger.releases.published(there, "there")
     kit.sound()
 
 
@@ -150,7 +156,7 @@ def test_an_event_without_a_sink_retires_everywhere(kit):
     ref = kit.ref()
     kit.reserve(["a", "b"], ["ann", "bob"])
     kit.commit(["a", "b"])
-    kit.ledger.record_publication(ref, "v1", "ab" * 32, 2, sink="here")
-    kit.ledger.retire([ref], "", "v2", "cd" * 32, 1)
-    assert kit.ledger.retired(ref, "here") == kit.ledger.retired(ref, "there") == {"ab" * 32}
+    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 2, sink="here")
+    kit.ledger.releases.retire([ref], "", "v2", "cd" * 32, 1)
+    assert kit.ledger.releases.retired(ref, "here") == kit.ledger.releases.retired(ref, "there") == {"ab" * 32}
     kit.sound()

@@ -36,34 +36,34 @@ def test_an_anchor_is_held_until_the_journal_loses_it(kit, new_kit, new_place):
 def test_a_hash_over_events_changes_with_each_event_of_its_kinds_in_whatever_order_they_arrive(kit, new_kit, new_place):
     kinds, other = (Event.FREEZE, Event.SETTLE), new_kit(new_place("restored"))
     kit.reserve(["a"], cap=9)
-    found = [kit.ledger.events_hash(*kinds)]
+    found = [kit.ledger.reports.events_hash(*kinds)]
     assert found == [""]
     for ledger in (kit.ledger, kit.ledger, other.ledger):
-        ledger.freeze(f"letters {len(found)}", "by hand")
-        found.append(ledger.events_hash(*kinds))
+        ledger.losses.freeze(f"letters {len(found)}", "by hand")
+        found.append(ledger.reports.events_hash(*kinds))
     with kit.db.store.transaction():  # of a writer whose chain is behind: its numbers are lower
         kit.db.store.execute("insert into event values(?,?,?,?)", (0, Event.SETTLE.value, "{}", bytes(32)))
-    assert len({*found, kit.ledger.events_hash(*kinds)}) == 5
+    assert len({*found, kit.ledger.reports.events_hash(*kinds)}) == 5
 
 
 def frozen_kit(kit):
     ref = kit.ref()
     kit.reserve(["a", "b"], ["ann", "bob"], 2, cap=9)
     kit.commit(["a"])
-    kit.ledger.freeze("reviews", "restored from a copy")
+    kit.ledger.losses.freeze("reviews", "restored from a copy")
     return ref
 
 
 def test_nothing_happens_in_a_frozen_dataset(kit):
     ref = frozen_kit(kit)
-    kit.ledger.freeze("reviews", "again")
-    assert kit.ledger.frozen() == ["reviews"]
+    kit.ledger.losses.freeze("reviews", "again")
+    assert kit.ledger.losses.frozen() == ["reviews"]
     said = r"the dataset reviews is frozen: restored from a copy\nHint: .*dptext ledger thaw"
     for attempt in (
         lambda: kit.ref(release="new"),
         lambda: kit.reserve(["c"], cap=9, refs=[ref]),
         lambda: kit.commit(["b"], ref=ref),
-        lambda: kit.ledger.record_publication(ref, "v1", "ab" * 32, 1),
+        lambda: kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 1),
     ):
         with pytest.raises(LedgerError, match=said):
             attempt()
@@ -75,9 +75,11 @@ def test_nothing_happens_in_a_frozen_dataset(kit):
 def test_thawing_revokes_names_and_charges_what_may_have_been_lost(kit):
     frozen_kit(kit)
     with pytest.raises(LedgerError, match="a cap of reviews counts eps_pure: state how much"):
-        kit.ledger.thaw("reviews", {})
-    assert kit.ledger.thaw("reviews", {"eps_pure": 4.0}) == {"dataset:reviews, period 2026": {"eps_pure": 5_000_000}}
-    assert kit.ledger.frozen() == []
+        kit.ledger.losses.thaw("reviews", {})
+    assert kit.ledger.losses.thaw("reviews", {"eps_pure": 4.0}) == {
+        "dataset:reviews, period 2026": {"eps_pure": 5_000_000}
+    }
+    assert kit.ledger.losses.frozen() == []
     with pytest.raises(LedgerError, match="is revoked"):
         kit.ref()
     new = kit.ref(release="after")
@@ -87,7 +89,7 @@ def test_thawing_revokes_names_and_charges_what_may_have_been_lost(kit):
     assert outcome == [Outcome.RESERVED, Outcome.OVER_CAP, Outcome.RESERVED], "ann had 2 of 9: now 2 of 5"
     kit.sound()
     with pytest.raises(LedgerError, match="is not frozen"):
-        kit.ledger.thaw("reviews", {"eps_pure": 1.0})
+        kit.ledger.losses.thaw("reviews", {"eps_pure": 1.0})
 
 
 def test_more_lost_than_there_was_leaves_nothing(kit):
@@ -96,7 +98,7 @@ def test_more_lost_than_there_was_leaves_nothing(kit):
         Scope("reviews", "2027"), Cap(measure="approx", epsilon=5, delta=1e-3, period="2027"), raising=True
     )
     lost = {"eps_pure": 100.0, "eps_approx": 2.0, "delta": 1e-3}
-    assert kit.ledger.thaw("reviews", lost) == {
+    assert kit.ledger.losses.thaw("reviews", lost) == {
         "dataset:reviews, period 2026": {"eps_pure": 0},
         "dataset:reviews, period 2027": {"eps_approx": 3_000_000, "delta": 0},
     }
@@ -104,8 +106,8 @@ def test_more_lost_than_there_was_leaves_nothing(kit):
 
 
 def test_names_that_the_ledger_never_saw_are_revoked(kit):
-    kit.ledger.freeze("reviews", "a new ledger", in_use=["2026-11"])
-    kit.ledger.thaw("reviews", {})
+    kit.ledger.losses.freeze("reviews", "a new ledger", in_use=["2026-11"])
+    kit.ledger.losses.thaw("reviews", {})
     with pytest.raises(LedgerError, match="'2026-11' of reviews is revoked"):
         kit.ref(release="2026-11")
     kit.ref(release="2026-12")
@@ -113,8 +115,8 @@ def test_names_that_the_ledger_never_saw_are_revoked(kit):
 
 
 def test_a_cap_that_thawing_could_not_lower_is_set_on_purpose(kit):
-    kit.ledger.freeze("reviews", "a new ledger", in_use=["r1"])
-    assert kit.ledger.thaw("reviews", {"eps_pure": 4.0}) == {}
+    kit.ledger.losses.freeze("reviews", "a new ledger", in_use=["r1"])
+    assert kit.ledger.losses.thaw("reviews", {"eps_pure": 4.0}) == {}
     new = kit.ref(release="after")
     with pytest.raises(LedgerError, match=r"was thawed, .* knows no cap of dataset:reviews.*\nHint: lower the cap by"):
         kit.reserve(["a"], ["ann"], 9, cap=9, refs=[new])
@@ -179,8 +181,8 @@ def lost(kit):
 
 def test_freezing_covers_what_shares_a_scope(kit):
     refs = group_kit(kit)
-    kit.ledger.freeze("a", "restored", in_use=["r9"], missing=lost(kit))
-    assert kit.ledger.frozen() == ["a", "b", "c"], "b shares people with a, and old with c"
+    kit.ledger.losses.freeze("a", "restored", in_use=["r9"], missing=lost(kit))
+    assert kit.ledger.losses.frozen() == ["a", "b", "c"], "b shares people with a, and old with c"
     for name in "abc":
         scope, cap = shared(kit, name)
         for attempt in (
@@ -197,12 +199,12 @@ def test_freezing_covers_what_shares_a_scope(kit):
 @pytest.mark.parametrize(("group", "period"), [("people", "2026"), ("people", "2027"), ("old", "2025")])
 def test_a_frozen_group_is_closed_to_datasets_and_periods_that_the_copy_never_saw(kit, group, period):
     group_kit(kit)
-    kit.ledger.freeze("a", "restored", missing=lost(kit))
+    kit.ledger.losses.freeze("a", "restored", missing=lost(kit))
     new = kit.ref(dataset="new")
     scope, cap = shared(kit, "new", period, group)
     with pytest.raises(LedgerError, match=rf"the group {group} is frozen with the dataset a: restored\nHint: .*thaw a"):
         kit.reserve(["x"], ["ann"], 1, cap, refs=[new], scope=scope)
-    assert kit.ledger.thaw("a", {"eps_pure": 32}).keys() == {
+    assert kit.ledger.losses.thaw("a", {"eps_pure": 32}).keys() == {
         "group:people, period 2026",
         "group:old, period 2025",
     }
@@ -220,14 +222,14 @@ def test_a_frozen_group_is_closed_to_datasets_and_periods_that_the_copy_never_sa
 
 def test_thawing_one_settles_all_that_froze_with_it(kit):
     group_kit(kit)
-    kit.ledger.freeze("a", "restored", missing=lost(kit))
-    kit.ledger.freeze("d", "key leaked", alone=True)
-    caps = kit.ledger.thaw("c", {"eps_pure": 32})
+    kit.ledger.losses.freeze("a", "restored", missing=lost(kit))
+    kit.ledger.losses.freeze("d", "key leaked", alone=True)
+    caps = kit.ledger.losses.thaw("c", {"eps_pure": 32})
     assert caps == {
         "group:people, period 2026": {"eps_pure": 28_000_000},
         "group:old, period 2025": {"eps_pure": 28_000_000},
     }, "each cap is lowered once"
-    assert kit.ledger.frozen() == ["d"]
+    assert kit.ledger.losses.frozen() == ["d"]
     for name in "abc":
         with pytest.raises(LedgerError, match="is revoked"):
             kit.ref(dataset=name)
@@ -235,11 +237,11 @@ def test_thawing_one_settles_all_that_froze_with_it(kit):
 
 
 def test_groups_that_the_copy_never_saw_are_named(kit):
-    kit.ledger.freeze("a", "a new ledger", groups=["people"])
+    kit.ledger.losses.freeze("a", "a new ledger", groups=["people"])
     scope, cap = shared(kit, "b")
     with pytest.raises(LedgerError, match="the group people is frozen with the dataset a"):
         kit.reserve(["x"], ["ann"], 1, cap, refs=[kit.ref(dataset="b")], scope=scope)
-    kit.ledger.thaw("a", {})
+    kit.ledger.losses.thaw("a", {})
     with pytest.raises(LedgerError, match=r"the dataset a was thawed, .* knows no cap of group:people"):
         kit.reserve(["x"], ["ann"], 1, cap, refs=[kit.ref(dataset="b")], scope=scope)
     kit.sound()
@@ -247,13 +249,13 @@ def test_groups_that_the_copy_never_saw_are_named(kit):
 
 def test_a_dataset_freezes_alone_where_nothing_was_lost(kit):
     refs = group_kit(kit)
-    kit.ledger.freeze("a", "key leaked", alone=True)
+    kit.ledger.losses.freeze("a", "key leaked", alone=True)
     scope, cap = shared(kit, "b")
     assert kit.reserve(["x"], ["ann"], 1, cap, refs=[refs["b"]], scope=scope) == [Outcome.RESERVED]
     with pytest.raises(LedgerError, match="freezes alone only where nothing was lost"):
-        kit.ledger.freeze("a", "x", alone=True, missing=lost(kit))
-    kit.ledger.freeze("a", "restored", missing=lost(kit))
-    assert kit.ledger.frozen() == ["a", "b", "c"], "a loss freezes the others, too"
+        kit.ledger.losses.freeze("a", "x", alone=True, missing=lost(kit))
+    kit.ledger.losses.freeze("a", "restored", missing=lost(kit))
+    assert kit.ledger.losses.frozen() == ["a", "b", "c"], "a loss freezes the others, too"
     kit.sound()
 
 
@@ -264,22 +266,22 @@ def test_a_loss_that_was_settled_covers_anchors_from_before(kit):
         Anchor(kit.ledger.ledger_id, 90, "1" * 64),
         Anchor(kit.ledger.ledger_id, 95, "2" * 64),
     )
-    assert [kit.ledger.losses(name) for name in "abd"] == [0, 0, 0]
-    kit.ledger.freeze("a", "restored", missing=mine)
-    kit.ledger.freeze("a", "restored", missing=mine)
-    assert [kit.ledger.losses(name) for name in "abd"] == [1, 1, 0]
-    assert not kit.ledger.settled("b", other, 0), "frozen still"
-    kit.ledger.thaw("a", {"eps_pure": 1})
-    assert kit.ledger.settled("b", mine)
-    assert kit.ledger.settled("b", other, 0), "what b kept before the loss was lost with it"
-    assert not kit.ledger.settled("b", other), "no one knows when it was kept"
-    assert not kit.ledger.settled("b", later, 1), "kept after the loss: another loss"
-    assert not kit.ledger.settled("d", other, 0)
+    assert [kit.ledger.losses.count(name) for name in "abd"] == [0, 0, 0]
+    kit.ledger.losses.freeze("a", "restored", missing=mine)
+    kit.ledger.losses.freeze("a", "restored", missing=mine)
+    assert [kit.ledger.losses.count(name) for name in "abd"] == [1, 1, 0]
+    assert not kit.ledger.losses.settled("b", other, 0), "frozen still"
+    kit.ledger.losses.thaw("a", {"eps_pure": 1})
+    assert kit.ledger.losses.settled("b", mine)
+    assert kit.ledger.losses.settled("b", other, 0), "what b kept before the loss was lost with it"
+    assert not kit.ledger.losses.settled("b", other), "no one knows when it was kept"
+    assert not kit.ledger.losses.settled("b", later, 1), "kept after the loss: another loss"
+    assert not kit.ledger.losses.settled("d", other, 0)
 
 
 def test_a_charge_of_a_frozen_group_is_found(kit):
     refs = group_kit(kit)
-    kit.ledger.freeze("a", "restored", missing=lost(kit))
+    kit.ledger.losses.freeze("a", "restored", missing=lost(kit))
     store = kit.db.store
     store.execute("delete from frozen")
     scope, cap = shared(kit, "d", "2029")

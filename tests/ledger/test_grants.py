@@ -62,18 +62,18 @@ def test_a_writer_does_all_that_writers_do(admin, place):
     ids = pa.array(["0-0", "0-1"])
     step = {"name": "again", "cfg": "ab" * 32, "model_hash": "cd" * 32, "training_provenance": "public"}
     kit.ledger.post("job", ref, "ef" * 32, [step], ids, kit.keys(ref, ids.to_pylist()))
-    kit.ledger.record_publication(ref, "v1", "ab" * 32, 30)
-    kit.ledger.retire([ref], "v", "v2", "cd" * 32, 20)
+    kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30)
+    kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20)
     kit.ledger.set_cap(scope, Cap(epsilon=800, period="2026"))
-    kit.ledger.forget("reviews", pa.array(["0-0"]), pa.array([], pa.string()))
-    kit.ledger.readmit("reviews", pa.array(["0-0"]), "by mistake")
+    kit.ledger.people.forget("reviews", pa.array(["0-0"]), pa.array([], pa.string()))
+    kit.ledger.people.readmit("reviews", pa.array(["0-0"]), "by mistake")
     kit.ledger.expire("job")
     kit.reserve(["late"], refs=[ref], job="late")
     kit.ledger.abort("late", compute_never_started=True, reason="never computed")
-    kit.ledger.accept_units("reviews", {"eps_pure": 1.0}, "accounts were merged")
-    kit.ledger.freeze("reviews", "by hand")
-    kit.ledger.thaw("reviews", {"eps_pure": 1.0})
-    kit.ledger.revoke(kit.ref(release="r2"), "no longer wanted")
+    kit.ledger.people.accept_units("reviews", {"eps_pure": 1.0}, "accounts were merged")
+    kit.ledger.losses.freeze("reviews", "by hand")
+    kit.ledger.losses.thaw("reviews", {"eps_pure": 1.0})
+    kit.ledger.releases.revoke(kit.ref(release="r2"), "no longer wanted")
     kit.sound()
     store = kit.db.store
     for statement, lacks in (("update event set body=''", "UPDATE"), ("delete from event", "DELETE")):
@@ -90,15 +90,15 @@ def test_an_auditor_reads_everything_and_hears_what_it_lacks(admin, place, tmp_p
     kit.commit(["a"])
     with Ledger.open(auditor, KEY, create=False, read_only=True) as ledger:
         assert ledger.verify().ok
-        assert ledger.write_tables(tmp_path / "tables")["record"] == 2
-        assert ledger.show() == kit.ledger.show()
-        assert ledger.export() == kit.ledger.export()
+        assert ledger.reports.write_tables(tmp_path / "tables")["record"] == 2
+        assert ledger.reports.show() == kit.ledger.reports.show()
+        assert ledger.reports.export() == kit.ledger.reports.export()
     eager = Kit(auditor)  # not asked to be read-only
     ref = kit.ref()
     for act, lacks in (
         (lambda: eager.reserve(["c"], cap=9, refs=[ref]), "INSERT on the table segment"),
         (lambda: eager.commit(["b"], ref=ref), "INSERT on the table segment"),
-        (lambda: eager.ledger.freeze("reviews", "by hand"), "INSERT on the table event"),
+        (lambda: eager.ledger.losses.freeze("reviews", "by hand"), "INSERT on the table event"),
     ):
         with pytest.raises(LedgerError, match=f"{DENIED} {lacks}") as caught:
             act()

@@ -58,7 +58,7 @@ def test_no_id_stands_in_any_file(kit):
             assert needle not in data, path.name
         for plain in (b"findable-00001", b"person-1", b"a sentence to be found"):
             assert hashlib.sha256(plain).digest() not in data, "no plain hashes of text or ids"
-    for shown in (kit.ledger.show(), kit.ledger.caps(), kit.ledger.export()):
+    for shown in (kit.ledger.reports.show(), kit.ledger.reports.caps(), kit.ledger.reports.export()):
         assert "findable" not in repr(shown)
 
 
@@ -80,7 +80,7 @@ def test_a_lost_key_is_explained_when_ids_are_needed(kit, tmp_path):
     (tmp_path / "ledger.db.id.key").unlink()
     kit.reopen()
     kit.sound()
-    assert kit.ledger.show()[0]["records"] == 1
+    assert kit.ledger.reports.show()[0]["records"] == 1
     said = r"is neither given nor at .*\nHint: give ledger.id_key; without this key"
     with pytest.raises(KeyReferenceError, match=said):
         kit.reserve(["b"], refs=[ref])
@@ -92,7 +92,7 @@ def test_a_key_may_lie_elsewhere(tmp_path, monkeypatch):
     Ledger.open(tmp_path / "x.db", "env:DPTEXT_LEDGER_SECRET").close()
     assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
     with Ledger.open(tmp_path / "x.db") as ledger:
-        assert ledger.show() == []
+        assert ledger.reports.show() == []
 
 
 def test_bad_keys_are_refused(tmp_path):

@@ -70,7 +70,7 @@ def test_a_first_cap_counts_what_its_own_period_charged_and_new_datasets_need_no
 
 
 def test_what_opened_a_period_is_said(kit):
-    assert kit.ledger.uncounted(Scope("reviews", "2026")) == []
+    assert kit.ledger.reports.uncounted(Scope("reviews", "2026")) == []
     charge(kit, "a", "all")
-    assert kit.ledger.uncounted(Scope("reviews")) == []
-    assert kit.ledger.uncounted(Scope("reviews", "2026")) == ["dataset:reviews, period all"]
+    assert kit.ledger.reports.uncounted(Scope("reviews")) == []
+    assert kit.ledger.reports.uncounted(Scope("reviews", "2026")) == ["dataset:reviews, period all"]

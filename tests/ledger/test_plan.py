@@ -368,9 +368,9 @@ class FullScan(RuleBasedStateMachine):
         ids = pa.array(names, pa.string()), "they asked", pa.array(people, pa.string())
         if dataset in scan.frozen:
             with pytest.raises(LedgerError, match="frozen"):
-                ledger.readmit(dataset, *ids)
+                ledger.people.readmit(dataset, *ids)
         else:
-            assert ledger.readmit(dataset, *ids) == len({(dataset, one) for one in theirs} & scan.gone)
+            assert ledger.people.readmit(dataset, *ids) == len({(dataset, one) for one in theirs} & scan.gone)
 
     @rule(writer=writers, dataset=datasets)
     def freeze(self, writer, dataset):
@@ -391,9 +391,9 @@ class FullScan(RuleBasedStateMachine):
         scan, ledger = self.scan(), self.kits[writer].ledger
         if dataset in scan.frozen:
             with pytest.raises(LedgerError, match="frozen"):
-                ledger.accept_units(dataset, lost_in_all(lost), "merged accounts")
+                ledger.people.accept_units(dataset, lost_in_all(lost), "merged accounts")
         else:
-            ledger.accept_units(dataset, lost_in_all(lost), "merged accounts")
+            ledger.people.accept_units(dataset, lost_in_all(lost), "merged accounts")
 
     @rule(writer=writers, scope=st.sampled_from([scope for scope, cap in SCOPES.items() if cap is not None]))
     def set_cap(self, writer, scope):

@@ -35,7 +35,7 @@ def test_the_first_result_is_the_one_and_costs_nothing(kit):
     assert kit.ledger.postprocessed(kit.ref(), "2" * 64, pa.array(["a", "b"])).mask.tolist() == [True, False]
     assert kit.used("of-a", "of-b", "of-c") == before
     assert (kit.sound()["rewritten"], kit.sound()["committed"]) == (3, 2)
-    shown = kit.ledger.show()[0]["postprocess"]
+    shown = kit.ledger.reports.show()[0]["postprocess"]
     assert [(item["chain"][0], item["rows"], item["spend"]) for item in shown] == [("1", 2, 0), ("2", 1, 0)]
     assert shown[0]["steps"] == STEPS
     committed = kit.ledger.committed(kit.ref(), pa.array(["a", "b"])).digests.to_pylist()
@@ -50,7 +50,7 @@ def test_only_committed_records_and_only_by_what_learnt_from_others(kit):
     for steps in ([], [{**STEPS[0], "training_provenance": None}], [{**STEPS[0], "training_provenance": "in-domain"}]):
         with pytest.raises(LedgerError, match="costs nothing only where its training_provenance is 'public' or"):
             post(kit, ["a"], steps=steps)
-    kit.ledger.revoke(kit.ref(), "gate")
+    kit.ledger.releases.revoke(kit.ref(), "gate")
     with pytest.raises(LedgerError, match="revoked"):
         post(kit, ["a"])
     assert "rewritten" not in kit.sound()

@@ -84,7 +84,7 @@ def test_a_database_without_an_encoding_holds_a_ledger(postgres, raw):
     kit.reserve(["a"], refs=[kit.ref(dataset="café")])
     with kit.reopen() as ledger:
         assert ledger.verify().ok
-        assert [row["dataset"] for row in ledger.show()] == ["café"]
+        assert [row["dataset"] for row in ledger.reports.show()] == ["café"]
 
 
 def test_its_id_key_must_be_named(place):

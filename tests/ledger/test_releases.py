@@ -93,29 +93,29 @@ def test_a_revoked_name_is_revoked_in_every_column(kit):
     review, title = kit.ref(), kit.ref("title")
     kit.reserve(["a", "b"], cap=9, refs=[review, title])
     kit.commit(["a"], ref=title)
-    kit.ledger.record_publication(title, "v1", MANIFEST, 1)
-    kit.ledger.revoke(review, "canary rows, in-vocabulary")
-    kit.ledger.revoke(title, "again")
+    kit.ledger.releases.record_publication(title, "v1", MANIFEST, 1)
+    kit.ledger.releases.revoke(review, "canary rows, in-vocabulary")
+    kit.ledger.releases.revoke(title, "again")
     for action in (
         kit.ref,
         lambda: kit.ref("title"),
         lambda: kit.ref("a third column"),
         lambda: kit.reserve(["c"], cap=9, refs=[title]),
         lambda: kit.commit(["b"], ref=title),
-        lambda: kit.ledger.record_publication(title, "v2", MANIFEST, 1),
+        lambda: kit.ledger.releases.record_publication(title, "v2", MANIFEST, 1),
     ):
         with pytest.raises(LedgerError, match="release 'r1' of reviews is revoked"):
             action()
-    kit.ledger.record_publication(title, "v1", MANIFEST, 1)
+    kit.ledger.releases.record_publication(title, "v1", MANIFEST, 1)
     assert kit.used("of-a") == [2], "the charge stays"
     assert kit.ref(release="r2").id
     kit.sound()
-    assert [row["burnt"] for row in kit.ledger.show()] == [True, True, False]
+    assert [row["burnt"] for row in kit.ledger.reports.show()] == [True, True, False]
 
 
 def test_the_reason_of_a_revocation_is_no_text(kit):
     with pytest.raises(LedgerError, match="short and plain"):
-        kit.ledger.revoke(kit.ref(), "row says: ‘my secret’")
+        kit.ledger.releases.revoke(kit.ref(), "row says: ‘my secret’")
 
 
 def test_a_publication_needs_commits_and_a_theorem(kit):
@@ -123,14 +123,14 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a"])
     with pytest.raises(LedgerError, match="has 1 committed rows, got a publication of 2"):
-        kit.ledger.record_publication(ref, "v1", MANIFEST, 2)
+        kit.ledger.releases.record_publication(ref, "v1", MANIFEST, 2)
     with pytest.raises(LedgerError, match="SHA-256 of its manifest"):
-        kit.ledger.record_publication(ref, "v1", "no digest", 1)
-    kit.ledger.record_publication([ref], "v1", MANIFEST, 1)
-    kit.ledger.record_publication(ref, "v1", MANIFEST, 1)
+        kit.ledger.releases.record_publication(ref, "v1", "no digest", 1)
+    kit.ledger.releases.record_publication([ref], "v1", MANIFEST, 1)
+    kit.ledger.releases.record_publication(ref, "v1", MANIFEST, 1)
     with pytest.raises(LedgerError, match="has published version 'v1' with another manifest"):
-        kit.ledger.record_publication(ref, "v1", "cd" * 32, 1)
-    assert kit.ledger.show()[0]["published"] == [{"version": "v1", "rows": 1}]
+        kit.ledger.releases.record_publication(ref, "v1", "cd" * 32, 1)
+    assert kit.ledger.reports.show()[0]["published"] == [{"version": "v1", "rows": 1}]
     for release, claim, publishable in (
         ("bench", GuaranteeClass.COND_PURE, False),
         ("none", GuaranteeClass.NONE, True),
@@ -138,7 +138,7 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
         stated = Guarantee(claim, frozenset(), "any", "word")
         weak = kit.ref(release=release, guarantee=stated, publishable=publishable)
         with pytest.raises(LedgerError, match="is not publishable"):
-            kit.ledger.record_publication(weak, "v1", MANIFEST, 0)
+            kit.ledger.releases.record_publication(weak, "v1", MANIFEST, 0)
     assert kit.sound()["committed"] == 1
 
 
@@ -152,15 +152,15 @@ def test_a_column_policy_registers_itself(kit, monkeypatch):
         key="env:DPTEXT_SECRET",
         allow={"cluster"},
     )
-    ref = kit.ledger.register(policy, "string")
-    assert ref == kit.ledger.register(policy, "string")
+    ref = kit.ledger.releases.register(policy, "string")
+    assert ref == kit.ledger.releases.register(policy, "string")
     assert ref.cfg == policy.mechanism.cfg()
-    shown = kit.ledger.export()["datasets"]["reviews"]["releases"][0]
+    shown = kit.ledger.reports.export()["datasets"]["reviews"]["releases"][0]
     assert shown["mechanism"] == "custext"
     assert shown["configuration"] == policy.mechanism.configuration()
     assert shown["disclosures"] == sorted(item.value for item in policy.mechanism.guarantee.disclosures)
     with pytest.raises(LedgerError, match="names no column"):
-        kit.ledger.register(policy.model_copy(update={"column": None}), "string")
+        kit.ledger.releases.register(policy.model_copy(update={"column": None}), "string")
 
 
 def test_a_release_keeps_its_records_apart_from_others(kit):
@@ -191,12 +191,12 @@ def test_a_release_that_holds_records_commits_to_a_key_that_is_proven(kit):
     key, other = _kernel.Secret(), _kernel.Secret()
     kit.reserve(["a"], cap=9)
     ref = kit.ref()
-    assert kit.ledger.lacks_key(ref)
+    assert kit.ledger.releases.lacks_key(ref)
     kit.ref(key=other)
-    assert kit.ledger.lacks_key(ref)
+    assert kit.ledger.releases.lacks_key(ref)
     kit.ref(key=key, proven=True)
-    assert not kit.ledger.lacks_key(ref)
+    assert not kit.ledger.releases.lacks_key(ref)
     with pytest.raises(KeyReferenceError):
         kit.ref(key=other, proven=True)
-    kit.ledger.require_key(ref, key)
+    kit.ledger.releases.require_key(ref, key)
     assert kit.ledger.verify().ok

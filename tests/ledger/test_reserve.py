@@ -221,7 +221,7 @@ def test_what_is_infinite_on_the_cap_is_refused(kit):
         "AGAIN": 0,
     }
     assert kit.used("x", scope=Scope("reviews")) == ["inf"]
-    assert kit.ledger.show()[0]["max_eps_pure"] == "inf"
+    assert kit.ledger.reports.show()[0]["max_eps_pure"] == "inf"
     kit.sound()
 
 

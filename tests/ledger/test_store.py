@@ -104,7 +104,7 @@ def test_a_read_only_ledger_is_read(kit):
     ref = kit.ref()
     kit.reopen(read_only=True)
     assert kit.used("of-a") == [1]
-    assert kit.ledger.show()[0]["committed"] == 1
+    assert kit.ledger.reports.show()[0]["committed"] == 1
     kit.sound()
     with pytest.raises(LedgerError, match="is read-only"):
         kit.reserve(["b"], refs=[ref])
@@ -140,7 +140,7 @@ def test_a_damaged_file_is_named(kit):
         data[at : at + 64] = b"\xff" * 64
     kit.path.write_bytes(data)
     with pytest.raises(LedgerError, match="is damaged"), Ledger.open(kit.path) as ledger:
-        ledger.show()
+        ledger.reports.show()
 
 
 def test_importing_it_is_light():

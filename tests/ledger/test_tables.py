@@ -43,13 +43,13 @@ def full(new_place):
     events.write(place, key)
     with Ledger.open(place, key) as ledger:
         db = events.Writer(ledger)
-        ledger.retire([db.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3)
-        ledger.forget("reviews", pa.array(["r1"]), pa.array([], pa.string()))
+        ledger.releases.retire([db.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3)
+        ledger.people.forget("reviews", pa.array(["r1"]), pa.array([], pa.string()))
         yield ledger
 
 
 def exported(ledger, folder, ids=()):
-    counts = ledger.write_tables(folder, ids)
+    counts = ledger.reports.write_tables(folder, ids)
     tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in SCHEMAS}
     assert counts == {name: frame.height for name, frame in tables.items()}
     return tables
@@ -179,14 +179,14 @@ def test_an_amount_in_units_is_exact_or_an_upper_bound(amount, component):
 def test_an_export_takes_no_place_that_is_taken_and_leaves_nothing_half(kit, tmp_path, monkeypatch):
     kit.reserve(["a"])
     (tmp_path / "empty").mkdir()
-    kit.ledger.write_tables(tmp_path / "empty")
+    kit.ledger.reports.write_tables(tmp_path / "empty")
     with pytest.raises(InputError, match="holds something already"):
-        kit.ledger.write_tables(tmp_path / "empty")
+        kit.ledger.reports.write_tables(tmp_path / "empty")
     with pytest.raises(InputError, match="cannot be written"):
-        kit.ledger.write_tables(tmp_path / "no" / "folder")
+        kit.ledger.reports.write_tables(tmp_path / "no" / "folder")
     monkeypatch.setattr(kit.db.segments, "read", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        kit.ledger.write_tables(tmp_path / "broken")
+        kit.ledger.reports.write_tables(tmp_path / "broken")
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["empty"]
 
 
@@ -230,7 +230,7 @@ def test_without_a_folder_the_public_view_is_printed(kit, tmp_path):
     kit.reserve(["a"], cap=9)
     run = CliRunner().invoke
     printed = json.loads(run(app, ["ledger", "export", "--ledger", kit.place]).stdout)
-    assert printed == public_view(kit.ledger.export())
+    assert printed == public_view(kit.ledger.reports.export())
     assert printed["amounts"] == "epsilon, rho, delta"
     folder = tmp_path / "tables"
     done = run(app, ["ledger", "export", str(folder), "--ledger", kit.place, "--json"])

@@ -73,12 +73,12 @@ def test_a_change_of_units_is_accepted_by_name_and_charged_to_everybody(kit):
     kit.reserve(FOUR, ["ann"] * 4, 4, cap=16)
     kit.commit(FOUR)
     with pytest.raises(LedgerError, match="a cap of reviews counts eps_pure: state how much"):
-        kit.ledger.accept_units("reviews", {}, "merged accounts")
+        kit.ledger.people.accept_units("reviews", {}, "merged accounts")
     with pytest.raises(LedgerError, match="short and plain"):
-        kit.ledger.accept_units("reviews", {"eps_pure": 4}, "'quoted'")
+        kit.ledger.people.accept_units("reviews", {"eps_pure": 4}, "'quoted'")
     with pytest.raises(LedgerError, match="no record of the dataset notes"):
-        kit.ledger.accept_units("notes", {"eps_pure": 4}, "merged accounts")
-    caps = kit.ledger.accept_units("reviews", {"eps_pure": 4}, "merged accounts")
+        kit.ledger.people.accept_units("notes", {"eps_pure": 4}, "merged accounts")
+    caps = kit.ledger.people.accept_units("reviews", {"eps_pure": 4}, "merged accounts")
     assert caps == {str(YEAR): {"eps_pure": 12_000_000}}
     assert kit.reserve(["a"], ["zoe"], 4, cap=12) == [COMMITTED], "a text that is released already costs nothing"
     again = [kit.ref(release="r2")]
@@ -88,9 +88,9 @@ def test_a_change_of_units_is_accepted_by_name_and_charged_to_everybody(kit):
     assert kit.used("ann", "zoe") == [16, 12]
     assert journalled(kit).count("UNITS") == 1
     kit.sound()
-    kit.ledger.freeze("reviews", "by hand")
+    kit.ledger.losses.freeze("reviews", "by hand")
     with pytest.raises(LedgerError, match="frozen"):
-        kit.ledger.accept_units("reviews", {"eps_pure": 0}, "merged accounts")
+        kit.ledger.people.accept_units("reviews", {"eps_pure": 0}, "merged accounts")
 
 
 def named(record, subject, form=STRING):
@@ -108,7 +108,7 @@ def test_the_columns_of_ids_are_pinned_per_scope(kit):
                 kit.reserve(["new"], ["u1@x"], 5, cap=5, forms=forms, refs=[kit.ref(release=release)])
     assert kit.used("u1@x") == [0]
     assert kit.reserve(["b"], ["u1"], 5, cap=5, forms=IdForms(STRING, STRING)) == [OVER], "who knows no name gives none"
-    kit.ledger.accept_units("reviews", {"eps_pure": 5}, "renamed")
+    kit.ledger.people.accept_units("reviews", {"eps_pure": 5}, "renamed")
     kit.ledger.set_cap(YEAR, Cap(epsilon=5, period="2026"), raising=True)
     assert kit.reserve(["b"], ["u1@x"], 5, cap=5, forms=named("id", "email")) == [NEW]
     with pytest.raises(LedgerError, match="pinned as column 'email', got column 'user_id'"):

@@ -36,8 +36,8 @@ def full(kit):
     kit.reserve(["d", "e"], ["p1", "p2"], [1, 2], cap=40, job="third")
     kit.ledger.abort("third", compute_never_started=True)
     kit.reserve(["d"], ["p1"], 3, cap=40, job="fourth")
-    kit.ledger.record_publication(refs[0], "v1", "ab" * 32, 15)
-    kit.ledger.revoke(kit.ref(release="burnt"), "gate")
+    kit.ledger.releases.record_publication(refs[0], "v1", "ab" * 32, 15)
+    kit.ledger.releases.revoke(kit.ref(release="burnt"), "gate")
     kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=50, period="2026"), raising=True)
     kit.sound()
     return kit
@@ -146,7 +146,7 @@ def test_passes_find_the_same(full, monkeypatch):
     whole = full.ledger.verify()
     monkeypatch.setattr(module, "SCAN_ROWS", 4)
     assert full.ledger.verify() == whole
-    assert full.ledger.export()["datasets"]["reviews"]["subjects"] == {"subject": 7}
+    assert full.ledger.reports.export()["datasets"]["reviews"]["subjects"] == {"subject": 7}
 
 
 def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch):

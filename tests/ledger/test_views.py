@@ -48,7 +48,7 @@ def test_show_counts_and_says_what_is_claimed(kit):
     kit.commit(["a"])
     kit.ref(nonce=1)
     kit.ref("title")
-    review, title = kit.ledger.show()
+    review, title = kit.ledger.reports.show()
     assert json.loads(json.dumps(review)) == review
     picked = {name: review[name] for name in ("records", "canaries", "committed", "pending", "max_eps_pure", "class")}
     assert picked == {
@@ -65,7 +65,7 @@ def test_no_number_of_the_export_depends_on_a_text(kit, new_kit, new_place):
         each.reserve(["a", "b", "c"], ["ann", "ann", "bob"], [1 + which, 2, 3 * which], cap=50, texts=f"text {which}")
         each.commit(["a", "b", "c"][: 3 - which], texts=f"text {which}", outputs=f"output {which}")
         each.reserve(["a"], ["ann"], 9, cap=50, texts="text 0")
-    first, second = kit.ledger.export(), other.ledger.export()
+    first, second = kit.ledger.reports.export(), other.ledger.reports.export()
     assert first == second
     assert json.loads(json.dumps(first))["datasets"]["reviews"]["subjects"] == {"subject": 2}
     assert "worst_case" in first["datasets"]["reviews"]["releases"][0]
@@ -73,4 +73,4 @@ def test_no_number_of_the_export_depends_on_a_text(kit, new_kit, new_place):
 
 def test_the_export_leaves_benchmarks_out(kit):
     kit.ref(publishable=False, release="bench")
-    assert kit.ledger.export()["datasets"] == {}
+    assert kit.ledger.reports.export()["datasets"] == {}

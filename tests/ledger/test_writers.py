@@ -66,7 +66,7 @@ def test_writers_form_one_chain_in_the_order_of_their_commits(two):
     one.reserve(["a"], cap=9)
     other.reserve(["b"], cap=9)
     one.commit(["a"])
-    other.ledger.freeze("others", "by hand", alone=True)
+    other.ledger.losses.freeze("others", "by hand", alone=True)
     found = events(one)
     assert [facts["seq"] for facts in found] == list(range(1, len(found) + 1))
     assert [facts["event"] for facts in found[-4:]] == ["RESERVE", "RESERVE", "COMMIT", "FREEZE"]
@@ -117,7 +117,7 @@ def test_a_cap_is_changed_by_nobody_while_others_write(two, new_kit):
     with one.db.store.transaction(shared=True):
         for change in (
             lambda: other.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=3, period="2026")),
-            lambda: new_kit(one.place).ledger.freeze("letters", "by hand", alone=True),
+            lambda: new_kit(one.place).ledger.losses.freeze("letters", "by hand", alone=True),
         ):
             waiting.append(threading.Thread(target=lambda change=change: done.append(change())))
             waiting[-1].start()

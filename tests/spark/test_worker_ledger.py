@@ -60,7 +60,7 @@ def test_a_second_evaluation_only_reads_the_ledger(policy, url, monkeypatch, uni
             worker.release(carried, pa.concat_arrays([texts(), pa.array(["more"])]), more(ids()), *map(more, people))
     with Ledger.open(url) as ledger:
         assert ledger.verify().ok
-        ledger.freeze(policy.dataset, "drill")
+        ledger.losses.freeze(policy.dataset, "drill")
     with pytest.raises(LedgerError, match="frozen"):
         worker.release(carried, texts(), ids(), *people)
 
@@ -111,7 +111,7 @@ def test_forgotten_records_come_back_null(policy, url):
     carried = plan_of(policy, url, unit="record")
     first = worker.release(carried, texts(), ids()).to_pylist()
     with Ledger.open(url) as ledger:
-        ledger.forget(policy.dataset, ids(ROWS[:2]), pa.array([], pa.large_string()))
+        ledger.people.forget(policy.dataset, ids(ROWS[:2]), pa.array([], pa.large_string()))
     assert worker.release(carried, texts(), ids()).to_pylist() == [None, None, *first[2:]]
 
 
@@ -210,8 +210,8 @@ def test_a_ledger_that_was_restored_is_noticed(policy, url, tmp_path, charged_si
         with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
             attempt()
     with Ledger.open(url) as ledger:
-        assert ledger.frozen() == ["films"]
-        ledger.thaw("films", {"eps_pure": 100})
+        assert ledger.losses.frozen() == ["films"]
+        ledger.losses.thaw("films", {"eps_pure": 100})
     with pytest.raises(LedgerError, match="release '1' of films is revoked"):
         worker.release(carried, texts(ROWS[:1]), ids(ROWS[:1]))
     again = policy.model_copy(update={"release": "2"})

@@ -53,7 +53,7 @@ class PublishedFiles(Gate):
         parts, manifest, policy = folder.parts, folder.facts, self.policy
         refs, digest = self._candidate.refs.values(), folder.digest
         sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
-        recorded = bool(refs) and all(digest in ledger.published(ref, sink).values() for ref in refs)
+        recorded = bool(refs) and all(digest in ledger.releases.published(ref, sink).values() for ref in refs)
         paths = [folder.file(part) for part in parts]
         shown = folder.shown()
         names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
@@ -78,11 +78,11 @@ class PublishedFiles(Gate):
             ),
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
             "unrecorded_manifest": int(not recorded),
-            "retired_manifest": int(any(digest in ledger.retired(ref, sink) for ref in refs)),
+            "retired_manifest": int(any(digest in ledger.releases.retired(ref, sink) for ref in refs)),
             "types_with_names_or_categories": sum(map(carries, map(str, manifest.get("schema", {}).values()))),
         }
         if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
-            counts["forgotten"] = max((ledger.count_forgotten(ref) for ref in refs), default=0)
+            counts["forgotten"] = max((ledger.people.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
         counts["newer_recorded"] = newer = _newer(folder, ledger, refs)
@@ -98,7 +98,7 @@ class PublishedFiles(Gate):
 def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
     """Count recorded versions of this partition with a higher number: an older one put back shows here."""
     partition, mine = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
-    known = {version for ref in refs for version in ledger.published(ref)}
+    known = {version for ref in refs for version in ledger.releases.published(ref)}
     names = (_NAME.fullmatch(version) for version in known)
     return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
 

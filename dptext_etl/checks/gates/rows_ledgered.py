@@ -52,7 +52,7 @@ class RowsLedgered(Gate):
             raise GateError("the ledger is not open, so no row can be looked up")
         policy, ledger, refs = candidate.policy, candidate.ledger, candidate.refs
         published = candidate.stage is Stage.PUBLISHED
-        self._forgetting = ledger if published and ledger.forgets(policy.dataset) else None
+        self._forgetting = ledger if published and ledger.people.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
         self._known = {
@@ -87,7 +87,7 @@ class RowsLedgered(Gate):
             return
         if self._forgetting is not None:
             ids = canonical_ids(with_id(batch, self.policy.id)[self.policy.id].to_arrow())
-            self.state["forgotten"] += int(self._forgetting.forgotten(self.policy.dataset, ids).sum())
+            self.state["forgotten"] += int(self._forgetting.people.forgotten(self.policy.dataset, ids).sum())
         for key, name in columns.items():
             if key in self._known and name in batch.columns:
                 self.state["cells"] += batch.height

@@ -120,7 +120,7 @@ def released_text(policy: str, public: str) -> Callable[[], Tally]:
 def _registered(policy: str) -> dict[str, ReleaseRef]:
     read = parse_policy(policy)
     with _ledger(read) as ledger:
-        refs = {column.column or "": ledger.find(column) for column in read.column_policies()}
+        refs = {column.column or "": ledger.releases.find(column) for column in read.column_policies()}
     return {name: ref for name, ref in refs.items() if ref is not None}
 
 

@@ -85,7 +85,7 @@ def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> 
     policy = Policy.load(place.policy)
     gates = _gates_with_dagster(place) if engine == "dagster" else _gates_of_runs(policy)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        releases = amounts.releases(item for item in ledger.show() if item["dataset"] == policy.dataset)
+        releases = amounts.releases(item for item in ledger.reports.show() if item["dataset"] == policy.dataset)
         remaining = amounts.balance(ledger.remaining(Scope.of(policy)).as_dict())
         verified = ledger.verify().as_dict()
     return {

@@ -36,7 +36,7 @@ def command(example: str, keys: Sequence[str]) -> Callable[[F], F]:
 def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication."""
     with open_ledger(ledger, id_key) as handle:
-        releases = amounts.releases(handle.show())
+        releases = amounts.releases(handle.reports.show())
     if as_json:
         terminal.emit({"releases": releases})
         return
@@ -73,7 +73,7 @@ def remaining(
     An id of which the ledger holds nothing is an error, which exits with 8.
     """
     with open_ledger(ledger, id_key) as handle:
-        caps = handle.caps()
+        caps = handle.reports.caps()
         scopes = [amounts.balance(_balance(handle, pinned, subject)) for pinned in caps]
         _refuse_unknown(handle, caps, scopes, subject or ())
     if as_json:
@@ -148,9 +148,9 @@ def export(
         raise UsageError("--id writes a table", "name the folder of the tables: dptext ledger export DIR --id ID")
     with open_ledger(ledger, id_key) as handle:
         if directory is None:
-            terminal.emit(amounts.public_view(handle.export()))
+            terminal.emit(amounts.public_view(handle.reports.export()))
             return
-        tables = handle.write_tables(directory, ids or ())
+        tables = handle.reports.write_tables(directory, ids or ())
     if as_json:
         terminal.emit({"folder": str(directory), "tables": tables})
         return
@@ -227,7 +227,7 @@ def open_ledger(url: str, id_key: str | None, *, write: bool = False) -> Ledger:
 
 
 def scope_of(pinned: Mapping[str, Any]) -> Scope:
-    """Return the scope that an entry of `Ledger.caps` describes."""
+    """Return the scope that an entry of `Reports.caps` describes."""
     from dptext_etl.ledger.types import Scope
 
     kind, _, name = pinned["scope"].partition(":")
@@ -258,7 +258,7 @@ def _refuse_unknown(
     known = set[str]()
     for cap in caps if idle else ():
         units = in_pinned_form(handle, scope_of(cap), idle)
-        find = handle.known_subjects if cap["unit"] == "subject" else handle.known_records
+        find = handle.people.known_subjects if cap["unit"] == "subject" else handle.people.known_records
         for dataset in cap["datasets"]:
             known.update(compress(idle, find(dataset, units)))
     unknown = len({*idle} - known)

@@ -53,10 +53,10 @@ def freeze(
     from dptext_etl.ledger.anchor_files import FrozenError, store
 
     with open_ledger(ledger, id_key, write=True) as handle:
-        handle.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
+        handle.losses.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
         with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
             store(handle, Scope(dataset, "all"))
-        frozen = handle.frozen()
+        frozen = handle.losses.frozen()
     report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
@@ -86,13 +86,13 @@ def thaw(
 
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
-        before = handle.frozen()
+        before = handle.losses.frozen()
         if dataset in before:
             question = f"Thaw {dataset} and what froze with it, with release names revoked and caps lowered by "
             require_confirmation(f"{question}{_shown(losses) or 0}?", yes=yes)
-        caps = plain_all(handle.thaw(dataset, losses))
+        caps = plain_all(handle.losses.thaw(dataset, losses))
         store(handle, Scope(dataset, "all"))
-        thawed = sorted({*before} - {*handle.frozen()})
+        thawed = sorted({*before} - {*handle.losses.frozen()})
     report(
         {"caps": caps, "thawed": thawed},
         f"thawed {', '.join(thawed)} under new caps ({_caps_text(caps)}); "
@@ -105,7 +105,7 @@ def thaw(
 def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the jobs with open reservations, which are neither committed, expired nor given back."""
     with open_ledger(ledger, id_key) as handle:
-        open_jobs = [job for job in handle.jobs() if job["pending"]]
+        open_jobs = [job for job in handle.reports.jobs() if job["pending"]]
     if as_json:
         terminal.emit({"jobs": open_jobs})
         return
@@ -131,7 +131,7 @@ def revoke(
 ) -> None:
     """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
     with open_ledger(ledger, id_key, write=True) as handle:
-        rows = [row for row in handle.show() if (row["dataset"], row["release"]) == (dataset, release)]
+        rows = [row for row in handle.reports.show() if (row["dataset"], row["release"]) == (dataset, release)]
         records = sum(row["records"] - row["canaries"] for row in rows)
         versions = sorted({version["version"] for row in rows for version in row["published"]})
         if rows and not all(row["burnt"] for row in rows):
@@ -139,7 +139,7 @@ def revoke(
             question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{shown}) for good?"
             require_confirmation(question, yes=yes)
         with _writing(handle, dataset, release):
-            handle.revoke_name(dataset, release, reason)
+            handle.releases.revoke_name(dataset, release, reason)
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
     outcome += ", and what was published must be taken down by hand" if versions else ""
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
@@ -176,7 +176,7 @@ def readmit(
     require_confirmation(f"Let {whom} of {dataset} be released again?", yes=yes)
     with open_ledger(ledger, id_key, write=True) as handle, _writing(handle, dataset):
         units = in_pinned_form(handle, _subject_scope(handle, dataset), subjects)
-        count = handle.readmit(dataset, pa.array(records, pa.large_string()), reason, units)
+        count = handle.people.readmit(dataset, pa.array(records, pa.large_string()), reason, units)
     more = " and all others of these subjects" if subjects else ""
     outcome = f"{counted(count, 'record')}{more} may be released again"
     report({"dataset": dataset, "readmitted": count}, outcome, as_json=as_json)
@@ -260,7 +260,7 @@ def set_cap(
     scope = Scope(dataset, period, group, unit)
     with open_ledger(ledger, id_key, write=True) as handle:
         change, before = handle.cap_change(scope, cap), _pinned(handle, scope)
-        uncounted = handle.uncounted(scope)
+        uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted)
         if changed:
             now = (
@@ -310,7 +310,7 @@ def accept_units(
         question = f"May all known records of {dataset} have other subjects, with caps lowered by {lowered}?"
         require_confirmation(question, yes=yes)
         with _writing(handle, dataset):
-            caps = plain_all(handle.accept_units(dataset, losses, reason))
+            caps = plain_all(handle.people.accept_units(dataset, losses, reason))
     outcome = f"records of {dataset} may have other subjects, under new caps ({_caps_text(caps)})"
     report({"caps": caps, "accepted": dataset}, f"{outcome}; write these into policies", as_json=as_json)
 
@@ -319,7 +319,7 @@ def _subject_scope(handle: Ledger, dataset: str) -> Scope:
     """Return a scope of a dataset that counts per subject, the last one that was pinned."""
     from dptext_etl.ledger import Scope
 
-    pinned = [cap for cap in handle.caps() if dataset in cap["datasets"] and cap["unit"] == "subject"]
+    pinned = [cap for cap in handle.reports.caps() if dataset in cap["datasets"] and cap["unit"] == "subject"]
     return scope_of(pinned[-1]) if pinned else Scope(dataset)
 
 
@@ -331,7 +331,7 @@ def _writing(handle: Ledger, dataset: str, release: str | None = None) -> Abstra
 
 
 def _job(handle: Ledger, name: str) -> dict[str, Any]:
-    for job in handle.jobs():
+    for job in handle.reports.jobs():
         if job["job"] == name:
             return job
     raise LedgerError("the ledger knows no job of this name", "`dptext ledger jobs` lists those with open reservations")
@@ -361,7 +361,7 @@ def _caps_text(caps: Mapping[str, Mapping[str, float]]) -> str:
 
 def _pinned(handle: Ledger, scope: Scope) -> Mapping[str, float] | None:
     """Return the pinned cap of a scope in units of epsilon, rho and delta, or None."""
-    for cap in handle.caps():
+    for cap in handle.reports.caps():
         if f"{cap['scope']}, period {cap['period']}" == str(scope) and cap["measure"] is not None:
             return plain_all(cap["limits"])
     return None

@@ -101,7 +101,7 @@ class TaskConfig:
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         for ref in self.refs.values():  # a reference may name another key on this machine
-            ledger.require_key(ref, keys.resolve(policy.key))
+            ledger.releases.require_key(ref, keys.resolve(policy.key))
         released = Column.all(columns, self.refs)
         shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back

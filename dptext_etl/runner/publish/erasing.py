@@ -144,7 +144,7 @@ def _known(
             known_subjects, known_records = known(policy, layouts, ledger, subject_ids(policy, subjects), records)
             some, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
             ids = pa.array(rows, pa.large_string())
-            for entry in ledger.publications_of(policy.dataset, ids, subject_ids(policy, some)):
+            for entry in ledger.people.publications_of(policy.dataset, ids, subject_ids(policy, some)):
                 name = policy.dataset, entry["release"]
                 if partitions and name not in here:
                     counts = {"versions": entry["versions"], "records": entry["records"]}
@@ -207,7 +207,7 @@ def _outcome(table: _Table) -> ErasedTable:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             found = listed(policy, layout, manifest, ledger, named, table.records, missing=False)
             ids = pa.array(sorted(found.records), pa.large_string())
-            held = ledger.publications_of(policy.dataset, ids, named)
+            held = ledger.people.publications_of(policy.dataset, ids, named)
         found.require_gone_from_source()
         if manifest is None:
             outcome = "not published"

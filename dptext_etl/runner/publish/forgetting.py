@@ -92,18 +92,18 @@ def forget(
         refs = _refs(ledger, policy, before)
         if policy.ids != "keep":  # another key would give all others other ids
             for ref in refs:
-                ledger.require_key(ref, keys.resolve(policy.key))
+                ledger.releases.require_key(ref, keys.resolve(policy.key))
         ids = subject_ids(policy, subjects)
         if not known:
             require_known(policy, layout, ledger, ids, records)
         found = listed(policy, layout, before, ledger, ids, records, missing=missing)
         found.require_gone_from_source()
-        new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
+        new = ledger.people.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
         checkpoint("forgotten")
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
         now, lists = before, set[str]()
-        if policy.synthetic is None and (identified(before) or any(ledger.count_forgotten(ref) for ref in refs)):
+        if policy.synthetic is None and (identified(before) or any(ledger.people.count_forgotten(ref) for ref in refs)):
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         with suppress(LedgerError):  # a revoked or frozen release takes no more records; the commit holds the digest
             tables.record(layout, now, ledger, refs)
@@ -128,7 +128,7 @@ def forget_drafts(
     _require(policy, subjects, records, missing=False)
     with _opened(layout, policy) as ledger:
         ids = subject_ids(policy, subjects)
-        new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
+        new = ledger.people.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
         return new, _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
@@ -164,8 +164,8 @@ def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *,
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
     """Return the published releases, if the ledger knows this manifest."""
-    refs = list(ledger.find_all(policy).values())
-    known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]  # in any sink
+    refs = list(ledger.releases.find_all(policy).values())
+    known = [{*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs]  # in any sink
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("what is published is no release of this policy", "name the policy that published it")
     if not all(manifest.digest in digests for digests in known):
@@ -201,13 +201,13 @@ def _publish_without(  # noqa: PLR0917
         if not writer.parts:  # a table of no rows has its columns still
             writer.add_rows(left)
         parts = writer.parts
-        retired = any(before.digest in ledger.retired(ref, layout.place) for ref in refs)
+        retired = any(before.digest in ledger.releases.retired(ref, layout.place) for ref in refs)
         if sum(part.rows for part in parts) == before.rows and not retired and not before.carries:
             return before, writer.lists
         now = replace(before, version=writer.version, parts=parts, schema=before.kinds)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
-        ledger.retire(refs, place, now.name, now.digest, now.rows, sink=layout.place)
+        ledger.releases.retire(refs, place, now.name, now.digest, now.rows, sink=layout.place)
         checkpoint("recorded")
         writer.finish(renew_lock)
     now.write(layout, before)

@@ -105,7 +105,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
         fired = [verdict.name for verdict in verdicts if not verdict.passed]
         if fired:
             log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
-            ledger.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+            ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
             remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
             strip(staging, policy)
         telemetry.judged(policy.dataset, policy.release, verdicts)

@@ -53,8 +53,11 @@ def known(
 ) -> tuple[Mask, Mask]:
     """Return which subjects and which records the ledger, lists in staging, or the source of a policy know."""
     named = pa.array(records, pa.large_string())
-    people, rows = ledger.known_subjects(policy.dataset, subjects), ledger.known_records(policy.dataset, named)
-    units = ledger.unit_hashes(subjects).to_pylist()
+    people, rows = (
+        ledger.people.known_subjects(policy.dataset, subjects),
+        ledger.people.known_records(policy.dataset, named),
+    )
+    units = ledger.people.unit_hashes(subjects).to_pylist()
     places = chain.from_iterable(_places(policy, layout, units, subjects.to_pylist()) for layout in layouts)
     while not (people.all() and rows.all()) and (place := next(places, None)) is not None:
         ids, theirs, asked = place
@@ -115,7 +118,7 @@ def listed(  # noqa: PLR0917
     gone = {*records}
     if len(subjects):
         held = pa.array(sorted(published | there), pa.large_string())
-        gone |= set(held.filter(pa.array(ledger.of_subjects(policy.dataset, subjects, held))).to_pylist())
+        gone |= set(held.filter(pa.array(ledger.people.of_subjects(policy.dataset, subjects, held))).to_pylist())
         if source is not None:
             gone |= {*source.filter(pl.col("subject").is_in(subjects.to_pylist()))["id"]}
     if missing:
@@ -144,7 +147,7 @@ def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Seri
     """Return which records are forgotten; ids of some that were are null (`own_ids.blank`)."""
     gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
     theirs = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
-    gone[there.to_numpy()] = ledger.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), theirs)
+    gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), theirs)
     return pl.Series(gone, dtype=pl.Boolean)
 
 
@@ -154,7 +157,7 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
     Its ids are read only if the release ever held a record that is forgotten now.
     """
     manifest = Manifest.read(layout)
-    if manifest is None or not any(ledger.count_forgotten(ref) for ref in refs):
+    if manifest is None or not any(ledger.people.count_forgotten(ref) for ref in refs):
         return
     published = published_ids(layout, spec, manifest)
     count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)

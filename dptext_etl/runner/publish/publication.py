@@ -212,7 +212,7 @@ def refuse_unrecorded(
 
     `base` is the digest of the manifest.
     """
-    if ledger is None or not all(base in ledger.published(ref, layout.place).values() for ref in refs):
+    if ledger is None or not all(base in ledger.releases.published(ref, layout.place).values() for ref in refs):
         refuse_foreign(layout)
     refuse_forgotten_base(layout, spec, ledger, refs)
 
@@ -227,7 +227,7 @@ def _is_recorded(staged: StagedRun, manifest: Manifest) -> bool:
     spec = staged.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
         place = staged.layout.place
-        return all(manifest.digest in ledger.published(ref, place).values() for ref in staged.refs.values())
+        return all(manifest.digest in ledger.releases.published(ref, place).values() for ref in staged.refs.values())
 
 
 def _record(staged: StagedRun, manifest: Manifest) -> None:
@@ -237,7 +237,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
         require_same_ledger(ledger, staged.layout, staged.policy)
         _refuse_forgotten(staged, ledger, manifest)
         refs, place = list(staged.refs.values()), staged.layout.place
-        ledger.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
+        ledger.releases.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
         remember(ledger, staged.layout.memory, staged.policy)
 
 
@@ -246,7 +246,7 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
     before = Manifest.read(layout) if policy.publish else None
     if before is not None and before.columns == claims_of(policy, [shard]) and is_whole(layout, before):
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            if all(before.digest in ledger.published(ref, layout.place).values() for ref in refs.values()):
+            if all(before.digest in ledger.releases.published(ref, layout.place).values() for ref in refs.values()):
                 return
     msg = "the release holds another table: other rows or names, or one that another machine drew"
     hint = "the first commit is the release; take a new release name, or draw rows from its statistic"
@@ -266,11 +266,14 @@ def _record_table(staged: StagedRun) -> None:
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> None:
     """Refuse to publish records that were forgotten since they were staged (docs/spec/privacy.md#forgotten)."""
     policy = staged.policy
-    if not ledger.forgets(policy.dataset):
+    if not ledger.people.forgets(policy.dataset):
         return
     if policy.synthetic is not None:
         (ref,) = staged.refs.values()
-        if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref, staged.layout.place).values():
+        if (
+            ledger.people.count_forgotten(ref)
+            and manifest.digest not in ledger.releases.published(ref, staged.layout.place).values()
+        ):
             msg = "the table was summed over records that were forgotten since; nothing was published"
             raise LedgerError(
                 msg, "publish a table without them under a new release name; all others are charged again"
@@ -281,7 +284,7 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
     count, staging = 0, Staging(staged.layout.staging)
     for shard in staged.shards:
         own = staging.read(shard).filter(~pl.col(CANARY))
-        count += int(ledger.forgotten(policy.dataset, canonical_ids(own[policy.id].to_arrow())).sum())
+        count += int(ledger.people.forgotten(policy.dataset, canonical_ids(own[policy.id].to_arrow())).sum())
     if count:
         msg = (
             f"{counted(count, 'of the staged records was', 'of the staged records were')} forgotten since "

@@ -85,8 +85,8 @@ def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[Re
     version = table.version_of(manifest.digest) if here else None
     if version is not None:
         name = f"{manifest.name}@{table.name}-{version}"
-        ledger.record_publication(here, name, manifest.digest, manifest.rows, sink=layout.place)
+        ledger.releases.record_publication(here, name, manifest.digest, manifest.rows, sink=layout.place)
 
 
 def _is_named(manifest: Manifest, ledger: Ledger, ref: ReleaseRef, sink: str) -> bool:
-    return any(version.startswith(f"{manifest.name}@") for version in ledger.published(ref, sink))
+    return any(version.startswith(f"{manifest.name}@") for version in ledger.releases.published(ref, sink))

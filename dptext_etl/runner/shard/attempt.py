@@ -104,9 +104,9 @@ def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTabl
     spec = attempt.policy.ledger
     with Ledger.open(spec.url, spec.id_key) as ledger:
         for ref in refs.values():
-            if ledger.pinned_table(ref) is None and ledger.records(ref) != table.records:
+            if ledger.releases.pinned_table(ref) is None and ledger.records(ref) != table.records:
                 refuse_other_records(ref)
-            ledger.pin_table(ref, table.digest)
+            ledger.releases.pin_table(ref, table.digest)
         remember(ledger, attempt.layout.memory, attempt.policy)
 
 

@@ -142,7 +142,7 @@ class Shards:
         """List the records that are over the cap or changed inside the boundary, and return the others."""
         listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
         subjects = reserved.charged.take(listed).subjects
-        units = None if subjects is None else self.ledger.unit_hashes(subjects)
+        units = None if subjects is None else self.ledger.people.unit_hashes(subjects)
         self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
         return reserved.without(self.left_out)
 

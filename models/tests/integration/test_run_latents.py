@@ -30,7 +30,7 @@ def column(**options):
 def used(job, **changes):
     with job.ledger() as ledger:
         assert ledger.verify().ok
-        (shown,) = ledger.show()
+        (shown,) = ledger.reports.show()
         assert shown["class"] == "APPROX_LDP"
         assert shown["max_eps_pure"] == "inf"
         scope = Scope.of(job.policy(**changes))

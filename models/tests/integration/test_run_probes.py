@@ -57,7 +57,7 @@ def model(monkeypatch):
 def charged(films):
     """Records that the ledger holds, and those of them that are committed."""
     with Ledger.open(films.policy().ledger.url, create=False) as ledger:
-        shown = ledger.show()
+        shown = ledger.reports.show()
     return sum(item["records"] for item in shown), sum(item["committed"] for item in shown)
 
 
@@ -157,5 +157,5 @@ def test_a_run_that_refuses_over_its_cap_gives_back_what_it_reserved(films, mode
     with pytest.raises(PolicyError, match="fails on public texts"):
         stage(films.policy(on_cap="refuse"), checkpoint=notice)
     with Ledger.open(films.policy().ledger.url, create=False) as ledger:
-        (shown,) = ledger.show()
+        (shown,) = ledger.reports.show()
     assert shown["aborted"] == shown["records"] > 0

@@ -61,7 +61,7 @@ def test_released_texts_are_rewritten_at_no_cost(rewriting, make_job, reviews, s
     assert rewriting.charged() == plain.charged()
     with rewriting.ledger() as ledger:
         assert ledger.verify().counts["rewritten"] == ROWS + CANARIES
-        (shown, other) = ledger.show()
+        (shown, other) = ledger.reports.show()
         ((done,), said) = (shown["postprocess"], ledger.verify())
         assert said.ok, said.problems
     assert (done["rows"], done["spend"]) == (ROWS + CANARIES, 0)
@@ -125,7 +125,7 @@ def test_another_rewriter_costs_nothing_and_gets_the_same_release(rewriting):
     assert rewriting.charged() == charged
     with rewriting.ledger() as ledger:
         assert ledger.verify().ok
-        assert [item["rows"] for item in ledger.show()[0]["postprocess"]] == [ROWS + CANARIES] * 2
+        assert [item["rows"] for item in ledger.reports.show()[0]["postprocess"]] == [ROWS + CANARIES] * 2
     sink = rewriting.folder / "published"
     assert all(verdict.passed for verdict in check_published(sink, rewriting.policy(column=other)))
     failed = [verdict.name for verdict in check_published(sink, rewriting.policy()) if not verdict.passed]

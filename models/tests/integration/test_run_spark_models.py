@@ -51,7 +51,7 @@ def test_models_release_and_rewrite_on_executors_what_they_do_here(spark, films)
     assert there.files() == files
     with there.ledger() as ledger:
         assert ledger.verify().ok
-        (row,) = ledger.show()
+        (row,) = ledger.reports.show()
         assert row["diverged"] == 0
         assert [(done["rows"], done["spend"]) for done in row["postprocess"]] == [(row["committed"], 0)]
 

@@ -1,37 +1,30 @@
-"""Pin releases and caps, and record publications, revocations and frozen datasets."""
+"""Pin the names of releases, and record what becomes of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from dptext_etl import _kernel
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import Guarantee, Micro, Spend
-from dptext_etl.ledger import identities
-from dptext_etl.ledger.commit import abort, expire
-from dptext_etl.ledger.freezing import Loss
-from dptext_etl.ledger.reader import LedgerReader
-from dptext_etl.ledger.releases import public_facts, refuse_frozen
-from dptext_etl.ledger.types import Anchor, ReleaseRef, Scope
+from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.ledger import views
+from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.releases import public_facts
+from dptext_etl.ledger.types import (
+    ReleaseRef,
+    require_plain,
+)
 from dptext_etl.mechanism import worst_spend
-from dptext_etl.policy import Cap, ColumnPolicy, Policy
-
-_REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
+from dptext_etl.policy import ColumnPolicy, Policy
 
 
-class LedgerAdmin(LedgerReader):
-    """Pin names and caps, and record what becomes of releases. Every method is one transaction."""
+class Registry:
+    """The releases of a ledger: names, publications, revocations. Every method is one transaction."""
 
-    def checkpoint(self) -> None:
-        """Do now, in any thread, what closing this ledger would wait for; what fails here is left to that."""
-        with suppress(LedgerError):
-            self._db.store.checkpoint()
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
     def register(
         self,
@@ -117,6 +110,11 @@ class LedgerAdmin(LedgerReader):
         with self._db.store.transaction():
             self._db.releases.pin_table(ref, digest)
 
+    def pinned_table(self, ref: ReleaseRef) -> str | None:
+        """Return the digest that is pinned of the records and texts of a release, or None."""
+        with self._db.store.snapshot():
+            return self._db.releases.pinned_table(ref)
+
     def lacks_key(self, ref: ReleaseRef) -> bool:
         """Return whether a release holds records and is not committed to a noise key, as those of earlier versions."""
         with self._db.store.snapshot():
@@ -130,11 +128,6 @@ class LedgerAdmin(LedgerReader):
         """
         with self._db.store.snapshot():
             self._db.releases.require_key(ref, key)
-
-    def pinned_table(self, ref: ReleaseRef) -> str | None:
-        """Return the digest that is pinned of the records and texts of a release, or None."""
-        with self._db.store.snapshot():
-            return self._db.releases.pinned_table(ref)
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
@@ -155,26 +148,6 @@ class LedgerAdmin(LedgerReader):
         with self._db.store.snapshot():
             row = self._db.store.row(query, names)
         return None if row is None else ReleaseRef(int(row[0]), *names, nonce)
-
-    def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
-        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name."""
-        with self._db.store.transaction():
-            self._db.scopes.charge(scope, cap, raising=raising, lowering=True)
-
-    def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
-        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap."""
-
-        def agree() -> None:
-            refuse_frozen(self._db.store, scope.dataset)
-            self._db.scopes.charge(scope, cap, lowering=lowering)
-
-        self._db.store.write(0, agree)
-
-    def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
-        """Refuse what `agree_on_cap` would refuse, or charges without a cap where there is one; nothing is written."""
-        with self._db.store.snapshot():
-            refuse_frozen(self._db.store, scope.dataset, scope.group)
-            self._db.scopes.check(scope, cap, lowering=lowering)
 
     def record_publication(
         self,
@@ -209,25 +182,23 @@ class LedgerAdmin(LedgerReader):
         with self._db.store.transaction():
             self._db.releases.retire(list(refs), place, version, manifest, rows, where)
 
-    def forget(self, dataset: str, records: pa.Array, subjects: pa.Array) -> int:
-        """Note records and subjects as forgotten in a dataset: nothing of them is released until `readmit`.
+    def published(self, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
+        """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
 
-        It returns how many records were not noted before: those given, and those that were charged to the subjects.
-
-        Specification: docs/spec/privacy.md#forgotten.
+        What was retired since, in a sink if it is given, is left out.
         """
-        hashed, units = self._db.id_key.records(records).hashes, self._db.id_key.subjects(subjects)
-        with self._db.store.transaction():
-            return identities.forget(self._db, dataset, hashed, units)
+        where = None if sink is None else self._db.id_key.sink(sink)
+        with self._db.store.snapshot():
+            return views.published(self._db, ref, where)
 
-    def readmit(self, dataset: str, records: pa.Array, reason: str, subjects: pa.Array | None = None) -> int:
-        """Let forgotten records and subjects of a dataset be released again, and return how many records there are."""
-        require_plain(reason, "readmission")
-        hashed = self._db.id_key.records(records).hashes
-        units = self._db.id_key.subjects(pa.array([], pa.large_string()) if subjects is None else subjects)
-        with self._db.store.transaction():
-            refuse_frozen(self._db.store, dataset)
-            return identities.readmit(self._db, dataset, hashed, units, reason)
+    def retired(self, ref: ReleaseRef, sink: str | None = None) -> set[str]:
+        """Return the SHA-256 of every manifest of a release that was retired, in a sink if it is given.
+
+        A person was taken out of these. Without a sink, a manifest counts that was retired wherever it was published.
+        """
+        where = None if sink is None else self._db.id_key.sink(sink)
+        with self._db.store.snapshot():
+            return views.retired(self._db, ref, where)
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
         """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay."""
@@ -242,89 +213,3 @@ class LedgerAdmin(LedgerReader):
                 msg = f"release {release!r} of {dataset} is not registered in this ledger"
                 raise LedgerError(msg, "`dptext ledger show` lists the releases")
             self._db.releases.revoke(dataset, release, reason)
-
-    def freeze(
-        self,
-        dataset: str,
-        reason: str,
-        *,
-        in_use: Sequence[str] = (),
-        missing: Anchor | None = None,
-        groups: Sequence[str] = (),
-        alone: bool = False,
-    ) -> None:
-        """Freeze a dataset: until it is thawed, nothing in it is registered, charged, committed or published.
-
-        Where charges may be forgotten, they may be forgotten in every scope that the dataset shares. So its groups
-        freeze with it, for all periods, and all datasets in them.
-        """
-        require_plain(reason, "freeze")
-        if alone and (in_use or missing is not None or groups):
-            raise LedgerError("a dataset freezes alone only where nothing was lost", "leave `alone` out")
-        loss = None if alone else Loss(in_use, missing, groups)
-        with self._db.store.transaction():
-            self._db.freezes.freeze(dataset, reason, loss)
-
-    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
-        """Let a frozen dataset and all that froze with it go on.
-
-        Their releases are revoked, and their caps are lowered by what may have been lost.
-
-        Specification: docs/spec/privacy.md#lost-ledger.
-        """
-        with self._db.store.transaction():
-            return self._db.freezes.thaw(dataset, lost)
-
-    def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
-        """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.
-
-        The caps of the dataset are lowered by what a unit may have been charged under another name.
-
-        Specification: docs/spec/privacy.md#same-unit.
-        """
-        require_plain(reason, "change of units")
-        with self._db.store.transaction():
-            return identities.accept_units(self._db, dataset, lost, reason)
-
-    def expire(self, job: str, *, reason: str | None = None) -> int:
-        """Turn the open reservations of a job into lasting charges, and return how many records that were.
-
-        An expired record can still be committed with the same identity. It can never be given back.
-
-        Args:
-            job: The job.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Raises:
-            LedgerError: The reason is long or holds other signs.
-        """
-        if reason is not None:
-            require_plain(reason, "expiry")
-        with self._db.store.transaction():
-            return expire(self._db, job, reason)
-
-    def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
-        """Give back the open reservations of a job, and return how many records that were.
-
-        Args:
-            job: The job.
-            compute_never_started: The caller confirms that no text of the job was scored.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Raises:
-            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
-                its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
-        """
-        if reason is not None:
-            require_plain(reason, "refund")
-        if not compute_never_started:
-            raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
-        with self._db.store.transaction():
-            return abort(self._db, job, reason)
-
-
-def require_plain(reason: str, what: str) -> None:
-    """Refuse a reason that could hold a text."""
-    if not _REASON.fullmatch(reason):
-        allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
-        raise LedgerError(f"the reason of a {what} must be short and plain: {allowed}")
