@@ -96,7 +96,12 @@ def names_and_modes(job):
     """Every published file with its mode, and the folders above it."""
     roots = [path for path in job.folder.iterdir() if path.name.startswith("published") and "staging" not in path.name]
     found = [*roots, *(path for root in roots if root.is_dir() for path in root.rglob("*"))]
-    return {str(path.relative_to(job.folder)): stat.filemode(path.lstat().st_mode) for path in found}
+    return {without_hash(path.relative_to(job.folder)): stat.filemode(path.lstat().st_mode) for path in found}
+
+
+def without_hash(path):
+    """The name of a part by its place: its hash is that of published bytes."""
+    return re.sub(r"-[0-9a-f]{16}(?=\.)", "", str(path))
 
 
 def parts(job):
@@ -105,7 +110,12 @@ def parts(job):
     for path in sorted(job.folder.glob("published/*.parquet")):
         footer = pq.read_metadata(path)
         groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
-        found[path.name] = (footer.num_rows, [group.num_rows for group in groups], footer.metadata, footer.schema)
+        found[without_hash(path.name)] = (
+            footer.num_rows,
+            [group.num_rows for group in groups],
+            footer.metadata,
+            footer.schema,
+        )
     return found
 
 

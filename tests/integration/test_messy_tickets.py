@@ -245,7 +245,7 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
     assert column["charged"]["records"] == 4_741, "canary rows are no records"
     assert dptext("statement", folder / "privacy.toml", "--public", "--out", folder / "public").exit_code == 0
     public = (folder / "public" / "statement.md").read_text()
-    assert "195" not in public
+    assert not re.search(r"\b195\b", public), "a hash may hold these digits"
     assert "without a person" not in public
 
 
