@@ -30,7 +30,7 @@ from dptext_etl.runner.amounts import spend_facts, total_spends
 from dptext_etl.runner.preview import ledger_of
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
-from dptext_etl.runner.publish.versions import alone_at
+from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
@@ -171,8 +171,8 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
                 if policy.synthetic is not None and ledger.people.count_forgotten(ref):
                     return None  # its source may hold them still: all steps say so
             left = ledger.remaining(Scope.of(policy)).as_dict()
-        with alone_at(layout):  # it completes what a run that was killed left
-            pass
+        with alone_at(layout):
+            show(layout, manifest)
     log.info("the input is that of version %d: nothing is computed again", manifest.version)
     found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began
     return replace(

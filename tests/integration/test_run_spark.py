@@ -138,7 +138,8 @@ def test_ids_of_every_type(spark, make_job, reviews, kind):
 def test_the_policy_of_one_column(spark, job):
     whole = job.policy()
     column = ColumnPolicy(**dict(whole.column_policies()[0]))
-    entries = {"sink": whole.sink, "ledger": whole.ledger.url, "cap": whole.cap.model_dump(), "keep": ["stars"]}
+    places = {"sink": whole.sink, "staging": whole.staging, "ledger": whole.ledger.url}
+    entries = {**places, "cap": whole.cap.model_dump(), "keep": ["stars"]}
     renamed = frame_of(spark, job).withColumnRenamed("id", "record")
     summary = run_frame(renamed, column, id="record", subject="user_id", **entries)
     assert summary.rows["released"] == 240

@@ -248,6 +248,7 @@ def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
 def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlinked, reviews):
     job = make_unlinked()
     places = {"sink": str(job.folder / "published"), "ledger": f"sqlite:///{job.folder / 'ledger.db'}"}
+    places["staging"] = str(job.folder / "inside")
     column, roles = job.policy().column_policy(), {"id": "id", "subject": "user_id"}
     assert run_frame(reviews(), column, **roles, **places, cap=job.values["cap"]).published_rows == 240
     assert published(job).columns == ["review"]

@@ -53,11 +53,13 @@ def test_a_copy_outlives_its_file_and_takes_no_name_that_is_used(storage):
     assert [storage.read(name) for name in storage.glob("*")] == [b"rows", b"older"]
 
 
-def test_folders_are_deleted_with_all_that_is_in_them(storage):
-    storage.put("log", b"one")
+def test_lines_are_added_and_folders_deleted_with_all_that_is_in_them(storage):
+    for line in (b"one", b"two"):
+        storage.append("log", line)
     inside = storage.child("a").child("b")
     inside.prepare()
     inside.put("file", b"")
+    assert storage.read("log") == b"one\ntwo\n"
     assert storage.names() == ["a/b/file", "log"]
     assert storage.names("a") == ["a/b/file"]
     assert [(item.parent.name, item.name) for item in storage.subfolders()] == [("a", "b")]

@@ -105,6 +105,8 @@ def forget(
         now, lists = before, set[str]()
         if policy.synthetic is None and (identified(before) or any(ledger.people.count_forgotten(ref) for ref in refs)):
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
+        else:
+            show(layout, before)  # a run that was killed may not have done so, and older versions go
         with suppress(LedgerError):  # a revoked or frozen release takes no more records; the commit holds the digest
             tables.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)
@@ -203,6 +205,7 @@ def _publish_without(  # noqa: PLR0917
         parts = writer.parts
         retired = any(before.digest in ledger.releases.retired(ref, layout.place) for ref in refs)
         if sum(part.rows for part in parts) == before.rows and not retired and not before.carries:
+            show(layout, before)
             return before, writer.lists
         now = replace(before, version=writer.version, parts=parts, schema=before.kinds)
         place = "" if now.partition is None else f"{now.partition}/"

@@ -120,6 +120,8 @@ def _publish(  # noqa: PLR0917
     kept = _continued(staged, before, known)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
     if not staged.rows["released"]:
+        if before is not None:
+            show(layout, before)
         return unchanged(layout, before, "there are no new rows to publish")
     most, version = (policy.shard_rows, policy.shard_bytes), 1 if before is None else before.version + 1
     with Writer(layout, staging, version, most, hidden=HiddenIds.of(policy), kept=kept) as writer:
@@ -144,6 +146,7 @@ def _publish(  # noqa: PLR0917
         manifest = draft(staged, verdicts, writer.parts, writer.version, older)
         same = known is not None and not kept and same_content(known, manifest)
         if known is not None and not kept and not same and _only_order(staged, known, manifest, writer):
+            show(layout, known)
             staging.clear()
             return unchanged(layout, known, "nothing changed but the order of rows")
         manifest = known if same and known is not None else manifest

@@ -58,7 +58,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
             raise BusyError(*_BUSY)
         if layout.logged:
             tables.require_own(layout)  # another run may have published since the first look
-        before = Manifest.read(layout) if layout.plain or layout.logged else None
+        before = Manifest.read(layout) if layout.plain else None  # `clean` commits nothing to a table
         if before is not None:
             show(layout, before)
         yield described.renew_lock
