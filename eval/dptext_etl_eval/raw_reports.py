@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from dptext_etl import _kernel, files
+from dptext_etl import _kernel
 from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
@@ -197,11 +197,7 @@ def _log(staged: StagedRun, what: str) -> None:
         )
     asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
     asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
-    storage, line = staged.layout.staging, json.dumps(asked).encode() + b"\n"
+    storage = staged.layout.staging
     with seam("logging a report", InputError):
-        if storage.remote:  # one process may write at a time
-            storage.put(QUERIES, (storage.read(QUERIES) or b"") + line)
-        else:
-            with open(storage.folder / QUERIES, "ab", opener=files.private) as file:
-                file.write(line)
+        storage.append(QUERIES, json.dumps(asked).encode())
     log.warning("a report inside the boundary was asked for: %s", what)

@@ -27,12 +27,12 @@ def differing(now, then):
 
 @pytest.mark.parametrize("part", [name for name in golden.PARTS if name != "releases"])
 def test_what_was_observed_then_is_observed_now(part, tmp_path):
-    assert differing(as_json(golden.PARTS[part](tmp_path)), golden.losses.frozen(part)) == {}
+    assert differing(as_json(golden.PARTS[part](tmp_path)), golden.frozen(part)) == {}
 
 
 @pytest.fixture(scope="module")
 def frozen():
-    return golden.losses.frozen("releases")
+    return golden.frozen("releases")
 
 
 @pytest.fixture(scope="module")

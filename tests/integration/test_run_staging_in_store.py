@@ -311,12 +311,12 @@ def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine
     with storage.with_own_copies() as here, storage.with_own_copies() as there:
         one, two = Staging(here, b"key"), Staging(there, b"key")
         one.save(0, rows, pl.DataFrame({"text": [1, 1]}), "inputs", facts)
-        (seen,) = two.releases.find(0, "inputs")
+        (seen,) = two.find(0, "inputs")
         assert two.draws(seen)["text"].to_list() == [1, 1]
         later = one.save(0, rows.reverse(), pl.DataFrame({"text": [2, 3]}), "inputs", facts)
-        assert two.releases.find(0, "inputs") == [later]
+        assert two.find(0, "inputs") == [later]
         assert two.read(later).equals(rows.reverse())
         assert two.draws(later)["text"].to_list() == [2, 3]
         one.discard(0)
-        assert two.releases.find(0, "inputs") == []
+        assert two.find(0, "inputs") == []
         assert not staged_names(store)
