@@ -77,9 +77,7 @@ class StoredAnchor(NamedTuple):
         mine = dataset == asked.dataset
         groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
         if ledger is not None and freezing:
-            ledger.losses.freeze(
-                dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups)
-            )
+            ledger.losses.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
         shared = "" if mine else f" with {dataset}, whose cap it shares"
         raise FrozenError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
 

@@ -78,9 +78,7 @@ def test_the_loss_of_one_dataset_is_noticed_by_all_that_share_its_cap(sqlite, fo
             charger.charge("x", 30)
     with pytest.raises(LedgerError, match=FROZEN):
         d.charge("d1", 1)
-    assert sqlite.ledger.losses.thaw("a", {"eps_pure": 32}) == {
-        "group:people, period 2026": {"eps_pure": 28_000_000}
-    }
+    assert sqlite.ledger.losses.thaw("a", {"eps_pure": 32}) == {"group:people, period 2026": {"eps_pure": 28_000_000}}
     assert b.charge("b2", 28, "r2", cap=28) == Outcome.OVER_CAP
     assert b.charge("b2", 27, "r2", cap=28) == Outcome.RESERVED, "1 + 27, and 32 that are forgotten: 60"
     sqlite.sound()
