@@ -47,7 +47,7 @@ ROWS = [*((name, False) for name in "abcdef"), *((name, True) for name in "ax")]
 """Records and canary rows; one of these has the id of a record."""
 PEOPLE = ("ann", "bob", "zoe")
 COLUMNS = ("review", "title")
-JOBS = ("first", "second", "shared")
+JOBS = ("first", "second", "third", "fourth", "shared")
 FAILURES = {  # what a statement begins with, and whether it is done before the transaction breaks off
     "as the plan catches up": ("select hash from event", True),
     "before rows": ("insert into segment", False),
@@ -65,7 +65,7 @@ class BrokenError(BaseException):
     """The connection broke off."""
 
 
-some = st.lists(st.sampled_from(ROWS), min_size=1, max_size=6, unique=True)
+some = st.lists(st.sampled_from(ROWS), min_size=2, max_size=7, unique=True)
 writers = st.sampled_from(["one", "two"])
 jobs = st.sampled_from(JOBS)
 datasets = st.sampled_from(DATASETS)
@@ -74,7 +74,7 @@ losses = st.sampled_from([0, 0, 2])
 releases = st.sampled_from([("x", 0), ("x", 0), ("y", 0), ("x", 1)])
 asked = st.fixed_dictionaries(
     {
-        "scope": st.sampled_from(list(SCOPES)),
+        "scope": st.sampled_from([*SCOPES, *list(SCOPES)[:2], LATE]),
         "rows": some,
         "columns": st.sampled_from([COLUMNS[:1], COLUMNS[:1], COLUMNS[1:], COLUMNS]),
         "release": releases,
@@ -104,7 +104,12 @@ computed = st.fixed_dictionaries(
     }
 )
 done_meanwhile = st.fixed_dictionaries(
-    {"asks": st.lists(asked, max_size=2), "commits": st.none() | computed, "end": st.none() | jobs}
+    {
+        "asks": st.lists(asked, max_size=2),
+        "commits": st.none() | computed,
+        "end": st.none() | jobs,
+        "near": st.booleans(),  # in the same scope, release, and columns
+    }
 )
 
 
@@ -142,21 +147,16 @@ class FullScan(RuleBasedStateMachine):
     def named(self, dataset, columns=COLUMNS[:1], release=("x", 0)):
         return columns, [self.refs[dataset, column, *release] for column in columns]
 
-    @property
-    def db(self):
-        return self.kits["one"].db
-
     def scan(self):
-        return Scan(self.db, self.cache)
+        return Scan(self.kits["one"].db, self.cache)
 
     def request(self, ask):
         rows, scope = ask["rows"], ask["scope"]
         people = [None if mark else PEOPLE[(ord(name) + ask["shift"]) % 3] for name, mark in rows]
         words = [(ask["words"] + (0 if ask["same_words"] else at)) % 4 for at in range(len(rows))]
         texts = ["text" if ask["changed"] <= at % 2 else "changed" for at in range(len(rows))]
-        cap = Cap(epsilon=ROOM, **YEAR) if scope == LATE and ask["first_cap"] else None
-        if cap is not None and self.scan().cap(scope)[0]:
-            cap = None
+        caps = scope == LATE and ask["first_cap"] and not self.scan().cap(scope)[0]
+        cap = Cap(epsilon=ROOM, **YEAR) if caps else None
         options = [ask[name] for name in ("again", "refuse", "sealed", "millionths")]
         names = self.named(scope.dataset, ask["columns"], ask["release"])
         return Request(ask["job"], scope, cap, rows, people, *names, words, texts, *options)
@@ -292,13 +292,13 @@ class FullScan(RuleBasedStateMachine):
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
     def overtake(self, writer, ask, meanwhile):
         """Another writer is faster: what was looked up before the locks is not true any more."""
-        self.reserved(writer, self.request(ask), (partial(self.others, writer, **meanwhile), "_begin_writing"))
+        self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "_begin_writing"))
 
     @precondition(lambda self: self.parallel)
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
     def overtake_at_the_locks(self, writer, ask, meanwhile):
         """What ends reservations, or sets a cap, waits for all writers, so it is not done here."""
-        work = partial(self.others, writer, **(meanwhile | {"end": None}))
+        work = partial(self.others, writer, ask, **(meanwhile | {"end": None}))
         self.reserved(writer, self.request(ask | {"first_cap": False}), (work, "lock"))
 
     @rule(writer=writers, ask=computed, meanwhile=done_meanwhile)
@@ -306,10 +306,12 @@ class FullScan(RuleBasedStateMachine):
         """Only a text that no one changes meanwhile: it would be committed in the place where it was reserved."""
         results = self.results(self.scan(), ask)
         if results[1]:
-            work = partial(self.others, writer, **meanwhile, again=False)
+            work = partial(self.others, writer, {}, **meanwhile, again=False)
             self.committed(writer, ask["job"], results, (work, "_begin_writing"))
 
-    def others(self, writer, asks, commits, end, **fixed):
+    def others(self, writer, like, asks, commits, end, near, **fixed):
+        if near:
+            fixed |= {name: like[name] for name in ("scope", "release", "columns") if name in like}
         other = "two" if writer == "one" else "one"
         if end is not None:
             self.abort(other, end)
@@ -483,11 +485,10 @@ class FullScan(RuleBasedStateMachine):
         for scope in SCOPES:
             names, totals = scan.cap(scope)[0] or (PURE,), scan.used(scope)
             units, hashes = all_units(scan, scope)
-            expected = {
-                name: [totals.get(unit, [0] * len(names))[at] for unit in hashes] for at, name in enumerate(names)
-            }
+            expected = [totals.get(unit, [0] * len(names)) for unit in hashes]
             for kit in self.kits.values():
-                assert {name: used.tolist() for name, used in kit.ledger.used(scope, units).items()} == expected
+                used = kit.ledger.used(scope, units)
+                assert np.stack([used[name] for name in names], axis=1).tolist() == expected
 
     @invariant()
     def answers(self):
@@ -508,10 +509,9 @@ class FullScan(RuleBasedStateMachine):
         assert (said.units, said.exhausted) == (len(totals), sum(over))
         for at, name in enumerate(tracked):
             amounts = sorted(used[at] for used in totals.values())
-            shares = {
-                key: next(a for n, a in enumerate(amounts, 1) if n >= q * len(amounts)) for key, q in QUANTILES.items()
-            }
-            assert said.used[name] == {key: millionths(name, amount) for key, amount in shares.items()}
+            for key, share in QUANTILES.items():
+                amount = next(a for n, a in enumerate(amounts, 1) if n >= share * len(amounts))
+                assert said.used[name][key] == millionths(name, amount)
             for unit, entry in zip(hashes, said.asked, strict=True):
                 used = totals.get(unit, [0] * len(tracked))[at]
                 assert entry[name]["used"] == millionths(name, used)
@@ -540,9 +540,8 @@ class FullScan(RuleBasedStateMachine):
             ask["release"] = ("x", 0)
         request = self.request(ask | more)
         people = None if scope.unit == "record" else pa.array(request.people, pa.string())
-        ready = kit.ledger.make_ready(
-            scope.unit, pa.array(request.ids), people, request.charges(), canary=request.canary
-        )
+        columns = pa.array(request.ids), people, request.charges()
+        ready = kit.ledger.make_ready(scope.unit, *columns, canary=request.canary)
         expected = scan.judge(request, capped=False)
         if expected is None:
             with pytest.raises(LedgerError):
