@@ -14,6 +14,7 @@ from dptext_etl.policy import Cap
 
 from .conftest import binaries, digest
 
+PEOPLE = ("ann", "bob", "zoe")
 DELTA = 10**9
 """The delta of a word in the steps of today: one millionth, a single step of old batches."""
 INFINITE = (Scope("reviews", "2027"),)
@@ -217,11 +218,11 @@ class Scan:
             row = self.held((ref.id, ref.nonce), record)
             if row is None or row.key != identities[at] or self.is_forgotten(ref.dataset, record):
                 return None
+            if given["positions"][at] > row.words:
+                return None
             if row.state == State.COMMITTED:
                 said.append(CommitOutcome.ALREADY if row.digest == digests[at] else CommitOutcome.DIVERGED)
                 continue
-            if given["positions"][at] > row.words:
-                return None
             if "spent" in given and (ref.dataset not in REFUNDABLE or given["spent"][at] > row.spends[PURE]):
                 return None
             said.append(CommitOutcome.COMMITTED)
@@ -267,3 +268,21 @@ def seal_in_millionths(kind, columns):
     """Seal a batch as versions did that counted delta in millionths."""
     facts, blobs = segments.seal(kind, columns | {"delta": columns["delta"] // DELTA})
     return {name: fact for name, fact in facts.items() if name != "units"}, blobs
+
+
+def all_units(scan, scope):
+    if scope.unit == "record":
+        names = list("abcdef")
+        return pa.array(names), scan.hashes(names)
+    return pa.array(PEOPLE), scan.subjects(PEOPLE)
+
+
+def lost_in_all(words):
+    return {PURE: words, "rho": words, "eps_approx": words, "delta": words / 1e6}
+
+
+def with_equal_halves(hashed, *asked):
+    """Hash ids so that all of them share their first eight bytes with many others."""
+    rows = hashed(*asked).copy()
+    rows[:, :7], rows[:, 7] = 0, rows[:, 7] % 2
+    return rows
