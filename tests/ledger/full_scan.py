@@ -14,6 +14,30 @@ from dptext_etl.policy import Cap
 
 from .conftest import binaries, digest
 
+ROOM = 7
+YEAR = {"period": "2026"}
+LATE = Scope("free", "2026")
+"""A scope that is charged without a cap, until it gets one."""
+SCOPES = {
+    Scope("reviews", "2026"): Cap(epsilon=ROOM, **YEAR),
+    Scope("reviews", "2027"): Cap(measure="zcdp", rho=ROOM, period="2027"),
+    Scope("left", "2026", "both"): Cap(measure="approx", epsilon=ROOM + 2, delta=ROOM / 1e6, group="both", **YEAR),
+    Scope("right", "2026", "both"): None,  # its group has one
+    Scope("rows", "2026", unit="record"): Cap(epsilon=4, **YEAR),
+    Scope("rows", "2027"): Cap(epsilon=ROOM, period="2027"),
+    LATE: None,
+}
+FAILURES = {  # what a statement begins with, and whether it is done before the transaction breaks off
+    "as the plan catches up": ("select hash from event", True),
+    "before rows": ("insert into segment", False),
+    "after the first event": ("insert into event", True),
+    "after a cap": ("update scope", True),
+    "after a batch": ("insert into batch", True),
+    "after states": ("update batch", True),
+    "before a count": ("update tally", False),
+    "before the end": ("commit", False),
+    "lost answer": ("commit", True),
+}
 PEOPLE = ("ann", "bob", "zoe")
 DELTA = 10**9
 """The delta of a word in the steps of today: one millionth, a single step of old batches."""

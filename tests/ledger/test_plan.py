@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.guarantee import MICRO, PURE, millionths
-from dptext_etl.ledger import CommitOutcome, Scope, State, batch, plan
+from dptext_etl.ledger import CommitOutcome, State, batch, plan
 from dptext_etl.ledger.id_key import IdKey
 from dptext_etl.ledger.storage import postgres_sql
 from dptext_etl.ledger.views import QUANTILES
@@ -27,38 +27,28 @@ from dptext_etl.policy import Cap
 
 from ..examples import examples
 from .conftest import Kit, binaries, digest
-from .full_scan import PEOPLE, REFUNDABLE, Request, Scan, all_units, lost_in_all, seal_in_millionths, with_equal_halves
+from .full_scan import (
+    FAILURES,
+    LATE,
+    PEOPLE,
+    REFUNDABLE,
+    ROOM,
+    SCOPES,
+    YEAR,
+    Request,
+    Scan,
+    all_units,
+    lost_in_all,
+    seal_in_millionths,
+    with_equal_halves,
+)
 
-ROOM = 7
-YEAR = {"period": "2026"}
-LATE = Scope("free", "2026")
-"""A scope that is charged without a cap, until it gets one."""
-SCOPES = {
-    Scope("reviews", "2026"): Cap(epsilon=ROOM, **YEAR),
-    Scope("reviews", "2027"): Cap(measure="zcdp", rho=ROOM, period="2027"),
-    Scope("left", "2026", "both"): Cap(measure="approx", epsilon=ROOM + 2, delta=ROOM / 1e6, group="both", **YEAR),
-    Scope("right", "2026", "both"): None,  # its group has one
-    Scope("rows", "2026", unit="record"): Cap(epsilon=4, **YEAR),
-    Scope("rows", "2027"): Cap(epsilon=ROOM, period="2027"),
-    LATE: None,
-}
 DATASETS = ("reviews", "left", "right", "rows", "free")
 FREEZE_TOGETHER = {"left": ("left", "right"), "right": ("left", "right")}
 ROWS = [*((name, False) for name in "abcdef"), *((name, True) for name in "ax")]
 """Records and canary rows; one of these has the id of a record."""
 COLUMNS = ("review", "title")
 JOBS = ("first", "second", "shared", *map(str, range(20)))
-FAILURES = {  # what a statement begins with, and whether it is done before the transaction breaks off
-    "as the plan catches up": ("select hash from event", True),
-    "before rows": ("insert into segment", False),
-    "after the first event": ("insert into event", True),
-    "after a cap": ("update scope", True),
-    "after a batch": ("insert into batch", True),
-    "after states": ("update batch", True),
-    "before a count": ("update tally", False),
-    "before the end": ("commit", False),
-    "lost answer": ("commit", True),
-}
 
 
 class BrokenError(BaseException):
@@ -149,8 +139,9 @@ class FullScan(RuleBasedStateMachine):
         return Scan(self.kits["one"].db, self.cache)
 
     def request(self, ask):
-        rows, scope = ask["rows"], ask["scope"]
-        people = [None if mark else PEOPLE[(ord(name) + ask["shift"]) % 3] for name, mark in rows]
+        new, scope = ask.get("new", ""), ask["scope"]
+        people = [None if mark else PEOPLE[(ord(name) + ask["shift"]) % 3] + new for name, mark in ask["rows"]]
+        rows = [(name + new, mark) for name, mark in ask["rows"]]
         words = [(ask["words"] + (0 if ask["same_words"] else at)) % 4 for at in range(len(rows))]
         texts = ["text" if ask["changed"] <= at % 2 else "changed" for at in range(len(rows))]
         caps = scope == LATE and ask["first_cap"] and not self.scan().cap(scope)[0]
@@ -158,8 +149,6 @@ class FullScan(RuleBasedStateMachine):
         options = [ask[name] for name in ("again", "refuse", "sealed", "millionths")]
         names = self.named(scope.dataset, ask["columns"], ask["release"])
         return Request(ask["job"], scope, cap, rows, people, *names, words, texts, *options)
-
-    # Calls, and what is expected of them
 
     def reserve_now(self, writer, request):
         ledger, scope = self.kits[writer].ledger, request.scope
@@ -276,8 +265,6 @@ class FullScan(RuleBasedStateMachine):
             if meanwhile is not None and todo:
                 look()
 
-    # Rules
-
     @rule(writer=writers, ask=asked)
     def reserve(self, writer, ask):
         self.reserved(writer, self.request(ask))
@@ -292,6 +279,18 @@ class FullScan(RuleBasedStateMachine):
     def overtake(self, writer, ask, meanwhile):
         """Another writer is faster: what was looked up before the locks is not true any more."""
         self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "_begin_writing"))
+
+    @rule(writer=writers, ask=asked)
+    def meet_at_the_cap(self, writer, ask):
+        """Two writers charge new people at a time; then one of them takes it back."""
+        ask |= {"new": str(self.steps), "words": 3, "same_words": True, "refuse": False, "first_cap": False}
+        one, two, three = (
+            ask | {"release": release, "job": f"{self.steps} {release}"} for release in (("x", 0), ("y", 0), ("x", 1))
+        )
+        other = "two" if writer == "one" else "one"
+        self.reserved(writer, self.request(one), (partial(self.reserve, other, two), "_begin_writing"))
+        self.abort(other, two["job"])
+        self.reserve(writer, three)
 
     @precondition(lambda self: self.parallel)
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
@@ -488,8 +487,6 @@ class FullScan(RuleBasedStateMachine):
     @rule(writer=writers)
     def reopen(self, writer):
         self.kits[writer].reopen()
-
-    # What must hold after each step
 
     @invariant()
     def balances(self):
