@@ -98,7 +98,7 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
         )
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
     done = holdings.state == State.COMMITTED
-    over = int((results.positions[~done] > db.records.reserved(holdings.places.take(~done), "n_worst")).sum())
+    over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
     if over:
         msg = f"{counted(over, 'record')} took more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")

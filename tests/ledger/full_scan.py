@@ -14,6 +14,31 @@ from dptext_etl.policy import Cap
 
 from .conftest import binaries, digest
 
+ROOM = 7
+YEAR = {"period": "2026"}
+LATE = Scope("free", "2026")
+"""A scope that is charged without a cap, until it gets one."""
+SCOPES = {
+    Scope("reviews", "2026"): Cap(epsilon=ROOM, **YEAR),
+    Scope("reviews", "2027"): Cap(measure="zcdp", rho=ROOM, period="2027"),
+    Scope("left", "2026", "both"): Cap(measure="approx", epsilon=ROOM + 2, delta=ROOM / 1e6, group="both", **YEAR),
+    Scope("right", "2026", "both"): None,  # its group has one
+    Scope("rows", "2026", unit="record"): Cap(epsilon=4, **YEAR),
+    Scope("rows", "2027"): Cap(epsilon=ROOM, period="2027"),
+    LATE: None,
+}
+FAILURES = {  # what a statement begins with, and whether it is done before the transaction breaks off
+    "as the plan catches up": ("select hash from event", True),
+    "before rows": ("insert into segment", False),
+    "after the first event": ("insert into event", True),
+    "after a cap": ("update scope", True),
+    "after a batch": ("insert into batch", True),
+    "after states": ("update batch", True),
+    "before a count": ("update tally", False),
+    "before the end": ("commit", False),
+    "lost answer": ("commit", True),
+}
+PEOPLE = ("ann", "bob", "zoe")
 DELTA = 10**9
 """The delta of a word in the steps of today: one millionth, a single step of old batches."""
 INFINITE = (Scope("reviews", "2027"),)
@@ -217,11 +242,11 @@ class Scan:
             row = self.held((ref.id, ref.nonce), record)
             if row is None or row.key != identities[at] or self.is_forgotten(ref.dataset, record):
                 return None
+            if given["positions"][at] > row.words:
+                return None
             if row.state == State.COMMITTED:
                 said.append(CommitOutcome.ALREADY if row.digest == digests[at] else CommitOutcome.DIVERGED)
                 continue
-            if given["positions"][at] > row.words:
-                return None
             if "spent" in given and (ref.dataset not in REFUNDABLE or given["spent"][at] > row.spends[PURE]):
                 return None
             said.append(CommitOutcome.COMMITTED)
@@ -267,3 +292,21 @@ def seal_in_millionths(kind, columns):
     """Seal a batch as versions did that counted delta in millionths."""
     facts, blobs = segments.seal(kind, columns | {"delta": columns["delta"] // DELTA})
     return {name: fact for name, fact in facts.items() if name != "units"}, blobs
+
+
+def all_units(scan, scope):
+    if scope.unit == "record":
+        names = list("abcdef")
+        return pa.array(names), scan.hashes(names)
+    return pa.array(PEOPLE), scan.subjects(PEOPLE)
+
+
+def lost_in_all(words):
+    return {PURE: words, "rho": words, "eps_approx": words, "delta": words / 1e6}
+
+
+def with_equal_halves(hashed, *asked):
+    """Hash ids so that all of them share their first eight bytes with many others."""
+    rows = hashed(*asked).copy()
+    rows[:, :7], rows[:, 7] = 0, rows[:, 7] % 2
+    return rows

@@ -19,53 +19,43 @@ from hypothesis.stateful import run_state_machine_as_test as run
 
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.guarantee import MICRO, PURE, millionths
-from dptext_etl.ledger import CommitOutcome, Scope, State, batch, plan
+from dptext_etl.ledger import CommitOutcome, State, batch, plan
 from dptext_etl.ledger.id_key import IdKey
+from dptext_etl.ledger.storage import postgres_sql
 from dptext_etl.ledger.views import QUANTILES
 from dptext_etl.policy import Cap
 
 from ..examples import examples
 from .conftest import Kit, binaries, digest
-from .full_scan import REFUNDABLE, Request, Scan, seal_in_millionths
+from .full_scan import (
+    FAILURES,
+    LATE,
+    PEOPLE,
+    REFUNDABLE,
+    ROOM,
+    SCOPES,
+    YEAR,
+    Request,
+    Scan,
+    all_units,
+    lost_in_all,
+    seal_in_millionths,
+    with_equal_halves,
+)
 
-ROOM = 7
-YEAR = {"period": "2026"}
-LATE = Scope("free", "2026")
-"""A scope that is charged without a cap, until it gets one."""
-SCOPES = {
-    Scope("reviews", "2026"): Cap(epsilon=ROOM, **YEAR),
-    Scope("reviews", "2027"): Cap(measure="zcdp", rho=ROOM, period="2027"),
-    Scope("left", "2026", "both"): Cap(measure="approx", epsilon=ROOM + 2, delta=ROOM / 1e6, group="both", **YEAR),
-    Scope("right", "2026", "both"): None,  # its group has one
-    Scope("rows", "2026", unit="record"): Cap(epsilon=4, **YEAR),
-    Scope("rows", "2027"): Cap(epsilon=ROOM, period="2027"),
-    LATE: None,
-}
 DATASETS = ("reviews", "left", "right", "rows", "free")
 FREEZE_TOGETHER = {"left": ("left", "right"), "right": ("left", "right")}
 ROWS = [*((name, False) for name in "abcdef"), *((name, True) for name in "ax")]
 """Records and canary rows; one of these has the id of a record."""
-PEOPLE = ("ann", "bob", "zoe")
 COLUMNS = ("review", "title")
-JOBS = ("first", "second", "shared")
-FAILURES = {  # what a statement begins with, and whether it is done before the transaction breaks off
-    "as the plan catches up": ("select hash from event", True),
-    "before rows": ("insert into segment", False),
-    "after the first event": ("insert into event", True),
-    "after a cap": ("update scope", True),
-    "after a batch": ("insert into batch", True),
-    "after states": ("update batch", True),
-    "before a count": ("update tally", False),
-    "before the end": ("commit", False),
-    "lost answer": ("commit", True),
-}
+JOBS = ("first", "second", "shared", *map(str, range(20)))
 
 
 class BrokenError(BaseException):
     """The connection broke off."""
 
 
-some = st.lists(st.sampled_from(ROWS), min_size=1, max_size=6, unique=True)
+some = st.lists(st.sampled_from(ROWS), min_size=2, max_size=7, unique=True)
 writers = st.sampled_from(["one", "two"])
 jobs = st.sampled_from(JOBS)
 datasets = st.sampled_from(DATASETS)
@@ -74,7 +64,7 @@ losses = st.sampled_from([0, 0, 2])
 releases = st.sampled_from([("x", 0), ("x", 0), ("y", 0), ("x", 1)])
 asked = st.fixed_dictionaries(
     {
-        "scope": st.sampled_from(list(SCOPES)),
+        "scope": st.sampled_from([*SCOPES, *list(SCOPES)[:2], LATE]),
         "rows": some,
         "columns": st.sampled_from([COLUMNS[:1], COLUMNS[:1], COLUMNS[1:], COLUMNS]),
         "release": releases,
@@ -92,10 +82,8 @@ asked = st.fixed_dictionaries(
 )
 computed = st.fixed_dictionaries(
     {
-        "dataset": datasets,
+        "pick": st.integers(0, 99),
         "rows": some,
-        "column": st.sampled_from(COLUMNS),
-        "release": releases,
         "known": seldom.map(lambda is_not: not is_not),
         "out": st.sampled_from(["out", "out", "other"]),
         "positions": seldom,
@@ -104,7 +92,12 @@ computed = st.fixed_dictionaries(
     }
 )
 done_meanwhile = st.fixed_dictionaries(
-    {"asks": st.lists(asked, max_size=2), "commits": st.none() | computed, "end": st.none() | jobs}
+    {
+        "asks": st.lists(asked, max_size=2),
+        "commits": st.none() | computed,
+        "end": st.none() | jobs,
+        "near": st.booleans(),  # in the same scope, release, and columns
+    }
 )
 
 
@@ -113,7 +106,7 @@ class FullScan(RuleBasedStateMachine):
 
     parallel = False
 
-    @initialize(kept=st.sampled_from([0, 5, 30]))
+    @initialize(kept=st.sampled_from([0, 10, 100]))
     def start(self, kept):
         self.limit(kept)
         place = self.place()
@@ -142,26 +135,20 @@ class FullScan(RuleBasedStateMachine):
     def named(self, dataset, columns=COLUMNS[:1], release=("x", 0)):
         return columns, [self.refs[dataset, column, *release] for column in columns]
 
-    @property
-    def db(self):
-        return self.kits["one"].db
-
     def scan(self):
-        return Scan(self.db, self.cache)
+        return Scan(self.kits["one"].db, self.cache)
 
     def request(self, ask):
-        rows, scope = ask["rows"], ask["scope"]
-        people = [None if mark else PEOPLE[(ord(name) + ask["shift"]) % 3] for name, mark in rows]
+        new, scope = ask.get("new", ""), ask["scope"]
+        people = [None if mark else PEOPLE[(ord(name) + ask["shift"]) % 3] + new for name, mark in ask["rows"]]
+        rows = [(name + new, mark) for name, mark in ask["rows"]]
         words = [(ask["words"] + (0 if ask["same_words"] else at)) % 4 for at in range(len(rows))]
         texts = ["text" if ask["changed"] <= at % 2 else "changed" for at in range(len(rows))]
-        cap = Cap(epsilon=ROOM, **YEAR) if scope == LATE and ask["first_cap"] else None
-        if cap is not None and self.scan().cap(scope)[0]:
-            cap = None
+        caps = scope == LATE and ask["first_cap"] and not self.scan().cap(scope)[0]
+        cap = Cap(epsilon=ROOM, **YEAR) if caps else None
         options = [ask[name] for name in ("again", "refuse", "sealed", "millionths")]
         names = self.named(scope.dataset, ask["columns"], ask["release"])
         return Request(ask["job"], scope, cap, rows, people, *names, words, texts, *options)
-
-    # Calls, and what is expected of them
 
     def reserve_now(self, writer, request):
         ledger, scope = self.kits[writer].ledger, request.scope
@@ -206,17 +193,18 @@ class FullScan(RuleBasedStateMachine):
 
     def results(self, scan, ask):
         """Arguments of `commit`, and the rows that they name."""
-        ref = self.refs[ask["dataset"], ask["column"], *ask["release"]]
-        rows = [
-            (name, mark, row)
-            for name, mark in ask["rows"]
-            if (row := scan.held((ref.id, ref.nonce), scan.hashes([name], np.array([mark]))[0])) or not ask["known"]
-        ]
+        records = [scan.hashes([name], np.array([mark]))[0] for name, mark in ask["rows"]]
+        held = {ref: [scan.held((ref.id, ref.nonce), record) for record in records] for ref in self.refs.values()}
+        some_refs = [ref for ref, rows in held.items() if any(rows)] or list(held)
+        ref = some_refs[ask["pick"] % len(some_refs)]
+        rows = [(*each, row) for each, row in zip(ask["rows"], held[ref], strict=True) if row or not ask["known"]]
         ids, canary = [name for name, *_ in rows], np.array([mark for _, mark, _ in rows], np.bool_)
         identities = [bytes(32) if row is None else row.key for *_, row in rows]
         given = {"positions": [int(ask["positions"])] * len(rows), "canary": canary}
         if ask["spent"] is not None:
-            given["spent"] = [ask["spent"] * MICRO] * len(rows)
+            words = [0 if row is None else row.words for *_, row in rows]
+            part = 1 + ask["spent"]
+            given["spent"] = [part * MICRO if part > 3 else most // part * MICRO for most in words]
         digests = [digest(name, ask["out"]) for name in ids]
         return ref, ids, identities, digests, given
 
@@ -277,8 +265,6 @@ class FullScan(RuleBasedStateMachine):
             if meanwhile is not None and todo:
                 look()
 
-    # Rules
-
     @rule(writer=writers, ask=asked)
     def reserve(self, writer, ask):
         self.reserved(writer, self.request(ask))
@@ -292,13 +278,25 @@ class FullScan(RuleBasedStateMachine):
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
     def overtake(self, writer, ask, meanwhile):
         """Another writer is faster: what was looked up before the locks is not true any more."""
-        self.reserved(writer, self.request(ask), (partial(self.others, writer, **meanwhile), "_begin_writing"))
+        self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "_begin_writing"))
+
+    @rule(writer=writers, ask=asked)
+    def meet_at_the_cap(self, writer, ask):
+        """Two writers charge new people at a time; then one of them takes it back."""
+        ask |= {"new": str(self.steps), "words": 3, "same_words": True, "refuse": False, "first_cap": False}
+        one, two, three = (
+            ask | {"release": release, "job": f"{self.steps} {release}"} for release in (("x", 0), ("y", 0), ("x", 1))
+        )
+        other = "two" if writer == "one" else "one"
+        self.reserved(writer, self.request(one), (partial(self.reserve, other, two), "_begin_writing"))
+        self.abort(other, two["job"])
+        self.reserve(writer, three)
 
     @precondition(lambda self: self.parallel)
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
     def overtake_at_the_locks(self, writer, ask, meanwhile):
         """What ends reservations, or sets a cap, waits for all writers, so it is not done here."""
-        work = partial(self.others, writer, **(meanwhile | {"end": None}))
+        work = partial(self.others, writer, ask, **(meanwhile | {"end": None}))
         self.reserved(writer, self.request(ask | {"first_cap": False}), (work, "lock"))
 
     @rule(writer=writers, ask=computed, meanwhile=done_meanwhile)
@@ -306,10 +304,12 @@ class FullScan(RuleBasedStateMachine):
         """Only a text that no one changes meanwhile: it would be committed in the place where it was reserved."""
         results = self.results(self.scan(), ask)
         if results[1]:
-            work = partial(self.others, writer, **meanwhile, again=False)
+            work = partial(self.others, writer, {}, **meanwhile, again=False)
             self.committed(writer, ask["job"], results, (work, "_begin_writing"))
 
-    def others(self, writer, asks, commits, end, **fixed):
+    def others(self, writer, like, asks, commits, end, near, **fixed):
+        if near:
+            fixed |= {name: like[name] for name in ("scope", "release", "columns") if name in like}
         other = "two" if writer == "one" else "one"
         if end is not None:
             self.abort(other, end)
@@ -322,10 +322,16 @@ class FullScan(RuleBasedStateMachine):
     def expire(self, writer, job):
         still_open = self.still_open(self.scan(), job)
         assert self.kits[writer].ledger.expire(job) == len(still_open)
-        scan = self.scan()
-        assert {scan.rows[row.at].state for row in still_open} <= {State.EXPIRED}
+        rows = self.scan().rows
+        assert {rows[row.at].state for row in still_open} <= {State.EXPIRED}
 
-    @rule(writer=writers, job=jobs)
+    @rule(writer=writers, job=jobs, pick=st.integers(0, 9))
+    def abort_what_can_be(self, writer, job, pick):
+        scan, ended = self.scan(), (State.COMMITTED, State.EXPIRED, State.ABORTED)
+        closed = {scan.jobs[row.at[0]][0] for row in scan.rows.values() if row.state in ended}
+        still_open = sorted({name for seq, (name, _) in scan.jobs.items() if seq not in scan.attached} - closed - {""})
+        self.abort(writer, still_open[pick % len(still_open)] if still_open else job)
+
     def abort(self, writer, job):
         scan = self.scan()
         numbers = {seq for seq, (name, _) in scan.jobs.items() if name == job}
@@ -388,8 +394,8 @@ class FullScan(RuleBasedStateMachine):
 
     @rule(writer=writers, dataset=datasets, lost=losses)
     def accept_units(self, writer, dataset, lost):
-        scan, ledger = self.scan(), self.kits[writer].ledger
-        if dataset in scan.frozen:
+        ledger = self.kits[writer].ledger
+        if dataset in self.scan().frozen:
             with pytest.raises(LedgerError, match="frozen"):
                 ledger.people.accept_units(dataset, lost_in_all(lost), "merged accounts")
         else:
@@ -430,6 +436,15 @@ class FullScan(RuleBasedStateMachine):
         self.balances()
         self.reserve(writer, ask)
 
+    @precondition(lambda self: not self.scan().cap(LATE)[0])
+    @rule(writer=writers, ask=asked, meanwhile=done_meanwhile, failure=st.sampled_from(sorted(FAILURES)[:5]))
+    def break_off_a_first_cap(self, writer, ask, meanwhile, failure):
+        """Another writer's event then gets the number that the cap had."""
+        ask |= {"scope": LATE, "first_cap": True}
+        self.broken(writer, failure, partial(self.reserve_now, writer, self.request(ask)))
+        self.others(writer, ask, **(meanwhile | {"near": True, "end": None}))
+        self.reserve(writer, ask)
+
     @rule(writer=writers, ask=computed, failure=st.sampled_from(sorted(FAILURES)))
     def break_off_a_commit(self, writer, ask, failure):
         scan = self.scan()
@@ -464,17 +479,14 @@ class FullScan(RuleBasedStateMachine):
                 raise BrokenError
             return real(sql, values)
 
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, suppress(BrokenError, LedgerError, BudgetError):
             patch.setattr(store, "_run", breaking)
-            with suppress(BrokenError, LedgerError, BudgetError):
-                work()
+            work()
         return not todo
 
     @rule(writer=writers)
     def reopen(self, writer):
         self.kits[writer].reopen()
-
-    # What must hold after each step
 
     @invariant()
     def balances(self):
@@ -483,11 +495,10 @@ class FullScan(RuleBasedStateMachine):
         for scope in SCOPES:
             names, totals = scan.cap(scope)[0] or (PURE,), scan.used(scope)
             units, hashes = all_units(scan, scope)
-            expected = {
-                name: [totals.get(unit, [0] * len(names))[at] for unit in hashes] for at, name in enumerate(names)
-            }
+            expected = [totals.get(unit, [0] * len(names)) for unit in hashes]
             for kit in self.kits.values():
-                assert {name: used.tolist() for name, used in kit.ledger.used(scope, units).items()} == expected
+                used = kit.ledger.used(scope, units)
+                assert np.stack([used[name] for name in names], axis=1).tolist() == expected
 
     @invariant()
     def answers(self):
@@ -508,10 +519,10 @@ class FullScan(RuleBasedStateMachine):
         assert (said.units, said.exhausted) == (len(totals), sum(over))
         for at, name in enumerate(tracked):
             amounts = sorted(used[at] for used in totals.values())
-            shares = {
-                key: next(a for n, a in enumerate(amounts, 1) if n >= q * len(amounts)) for key, q in QUANTILES.items()
-            }
-            assert said.used[name] == {key: millionths(name, amount) for key, amount in shares.items()}
+            assert said.used[name].keys() == (QUANTILES.keys() if amounts else set())
+            for key, share in QUANTILES.items() if amounts else ():
+                amount = next(a for n, a in enumerate(amounts, 1) if n >= share * len(amounts))
+                assert said.used[name][key] == millionths(name, amount)
             for unit, entry in zip(hashes, said.asked, strict=True):
                 used = totals.get(unit, [0] * len(tracked))[at]
                 assert entry[name]["used"] == millionths(name, used)
@@ -540,9 +551,8 @@ class FullScan(RuleBasedStateMachine):
             ask["release"] = ("x", 0)
         request = self.request(ask | more)
         people = None if scope.unit == "record" else pa.array(request.people, pa.string())
-        ready = kit.ledger.make_ready(
-            scope.unit, pa.array(request.ids), people, request.charges(), canary=request.canary
-        )
+        columns = pa.array(request.ids), people, request.charges()
+        ready = kit.ledger.make_ready(scope.unit, *columns, canary=request.canary)
         expected = scan.judge(request, capped=False)
         if expected is None:
             with pytest.raises(LedgerError):
@@ -561,24 +571,6 @@ class FullScan(RuleBasedStateMachine):
         assert said.used.T.tolist() == (used if names else [[] for _ in used])
 
 
-def all_units(scan, scope):
-    if scope.unit == "record":
-        names = list("abcdef")
-        return pa.array(names), scan.hashes(names)
-    return pa.array(PEOPLE), scan.subjects(PEOPLE)
-
-
-def lost_in_all(words):
-    return {PURE: words, "rho": words, "eps_approx": words, "delta": words / 1e6}
-
-
-def with_equal_halves(hashed, *asked):
-    """Hash ids so that all of them share their first eight bytes with many others."""
-    rows = hashed(*asked).copy()
-    rows[:, :7], rows[:, 7] = 0, rows[:, 7] % 2
-    return rows
-
-
 @pytest.mark.parametrize("cramped", [False, True], ids=["usual", "cramped"])
 def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
     """Cramped, blocks are joined, cut, and read again all the time, and ids share their first halves."""
@@ -588,8 +580,12 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
         hashed = IdKey._hash
         monkeypatch.setattr(IdKey, "_hash", lambda *asked: with_equal_halves(hashed, *asked))
 
+    monkeypatch.setattr(postgres_sql, "IDLE", 600.0)  # a busy machine is slow
+    monkeypatch.setattr(postgres_sql, "HOLD", 600.0)
+    on_server = "://" in str(new_place("probe"))
+
     class Here(FullScan):
-        parallel = "://" in str(new_place("probe"))
+        parallel = on_server
 
         def place(self):
             return new_place(f"ledger{next(numbers)}")
@@ -598,4 +594,4 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
             if cramped:
                 monkeypatch.setattr(plan, "KEPT", kept)
 
-    run(Here, settings=examples(20, stateful_step_count=30))
+    run(Here, settings=examples(20 if on_server else 40, stateful_step_count=30))
