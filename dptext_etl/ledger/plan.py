@@ -223,7 +223,11 @@ class LedgerPlan:
         if used.pinned != wanted:
             used = self._used = _Used(wanted, np.zeros((len(pinned.components), self.units.ids.size), np.int64))
         if pinned.components and used.settled < self._head.seq:
-            self._add_up(db, used)
+            try:
+                self._add_up(db, used)
+            except BaseException:  # what was added in part must not be added again
+                self._used = _Used((NEW, ()), np.zeros((0, 0), np.int64))
+                raise
         return used.amounts
 
     def _others(self, db: Database, refs: Sequence[ReleaseRef]) -> Iterator[ReleaseRef]:

@@ -1,10 +1,14 @@
 """Ex-post charges: what was used instead of the worst case, on pure caps alone, never more than was reserved."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import Outcome, Scope
+from dptext_etl.ledger.plan import LedgerPlan
+from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, hashed_ids
 from dptext_etl.policy import Cap
 
 MILLION = 1_000_000
@@ -35,6 +39,31 @@ def test_what_was_committed_is_settled_once(kit):
     assert kit.used("ann") == [3]
     assert kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref]) == [Outcome.COMMITTED]
     kit.sound()
+
+
+@pytest.mark.parametrize("fails", range(1, 7))
+def test_a_sum_that_was_added_in_part_is_not_added_again(kit, monkeypatch, fails):
+    """A connection is lost while a plan reads amounts; the caller asks the same plan again."""
+    ref = kit.ref(refundable=True)
+    for number in range(2):
+        kit.reserve([f"a{number}"], ["ann"], [4], cap=10, refs=[ref])
+        kit.commit([f"a{number}"], ref=ref, spent=spends(1))
+    pinned, units = kit.db.scopes.by_id(1), hashed_ids(kit.db.id_key.subjects(kit.ids("ann")))
+    plan = LedgerPlan("reviews", WantedIds(concatenated(())), WantedIds(units))
+    plan.catch_up(kit.db)
+    read, calls = kit.db.segments.read, []
+
+    def lost(*args, **options):
+        calls.append(args)
+        if len(calls) == fails:
+            raise LedgerError("lost")
+        return read(*args, **options)
+
+    monkeypatch.setattr(kit.db.segments, "read", lost)
+    with suppress(LedgerError):
+        plan.used(kit.db, pinned)
+    assert len(calls) >= fails
+    assert plan.used(kit.db, pinned).tolist() == [[2 * MILLION]]
 
 
 def test_it_never_passes_the_reservation(kit):
