@@ -225,6 +225,7 @@ _AWAY = re.compile(
 )
 """The words for it in object_store, the library under obstore, Polars, and delta-rs."""
 _EXPIRED = re.compile(r"<Code>(ExpiredToken|ExpiredTokenException|RequestExpired|TokenRefreshRequired)</Code>")
+_SYSTEM = ("builtins", "socket", "ssl")
 _STORES = ("obstore", "deltalake", "_internal", "pyiceberg", "requests")
 
 
@@ -233,7 +234,7 @@ def unavailable(error: BaseException | None) -> tuple[str, str] | None:
 
     Only errors of the system and of libraries of stores are looked at: the words of others may be those of a cell.
     """
-    if not (isinstance(error, OSError) or type(error).__module__.startswith(_STORES)):
+    if not type(error).__module__.startswith((*_SYSTEM, *_STORES)):
         return None
     names, text = {kind.__name__ for kind in type(error).__mro__}, str(error)
     expired = _EXPIRED.search(text)

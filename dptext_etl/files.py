@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from dptext_etl import _kernel
 from dptext_etl.errors import BusyError, InputError, seam
 
 PRIVATE_FILE = 0o600
@@ -140,6 +139,8 @@ def exchange(path: Path, new: Path) -> None:
     Between the steps `path` is missing, and what it was is next to `new` in a folder for drafts. The caller knows from
     elsewhere what is to be at `path`, and calls `remove` on the draft of a process that died.
     """
+    from dptext_etl import _kernel  # `dptext --help` needs no kernel
+
     if not os.path.lexists(path):
         new.rename(path)
     elif not _kernel.exchange(str(path), str(new)):

@@ -156,7 +156,10 @@ class LedgerPlan:
     def _restart(self, head: Head) -> None:
         self._head = head  # the last event that answers take into account
         self._held: dict[tuple[int, int], _Held] = {}
-        self._used = _Used((NEW, ()), np.zeros((0, 0), np.int64))
+        self._used = self._nothing(NEW, ())
+
+    def _nothing(self, scope: int, components: tuple[str, ...]) -> _Used:
+        return _Used((scope, components), np.zeros((len(components), self.units.ids.size), np.int64))
 
     def catch_up(self, db: Database) -> None:
         """Let answers take into account all that is committed by now. Call it again when locks are held."""
@@ -219,14 +222,14 @@ class LedgerPlan:
 
     def used(self, db: Database, pinned: Pinned) -> Values:
         """Return what the units of this plan have used of a cap, shape (components, units)."""
-        used, wanted = self._used, (pinned.id, pinned.components)
-        if used.pinned != wanted:
-            used = self._used = _Used(wanted, np.zeros((len(pinned.components), self.units.ids.size), np.int64))
+        if self._used.pinned != (pinned.id, pinned.components):
+            self._used = self._nothing(pinned.id, pinned.components)
+        used = self._used
         if pinned.components and used.settled < self._head.seq:
             try:
                 self._add_up(db, used)
             except BaseException:  # what was added in part must not be added again
-                self._used = _Used((NEW, ()), np.zeros((0, 0), np.int64))
+                self._used = self._nothing(NEW, ())
                 raise
         return used.amounts
 

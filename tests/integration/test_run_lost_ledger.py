@@ -89,7 +89,7 @@ def test_a_lost_ledger_is_noticed_by_the_next_partition(make_job, reviews, save,
         (job.folder / "raw").mkdir(exist_ok=True)
         save(reviews(60, 1000 * at), job.folder / "raw" / f"{name}.parquet")
     paths = {"source": str(job.folder / "raw/{partition}.parquet"), "sink": str(job.folder / "out/{partition}")}
-    policy = job.policy(**paths, staging=staging and str(job.folder / staging))
+    policy = job.write_policy(**paths, staging=staging and str(job.folder / staging))
     assert run(policy, partition="2026-01").rows["released"] == 60
     for path in ledger_files(job):
         path.unlink()

@@ -31,7 +31,7 @@ def test_the_bytes_and_the_charges_are_those_of_a_run(spark, make_unlinked):
     assert summary.rows["over_contribution"] == 160
     with job.ledger() as ledger, other.ledger() as book:
         assert ledger.verify().ok
-        refs = [item.find(job.policy().column_policy()) for item in (ledger, book)]
+        refs = [item.releases.find(job.policy().column_policy()) for item in (ledger, book)]
         assert ledger.releases.pinned_table(refs[0]) == book.releases.pinned_table(refs[1]) is not None
         scope = Scope.of(job.policy())
         assert ledger.remaining(scope).as_dict()["used"] == book.remaining(scope).as_dict()["used"]

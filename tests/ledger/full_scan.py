@@ -75,7 +75,7 @@ class Scan:
         self.rows, self.newest, self.jobs, self.attached = {}, defaultdict(dict), {}, set()
         self.accepted, self.gone, self.gone_units, self.readmitted = {}, set(), {}, {}
         self.frozen, self.thawed, self.burnt = set(), set(), set()
-        self.scopes, self.caps, self.people.of_subjects, self.head = {}, {}, set(), b""
+        self.scopes, self.caps, self.of_subjects, self.head = {}, {}, set(), b""
         for entry in db.journal.entries():
             if entry.hash not in cache:
                 names = [name for name, _ in segments.LAYOUTS.get(entry.kind, ())]
