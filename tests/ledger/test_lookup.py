@@ -168,3 +168,15 @@ def test_cells_on_the_disk_are_compared_batch_by_batch(kit, monkeypatch, tmp_pat
     assert cells.counts() == Mismatches(uncommitted=8, different=1)
     assert {count for (_, name), count in read.items() if name == "positions"} == {1}, "each batch is read once"
     assert sum(name == "positions" for _, name in read) == 8
+
+
+@pytest.mark.parametrize("cap", [None, 9])
+def test_a_scope_that_was_never_charged_is_previewed(kit, cap):
+    """In a new period, known records have their units, and no unit has used anything."""
+    kit.reserve(["a"], ["ann"], 3, cap=cap)
+    batch = pa.array(["a", "b"]), pa.array(["bob", "bob"]), [kit.charge(kit.ref(release="r2"), ["a", "b"])]
+    ready = kit.ledger.make_ready("subject", *batch)
+    found = kit.ledger.preview(Scope("reviews", "2027"), ready)
+    assert found.used.shape == (0, 2)
+    assert found.moved.tolist() == [True, False]
+    assert found.outcome.tolist() == [Outcome.RESERVED, Outcome.RESERVED]
