@@ -234,7 +234,8 @@ def unavailable(error: BaseException | None) -> tuple[str, str] | None:
 
     Only errors of the system and of libraries of stores are looked at: the words of others may be those of a cell.
     """
-    if not type(error).__module__.startswith((*_SYSTEM, *_STORES)):
+    home = type(error).__module__  # Great Expectations' error for a missing table is an OSError, too
+    if not (home.startswith(_STORES) or (isinstance(error, OSError) and home in _SYSTEM)):
         return None
     names, text = {kind.__name__ for kind in type(error).__mro__}, str(error)
     expired = _EXPIRED.search(text)

@@ -363,7 +363,7 @@ class FullScan(RuleBasedStateMachine):
         scan, people = self.scan(), [] if person is None else [person]
         wanted = {*scan.hashes(sorted(names)), *scan.charged_to(dataset, scan.subjects(people))}
         ids = pa.array(sorted(names), pa.string()), pa.array(people, pa.string())
-        assert self.kits[writer].ledger.forget(dataset, *ids) == len({(dataset, one) for one in wanted} - scan.gone)
+        assert self.kits[writer].ledger.people.forget(dataset, *ids) == len({(dataset, one) for one in wanted} - scan.gone)
 
     @rule(writer=writers, dataset=datasets)
     def readmit(self, writer, dataset):
@@ -380,14 +380,14 @@ class FullScan(RuleBasedStateMachine):
 
     @rule(writer=writers, dataset=datasets)
     def freeze(self, writer, dataset):
-        self.kits[writer].ledger.freeze(dataset, "a restored copy")
+        self.kits[writer].ledger.losses.freeze(dataset, "a restored copy")
         assert self.scan().frozen.issuperset(FREEZE_TOGETHER.get(dataset, (dataset,)))
 
     @precondition(lambda self: self.scan().frozen)
     @rule(data=st.data(), writer=writers, lost=losses)
     def thaw(self, data, writer, lost):
         dataset = data.draw(st.sampled_from(sorted(self.scan().frozen)))
-        self.kits[writer].ledger.thaw(dataset, lost_in_all(lost))
+        self.kits[writer].ledger.losses.thaw(dataset, lost_in_all(lost))
         for name in FREEZE_TOGETHER.get(dataset, (dataset,)):
             self.version[name] += 1
             self.pin(name)
