@@ -363,7 +363,8 @@ class FullScan(RuleBasedStateMachine):
         scan, people = self.scan(), [] if person is None else [person]
         wanted = {*scan.hashes(sorted(names)), *scan.charged_to(dataset, scan.subjects(people))}
         ids = pa.array(sorted(names), pa.string()), pa.array(people, pa.string())
-        assert self.kits[writer].ledger.people.forget(dataset, *ids) == len({(dataset, one) for one in wanted} - scan.gone)
+        new = {(dataset, one) for one in wanted} - scan.gone
+        assert self.kits[writer].ledger.people.forget(dataset, *ids) == len(new)
 
     @rule(writer=writers, dataset=datasets)
     def readmit(self, writer, dataset):
