@@ -141,12 +141,13 @@ def test_a_run_that_stopped_goes_on(make_synthetic, step):
 
 @pytest.mark.parametrize("change", ["more", "fewer", "text", "label", "null label", "ids"])
 def test_a_release_holds_one_table(make_synthetic, reviews, save, change):
+    """The records that are more are of new people: of seven of one person, the key may leave out the new one."""
     job = make_synthetic()
     job.run()
     before, spent, frame = job.files(), used(job), labeled(reviews())
     one = pl.col("id") == "r00008"
     other = {
-        "more": lambda: pl.concat([frame, labeled(reviews(2, 1000))]),
+        "more": lambda: pl.concat([frame, labeled(reviews(2, 1000)).with_columns(user_id="v" + pl.col("user_id"))]),
         "fewer": lambda: frame.head(239),
         "text": lambda: frame.with_columns(review=pl.when(one).then(pl.lit("another")).otherwise("review")),
         "label": lambda: frame.with_columns(topic=pl.when(one).then(pl.lit("money")).otherwise("topic")),
