@@ -73,10 +73,6 @@ class Buckets:
         else:
             yield from zip(self.aligned(), other.aligned(), strict=True)
 
-    @property
-    def spilled(self) -> bool:
-        return self._file is not None
-
     def drain(self) -> Iterator[ByteRows]:
         """Yield the rows, a bounded number at a time, then forget them."""
         yield from self.each()

@@ -112,7 +112,7 @@ class Gate(ABC):
             gate that names any, without a ledger.
         policy: The policy of the release.
         state: All that `rows` changes, by name. Numbers and `Counter`s add up, sets are united, and of dictionaries the
-            first entry of a key stays; their size must not grow with the rows of the release, but for canary rows.
+            first entry of a key stays; their size must not grow with the rows of the release, except with canary rows.
             `Repeats` hold digests to compare among all rows, which others may count, and a `LedgerComparison` cells to
             look up.
 

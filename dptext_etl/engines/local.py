@@ -167,8 +167,8 @@ def _planned(work: Work[pl.LazyFrame]) -> Iterator[tuple[pa.Array, pa.Array | No
         yield canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy), None
     for plan in work.plans:
         ids = canonical_ids(plan.ids().to_arrow())
-        nobody = None if len(names) == 1 else pa.nulls(len(ids), pa.large_string())
-        yield ids, nobody, np.ones(len(ids), np.bool_)
+        subjects = None if len(names) == 1 else pa.nulls(len(ids), pa.large_string())
+        yield ids, subjects, np.ones(len(ids), np.bool_)
 
 
 def _sharing(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> ShardResult:

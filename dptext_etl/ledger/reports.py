@@ -16,7 +16,7 @@ from dptext_etl.ledger.types import (
 
 
 class Reports:
-    """Views of one consistent state of a ledger; nothing is written. Internal, but for `export`: never publish them."""
+    """Views of one consistent state of a ledger; nothing is written. Publish only what `export` returns."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

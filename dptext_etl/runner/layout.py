@@ -24,7 +24,7 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjs
 """The format of a file, by its suffix."""
 
 _NONE = Storage("")
-_BESIDE = ".staging"
+_STAGING = ".staging"
 _ENCODED = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
@@ -81,7 +81,7 @@ class Layout:
     @property
     def notes(self) -> list[str]:
         """Say where staging is if an earlier version put it next to the sink."""
-        if self.staging.remote or not self.staging.parent.parent.name.endswith(_BESIDE):
+        if self.staging.remote or not self.staging.parent.parent.name.endswith(_STAGING):
             return []
         where = self.staging.parent.parent.url
         return [f"staging is in {where}, where version 0.2 put it: copies of the sink's parent folder hold raw ids"]
@@ -201,9 +201,9 @@ def _roots(policy: Policy, sink: str) -> tuple[Storage, Storage]:
         msg = "the sink is an object store, so the policy must name a place for what is not published yet"
         raise PolicyError(msg, hint)
     template = _local(policy.sink).rstrip("/")
-    beside = Storage(sink + _BESIDE), Storage(template.replace(PARTITION, "_") + _BESIDE)
-    if any(place.folder.is_dir() for place in beside):
-        return beside
+    older = Storage(sink + _STAGING), Storage(template.replace(PARTITION, "_") + _STAGING)
+    if any(place.folder.is_dir() for place in older):
+        return older
     if policy.folder is None:
         msg = "the policy was not read from a file, so it must name a place for what is not published yet"
         raise PolicyError(msg, hint)

@@ -129,7 +129,7 @@ def test_a_usage_error_is_json_too():
 
 
 def test_every_error_has_a_code_of_its_own():
-    """But for ledgers: that a disk is full, a server away, or another process busy, is the same there."""
+    """Except for ledgers: that a disk is full, a server away, or another process busy, is the same there."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     shared = [errors.FullLedgerError, errors.UnavailableLedgerError, errors.LockedLedgerError]
     assert len({kind.code for kind in kinds}) == len(kinds) - len(shared)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 SCHEMA = "kind string, name string, bucket int, width int, cells binary"
 DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
 """Kinds of packs: digests to count, counts of digests, and what a task refused."""
-_BITS = 8
 
 
 class Pack(NamedTuple):

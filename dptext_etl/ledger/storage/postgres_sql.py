@@ -57,7 +57,6 @@ SET_LIMITS = (
 )
 SET_LOCK_TIMEOUT = "select set_config('lock_timeout', ?, true)"
 LOCK = "select pg_advisory_xact_lock(?, ?)"
-TRY_LOCK = "select pg_try_advisory_xact_lock(?, ?)"
 FORGET_SESSIONS = "select pg_stat_clear_snapshot()"
 """Forget what the transaction saw of other sessions before."""
 END_STUCK = (
