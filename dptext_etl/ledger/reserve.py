@@ -51,7 +51,7 @@ class Request(NamedTuple):
         *,
         again: bool,
     ) -> Request:
-        """Look up what the ledger holds of a batch, unless a plan of its run says so."""
+        """Find a plan that covers the batch, or make one; nothing is read yet."""
         found = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
         return cls(db, job, scope, pinned, batch, columns, again, *found)
 
@@ -67,11 +67,6 @@ class ColumnState(NamedTuple):
     new: Mask
     changed: Mask
     committed: Mask
-
-    @property
-    def name(self) -> str:
-        """Names the column in the batch."""
-        return f"{self.column.ref.id}/{self.column.ref.nonce}"
 
 
 class Decision(NamedTuple):
