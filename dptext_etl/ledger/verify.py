@@ -154,7 +154,8 @@ def _check_balances(db: Database, replay: Replay) -> None:
     for number, history in replay.caps.items():
         batches = [seq for seq, batch in replay.batches.items() if batch.scope == number]
         for within in id_ranges(_rows(replay, batches)):
-            _check_caps(replay, charges(db, replay, within, batches, MEASURES[history[-1][1]]), history)
+            of_range = charges(db, replay, within, batches, MEASURES[history[-1][1]])
+            _check_caps(replay, of_range, np.array(batches, np.int64), history)
 
 
 def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
@@ -180,8 +181,11 @@ def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], n
     return concatenated(ids), np.concatenate(when), np.concatenate(amounts, axis=1)
 
 
-def _check_caps(replay: Replay, charges: Charges, history: list[tuple[int, str, list[int]]]) -> None:
-    """Add a problem for every charge after which its unit was over the cap that was in force."""
+def _check_caps(replay: Replay, charges: Charges, batches: I64, history: list[tuple[int, str, list[int]]]) -> None:
+    """Add a problem for every charge after which its unit was over the cap that was in force.
+
+    Only batches charge. A refund may be 0, and its unit may be over a cap that was set after the charge.
+    """
     units, when, amounts = charges
     order: Index = np.lexsort((when, units.lo, units.hi))
     starts = units.take(order).starts()
@@ -195,7 +199,7 @@ def _check_caps(replay: Replay, charges: Charges, history: list[tuple[int, str, 
     sums -= np.repeat(sums[:, starts] - amounts[:, starts], np.diff(np.append(starts, len(order))), axis=1)
     ends = [since for since, _, _ in history[1:]] + [np.iinfo(np.int64).max]
     for (since, _, limits), until in zip(history, ends, strict=True):
-        charged = (event > since) & (event < until) & (amounts >= 0).all(axis=0)
+        charged = (event > since) & (event < until) & np.isin(event, batches)
         over = charged & (sums > np.array(limits, np.int64)[:, None]).any(axis=0)
         for seq, count in zip(*(item.tolist() for item in np.unique(event[over], return_counts=True)), strict=True):
             replay.note(f"batch {seq} (RESERVE): {count} charges exceed the cap that was in force")

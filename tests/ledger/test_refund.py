@@ -77,6 +77,17 @@ def test_it_never_passes_the_reservation(kit):
     kit.sound()
 
 
+def test_nothing_is_given_back_to_a_unit_over_a_cap_that_was_set_later(kit):
+    """`verify` judges charges by the cap of their time; a refund of 0 is no charge."""
+    ref = kit.ref(refundable=True)
+    kit.reserve(["a"], ["ann"], [4], refs=[ref])
+    kit.reserve(["b"], ["ann"], [3], refs=[ref], job="other")
+    kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=5, period="2026"), raising=True)
+    assert kit.commit(["a"], ref=ref, spent=spends(4)) == [0]
+    assert kit.used("ann") == [7]
+    kit.sound()
+
+
 def test_other_releases_keep_the_worst_case(kit):
     ref = kit.ref()
     kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
