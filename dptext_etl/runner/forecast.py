@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import extensions
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.buckets import Buckets
@@ -34,7 +32,6 @@ Hashes = npt.NDArray[np.uint64]
 
 DELTA = 1e-6
 """The delta of the statement about one person, unless the caller gives another."""
-INSTALL = f"`{extensions.pip_install('accounting')}` may give a smaller epsilon for all records of a person together"
 _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
@@ -189,21 +186,10 @@ def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy
         return {"unit": policy.unit, "epsilon": person, "delta": made.delta, "rule": "zcdp"}
     gate = gate_delta(policy)
     totals = [_largest(forecast, column, at, gate) for at, column in enumerate(columns)]
-    drawn = None if gate or not accounting_installed() else _draws(forecast, columns)
+    drawn = None if gate else _draws(forecast, columns)
     bound = least(joint(totals, delta, draws=drawn))
     epsilon = "inf" if math.isinf(bound.epsilon) else bound.epsilon / MICRO
     return {"unit": policy.unit, "epsilon": epsilon, "delta": bound.delta / MICRO, "rule": bound.rule}
-
-
-def accounting_installed() -> bool:
-    """Return whether the extra `accounting` is installed, which composes privacy losses."""
-    return find_spec("dp_accounting") is not None
-
-
-def extra_notes(policy: Policy) -> list[str]:
-    """Name the extra with which `least_epsilon` could be smaller."""
-    composes = all(_composable(item.mechanism, 1) is not None for item in policy.column_policies())
-    return [INSTALL] if composes and not accounting_installed() else []
 
 
 def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Spend:

@@ -22,7 +22,7 @@ from dptext_etl.policy.hosts import contacted
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.claims import claims, policy_notes
-from dptext_etl.runner.forecast import DELTA, Forecast, extra_notes, is_infinite, least_epsilon
+from dptext_etl.runner.forecast import DELTA, Forecast, is_infinite, least_epsilon
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
     collect,
@@ -212,7 +212,6 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
             notes.append(f"{counted(beyond, 'record')} left out: {take}")
     if held:
         notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
-    notes += extra_notes(policy)
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in columns):
         notes.append("where length is not disclosed, every record is charged for the longest text")
     for item in columns:

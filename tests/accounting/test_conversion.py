@@ -1,5 +1,6 @@
 """Conversions to (epsilon, delta): the answers of the specification, exact small cases, and never below the truth."""
 
+import functools
 import itertools
 import math
 
@@ -13,6 +14,7 @@ from dptext_etl.accounting import (
     PureDraws,
     bounded_range_epsilon,
     compose,
+    conversion,
     joint,
     least,
     zcdp_epsilon,
@@ -22,7 +24,7 @@ from dptext_etl.guarantee import GuaranteeClass, Spend, fine, micro
 
 from ..examples import examples
 
-dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed (extra: accounting)")
+dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
 
 KNOWN = [  # epsilon, k: PLD, zCDP at delta 1e-6 (docs/spec/privacy.md#known-composition)
     (1.0, 20, 13.43, 13.37),
@@ -62,6 +64,34 @@ def test_no_pair_of_range_bounded_laws_does_worse(epsilon, count, delta):
     for t in np.linspace(1e-6, epsilon - 1e-6, 60):
         for name, claim in claims.items():
             assert exact_delta(epsilon, t, count, claim) <= delta * (1 + 1e-9), name
+
+
+def convolved(epsilon, count, delta):
+    """The epsilon of the same losses, convolved term by term in long doubles, by bisection."""
+    width = conversion._BIN
+    once = conversion._loss_masses(epsilon, width, math.ceil(epsilon / width)).astype(np.longdouble)
+    masses = functools.reduce(np.convolve, [once] * count)
+    losses, low, high = width * np.arange(len(masses)) - width * (len(masses) // 2), 0.0, epsilon * count
+    for _ in range(50):
+        middle = (low + high) / 2
+        above = losses > middle
+        within = (masses[above] * -np.expm1(middle - losses[above])).sum() <= delta
+        low, high = (low, middle) if within else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "count", "delta"), [(0.37, 9, 1e-6), (4.0, 1, 1e-6), (4.0, 20, 1e-6), (6.0, 20, 1e-9), (20.0, 8, 1e-9)]
+)
+def test_transforms_never_give_less_than_exact_sums(epsilon, count, delta, monkeypatch):
+    monkeypatch.setattr(conversion, "_BIN", 0.05)
+    exact = convolved(epsilon, count, delta)
+    assert exact <= bounded_range_epsilon([PureDraws(epsilon, count)], delta) <= exact * (1 + 1e-4)
+
+
+def test_a_large_delta_needs_no_epsilon_and_a_tiny_one_gives_the_sum():
+    assert bounded_range_epsilon([PureDraws(0.1, 1)], 0.9999) == bounded_range_epsilon([PureDraws(0, 3)], 0.1) == 0
+    assert bounded_range_epsilon([PureDraws(4.0, 60)], 1e-15) == pytest.approx(240)
 
 
 @examples(30)

@@ -135,7 +135,6 @@ def test_a_plan_spends_and_writes_nothing(job, reviews):
 @pytest.mark.parametrize("unit", ["subject", "record"])
 def test_a_plan_states_the_least_epsilon_of_a_person_at_a_delta(job, reviews, unit):
     """The bound takes the most draws of any unit in each column, and the better of the two conversions."""
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed (extra: accounting)")
     words = pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)
     key = "user_id" if unit == "subject" else "id"
     most = reviews().group_by(key).agg(words.sum()).select(pl.col("review", "note").max()).row(0)
@@ -148,11 +147,7 @@ def test_a_plan_states_the_least_epsilon_of_a_person_at_a_delta(job, reviews, un
     assert forecast.together["epsilon"] < (forecast.per_subject or forecast.per_record)["max"]
 
 
-def test_without_the_extra_a_plan_converts_zcdp(job, monkeypatch):
-    monkeypatch.setattr(forecasting, "accounting_installed", lambda: False)
-    forecast = plan(job.policy())
-    assert forecast.together["rule"] in {"zcdp", "tight", "pure"}
-    assert forecasting.INSTALL in forecast.notes
+def test_a_plan_refuses_a_delta_of_1(job):
     with pytest.raises(PolicyError, match="delta is 1"):
         plan(job.policy(), delta=1)
 

@@ -28,7 +28,6 @@ EXTRAS = {
     "objects",
     "tables",
     "telemetry",
-    "accounting",
     "semantic",
     "eval",
     "all",
