@@ -145,10 +145,20 @@ def scope(nodeid):
     return next((server for server in SERVERS if server in name), path)
 
 
+QUICK = ("exact/", "integration/test_run_dpmlm.py", "integration/test_run_evaluate.py")
+"""Of the tests of the two other packages, those that `make test` runs: exact claims, and one run from end to end."""
+
+
+def is_thorough(path):
+    """Whether a file of tests is left to `make test-thorough`: a drill, or of another package and not in `QUICK`."""
+    package, _, within = path.relative_to(TESTS.parent).as_posix().partition("/tests/")
+    return TESTS / "drills" in path.parents or (package in {"models", "eval"} and not within.startswith(QUICK))
+
+
 def pytest_collection_modifyitems(items):
-    """Mark drills, and what needs the machine for itself (clusters of Spark); put first what takes long."""
+    """Mark what is thorough, and what needs the machine for itself (clusters of Spark); put first what takes long."""
     for item in items:
-        if TESTS / "drills" in item.path.parents:
+        if is_thorough(item.path):
             item.add_marker("thorough")
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("alone")

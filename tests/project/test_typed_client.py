@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("mypy", reason="mypy is not installed (extra: dev)")
+pytestmark = pytest.mark.thorough  # a minute of mypy, which `make lint` runs over the same annotations
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = """
