@@ -170,6 +170,8 @@ class LedgerReader:
             try:
                 return verify(self._db)
             except DPTextError as error:
+                if error.transient:  # an outage says nothing about what is stored
+                    raise
                 problem = str(error)
             except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # what json and NumPy raise
                 problem = f"a stored value has a form that the ledger never writes ({type(error).__name__})"

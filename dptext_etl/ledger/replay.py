@@ -12,7 +12,7 @@ import numpy as np
 
 from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import DPTextError
+from dptext_etl.errors import DPTextError, UnavailableLedgerError
 from dptext_etl.guarantee import PURE, GuaranteeClass
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.commit import PROVENANCES
@@ -90,6 +90,8 @@ class Replay:
             self.problems.extend(chains.problems_of(entry))
             try:
                 self._apply(entry)
+            except UnavailableLedgerError:
+                raise
             except _MALFORMED as exc:
                 self.problems.append(f"event {entry.seq} ({entry.kind}): it cannot be read ({type(exc).__name__})")
         self.problems.extend(chains.problems_of_heads(stored_heads(db.store)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import LedgerError, UnavailableLedgerError
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.database import Database
@@ -213,5 +213,7 @@ def _scan(db: Database, within: IdRange, batches: list[int], key: str, names: li
     for batch in batches:
         try:
             yield from db.segments.scan([batch], key, names, within)
+        except UnavailableLedgerError:
+            raise
         except (LedgerError, KeyError, ValueError, TypeError):
             continue  # the batch was named when its root was checked

@@ -9,10 +9,11 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
-from dptext_etl.ledger import Outcome
+from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.storage import postgres_sql, store
 from dptext_etl.ledger.storage.store import wait_for_ledger
 
@@ -148,13 +149,49 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     kit.sound()
 
 
+@pytest.mark.parametrize("bytes_", [1, 300, 2000])
+@pytest.mark.parametrize("call", ["verify", "used", "preview", "backup", "reserve", "commit"])
+def test_an_answer_that_never_arrives_is_given_up(kit, postgres, monkeypatch, tmp_path, call, bytes_):
+    """A proxy keeps the connection open and carries nothing more; a repeated call opens another connection."""
+    kit.reserve(["a"], cap=9)
+    network = Stalling(postgres.port)
+    far = Kit(kit.place.replace(f":{postgres.port}/", f":{network.port}/"))
+    far.reopen(timeout=2)  # to connect, too
+    ids, scope, ref = pa.array(["a"]), Scope("reviews", "2026"), far.ref()
+
+    def ask():
+        if call == "verify":
+            return far.ledger.verify().problems
+        if call == "used":
+            return far.ledger.used(scope, ids)
+        if call == "preview":
+            return far.ledger.preview(scope, far.ledger.make_ready("subject", ids, ids, [far.charge(ref, ["a"])]))
+        if call == "backup":
+            return far.ledger.backup(tmp_path / f"copy{bool(network.left)}.db")
+        return far.reserve(["b"], refs=[ref]) if call == "reserve" else far.commit(["a"])
+
+    network.left = bytes_
+    monkeypatch.setattr(postgres_sql, "ANSWER", 0.3)
+    monkeypatch.setattr(postgres_sql, "ASKING", 0.3)
+    with pytest.raises(UnavailableLedgerError, match="lost its connection|cannot be reached"):
+        for _ in range(20):  # some calls send less than others
+            ask()
+    network.left = 0
+    monkeypatch.setattr(postgres_sql, "ANSWER", 600.0)
+    ask()
+    kit.sound()
+    far.ledger.close()
+
+
 def test_a_writer_of_many_records_may_compute_for_longer(kit):
     store = kit.db.store
     for rows, said in ((0, "10s"), (1_000_000, "20s")):
         with store.transaction(rows):
             assert store.rows("show idle_in_transaction_session_timeout") == [(said,)]
-            assert store.rows("show statement_timeout") == [("10min",)]
-    assert store.rows("show idle_in_transaction_session_timeout") == [("0",)], "readers hold no one up"
+            assert store.rows("show statement_timeout") == [("2min",)]
+    with store.snapshot():
+        assert store.rows("show idle_in_transaction_session_timeout") == [("2min",)], "readers hold back vacuum"
+        assert store.rows("show statement_timeout") == [("2min",)]
 
 
 def test_sessions_do_not_go_by_the_defaults_of_the_server(kit):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class PostgresStore(Store):
         options, until = pg.options(self._timeout), time.monotonic() + self._timeout
         for attempt in count():
             try:
-                connection = psycopg.connect(self._conninfo, autocommit=True, **options)
+                connection = _timed_connection().connect(self._conninfo, autocommit=True, **options)
                 break
             except psycopg.Error as exc:
                 state = exc.sqlstate or pg.refusal(make_conninfo(self._conninfo, **options))
@@ -138,7 +139,7 @@ class PostgresStore(Store):
         """Begin a transaction that holds the lock of the ledger: alone, or together with other writers."""
         self._begin("begin isolation level read committed")  # what is read after a lock is current
         try:
-            self._run(pg.SET_LIMITS, pg.limits(rows))
+            self._run(pg.SET_HOLD, (pg.hold(rows),))
             self._wait([pg.ledger_lock(self.schema, shared=shared)])
         except BaseException:
             self._roll_back()
@@ -278,6 +279,40 @@ class _RightsStore(PostgresStore):
             what = None if made[0][0] else pg.missing_grant("create schema")
         if what is not None:
             raise self._denied(*what)
+
+
+@cache
+def _timed_connection() -> type[psycopg.Connection[tuple[Any, ...]]]:
+    """Return the class of connections, which psycopg, imported only when used, is the base of."""
+    import psycopg
+
+    class TimedConnection(psycopg.Connection[tuple[Any, ...]]):
+        """Closes itself, and fails as a lost connection does, if an answer does not arrive for `pg.ANSWER` seconds.
+
+        A proxy may keep the socket of a client open, and answer its keepalives, after it lost the server.
+        """
+
+        def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+            try:
+                return super().wait(_until(gen, time.monotonic() + pg.ANSWER), *args, **options)
+            except TimeoutError:
+                self.pgconn.finish()
+                raise psycopg.errors.ConnectionFailure from None
+
+    return TimedConnection
+
+
+def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any, Any]:
+    """Pass on what psycopg waits for; it asks again several times a second while nothing arrives."""
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > until:
+                raise TimeoutError
+            wanted = steps.send(ready)
+    except StopIteration as done:
+        return done.value
 
 
 _INHERITED: list[Any] = []

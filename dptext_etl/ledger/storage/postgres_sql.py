@@ -9,6 +9,10 @@ end its session, and with it its transaction, of which nothing is left:
 * TCP, when the other machine is gone.
 
 A stopped writer that goes on finds its session ended: the call failed, wrote nothing, and can be repeated.
+
+Reads hold no lock, but their transactions hold back vacuum. The server limits their statements and their silence, too
+(`STATEMENT`, `READ_HOLD`). If an answer never arrives because a proxy keeps a dead connection open, the client gives up
+after `ANSWER` seconds (`TimedConnection`).
 """
 
 from __future__ import annotations
@@ -36,8 +40,12 @@ STUCK = 20.0
 """Seconds after which a session that is within a message is taken for stuck."""
 LOOK = 12.0
 """Seconds that a writer waits before it looks whether the one before it is stuck."""
-STATEMENT = 600.0
-"""Seconds that one statement of a writer may take."""
+READ_HOLD = 120.0
+"""Seconds for which the transaction of a reader may be silent."""
+STATEMENT = 120.0
+"""Seconds that one statement may take."""
+ANSWER = 150.0
+"""Seconds after which a client gives up on an answer: more than `STATEMENT`, so that the server's own error arrives."""
 IDLE = 2.0
 """Seconds after which the server ends a session outside a transaction, so that a process that computes for minutes
 takes no connection meanwhile; a client uses no session half as old."""
@@ -52,9 +60,7 @@ _STATE = re.compile(rb'\sC "(\w{5})"')
 _DEFAULT_SCHEMA = "dptext_ledger"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
-SET_LIMITS = (
-    "select set_config('idle_in_transaction_session_timeout', ?, true), set_config('statement_timeout', ?, true)"
-)
+SET_HOLD = "select set_config('idle_in_transaction_session_timeout', ?, true)"
 SET_LOCK_TIMEOUT = "select set_config('lock_timeout', ?, true)"
 LOCK = "select pg_advisory_xact_lock(?, ?)"
 FORGET_SESSIONS = "select pg_stat_clear_snapshot()"
@@ -137,6 +143,8 @@ def settings(timeout: float, schema: str, version: int, *, read_only: bool) -> b
     """Return the statements by which a session asks a server of some version for what it needs, in one message."""
     values = {"synchronous_commit": "on", "lock_timeout": milliseconds(timeout), "tcp_user_timeout": "30s"}
     values |= {"plan_cache_mode": "force_generic_plan"}  # a plan for given values is made with copies of all blobs
+    values |= {"statement_timeout": milliseconds(STATEMENT)}
+    values |= {"idle_in_transaction_session_timeout": milliseconds(READ_HOLD)}  # a write sets its own
     values |= {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
     values |= {"idle_session_timeout": milliseconds(IDLE)} if version >= _HAS_IDLE else {}
     values |= {"default_transaction_read_only": "on"} if read_only else {}
@@ -178,8 +186,8 @@ def pause(attempt: int) -> None:
     time.sleep(min(PAUSE, 0.05 * 2**attempt) * SystemRandom().uniform(0.5, 1.5))
 
 
-def limits(rows: int) -> tuple[str, str]:
-    return milliseconds(HOLD + HOLD_PER_MILLION * rows / 1_000_000), milliseconds(STATEMENT)
+def hold(rows: int) -> str:
+    return milliseconds(HOLD + HOLD_PER_MILLION * rows / 1_000_000)
 
 
 def ledger_lock(schema: str, *, shared: bool) -> tuple[str, tuple[int, str]]:
