@@ -44,8 +44,14 @@ def require_consistent(policy: Policy) -> None:
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
     two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
+    most = "per_subject is about subjects, and " + ('unit = "record" has none' if record else "belongs into the table")
+    whole = (
+        'per_subject counts the rows of a person in the source; with deletions = "keep" it need not hold all of them'
+    )
     problems = [
         (not record and policy.subject is None, no_subject),
+        (policy.per_subject is not None and (record or policy.one_table), most),
+        (policy.per_subject is not None and policy.incremental and policy.deletions == "keep", whole),
         (record and bool(policy.normalize), 'normalize spells subjects, and unit = "record" has none'),
         ((synthetic is None) != bool(policy.columns), kinds),
         (record and policy.on_null_subject != "refuse", null_subject),

@@ -67,6 +67,8 @@ class Policy(Checked):
             it as a person of its own.
         on_changed: If the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
             released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
+        per_subject: The most records of a person that a release holds, chosen by the key; released ones stay. An
+            [unlinked] or [synthetic] release has its own entry.
         min_released: Least share of the rows that a version must hold; with less, nothing is charged or published.
         publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
@@ -114,6 +116,7 @@ class Policy(Checked):
     on_changed: Literal["refuse", "keep", "quarantine", "release_again"] = Field(
         default="refuse", exclude_if=lambda choice: choice == "refuse"
     )
+    per_subject: PositiveInt | None = Field(default=None, exclude_if=lambda most: most is None)
     min_released: Annotated[float, Field(ge=0, le=1)] = 0.5
     publish: bool = True
     incremental: bool = False
@@ -269,6 +272,13 @@ class Policy(Checked):
     def one_table(self) -> bool:
         """Whether a release holds one table, whole: it is unlinked, or a synthetic table."""
         return self.unlinked is not None or self.synthetic is not None
+
+    @property
+    def records_per_subject(self) -> int | None:
+        """The most records of a person that the release holds; None without a limit."""
+        limits = self.unlinked or self.synthetic
+        most = self.per_subject if limits is None else limits.per_subject
+        return None if self.unit == "record" else most
 
     @property
     def discloses_changes(self) -> bool:

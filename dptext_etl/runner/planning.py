@@ -207,9 +207,9 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
         local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
         among = f"{central} of a record among {policy.unlinked.rows:,}"
         notes.append(f"published unlinked: epsilon {local} of a draw is {among}")
-        if beyond:
-            take = f"per_subject = {policy.unlinked.per_subject} of a person take part"
-            notes.append(f"{counted(beyond, 'record')} left out: {take}")
+    if beyond:
+        take = f"per_subject = {policy.records_per_subject} of a person take part"
+        notes.append(f"{counted(beyond, 'record')} left out: {take}")
     if held:
         notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in columns):

@@ -142,8 +142,7 @@ _NAMELESS = 'left out (on_null_subject = "quarantine")'
 def _notes(staged: StagedRun) -> list[str]:
     rows, folder = staged.rows, staged.layout.staging.url
     listed = f"their ids are listed in {folder} alone"
-    limits = staged.policy.unlinked or staged.policy.synthetic
-    most = 0 if limits is None else limits.per_subject
+    most = staged.policy.records_per_subject
     again = "in the source again and left out; take them out of it, or admit them by id with `dptext ledger readmit`"
     take = f"left out: per_subject = {most} of a person take part"
     reasons = {

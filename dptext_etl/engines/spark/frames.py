@@ -31,7 +31,7 @@ from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.roles import Table, check_roles, pinned_orders, wanted_columns
-from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, sum_of_pairs
+from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, sum_of_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -138,11 +138,13 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[D
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    pairs = rows.select(named(policy.id), named(str(policy.subject)))
+    pairs = rows.select(named(policy.id), named(str(policy.subject))).filter(named(str(policy.subject)).isNotNull())
     schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
     by_person = Window.partitionBy("person").orderBy("place")
     placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order), schema)
     beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
+    if policy.per_subject is not None:
+        beyond = beyond.filter(~F.col("place").startswith(F.lit(bytearray(STAYS))))
     left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
     chosen = left.select(named(policy.id), named(str(policy.subject)))
     sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
@@ -210,8 +212,9 @@ def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> I
     """Count the records of a task, and add up their digests with their persons."""
     with seam("counting the records of each person on an executor", InputError):
         for batch in batches:
-            persons = canonical_ids(normalized(batch.column(1), how))
-            pairs = sum_of_pairs(canonical_ids(batch.column(0)), persons)
+            named_rows = batch.filter(batch.column(1).is_valid())
+            persons = canonical_ids(normalized(named_rows.column(1), how))
+            pairs = sum_of_pairs(canonical_ids(named_rows.column(0)), persons)
             yield pa.RecordBatch.from_pydict(
                 {"rows": pa.array([batch.num_rows], pa.int64()), "pairs": [f"{pairs:032x}"]}
             )

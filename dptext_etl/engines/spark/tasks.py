@@ -43,7 +43,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.selection import by_key
+from dptext_etl.runner.source.selection import order_of
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -258,5 +258,5 @@ def policies(policy: str, columns: tuple[str, ...]) -> tuple[Policy, list[Column
 
 
 def keyed_order(policy: str, columns: tuple[str, ...], ids: pa.Array) -> pl.Series:
-    """Return the place of every canonical id among the records of a person in a synthetic table."""
-    return by_key(policies(policy, columns)[0], ids)
+    """Return the place of every canonical id among the records of a person."""
+    return order_of(policies(policy, columns)[0])(ids)

@@ -64,7 +64,7 @@ class Examined(Generic[Rows]):
     base: str | None  # digest of the manifest that an incremental run adds to
     first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
     shards: int | None = None  # how many there are, if they are counted already
-    beyond: int = 0  # rows that an unlinked release leaves out, because their persons have more than take part
+    beyond: int = 0  # rows that are left out, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of records with their persons, if these were chosen by person
     nameless: int = 0  # rows that are left out because they have no subject
     known: Rows | None = None  # rows that an incremental run leaves out or takes, lazily; None if it takes all
@@ -88,18 +88,17 @@ class Examined(Generic[Rows]):
         total, null = check()
         nameless = null if policy.on_null_subject == "quarantine" else 0
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
-        limits = policy.unlinked or policy.synthetic
-        if limits is not None and policy.unit == "subject":
-            rows, wanted, pairs = at_most(named, limits.per_subject)
-            return cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, pairs=pairs, nameless=nameless)
+        most, rows, wanted, pairs = policy.records_per_subject, named, rest, None
+        if most is not None:
+            rows, wanted, pairs = at_most(named, most)
+        left_out = {"beyond": rest - wanted, "nameless": nameless}
         if manifest is None or not adds:
-            return cls(table, named, total, rest, None, 0, nameless=nameless)
-        rows, wanted = without(named, manifest)
-        selection.refuse_deletions(policy, manifest, there=rest - wanted)
+            pinned = pairs if policy.one_table else None
+            return cls(table, rows, total, wanted, None, 0, pairs=pinned, **left_out)
+        new, count = without(rows, manifest)
+        selection.refuse_deletions(policy, manifest, there=wanted - count)
         first = manifest.version * _SHARDS_PER_VERSION
-        return cls(
-            table, rows, total, wanted, manifest.digest, first, nameless=nameless, known=named, held=manifest.rows
-        )
+        return cls(table, new, total, count, manifest.digest, first, known=rows, held=manifest.rows, **left_out)
 
     @property
     def published(self) -> int:

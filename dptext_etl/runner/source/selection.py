@@ -27,6 +27,7 @@ from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.preview import ledger_of
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.source.roles import shown_columns
@@ -38,6 +39,8 @@ PAIRS = 1 << 128
 Order = Callable[[pa.Array], pl.Series]
 """Gives every canonical id its place among the records of a person, as bytes in ascending order."""
 _PUBLISHED_HINT = "are the published parts all there?"
+STAYS = b"\x00"
+"""What the place of a record begins with that stays, whatever the limit is."""
 _PLACE, _ORDER, _PERSON = "__dptext_place", "__dptext_order", "__dptext_person"
 
 
@@ -113,13 +116,24 @@ def by_digest(ids: pa.Array) -> pl.Series:
 
 
 def by_key(policy: Policy, ids: pa.Array) -> pl.Series:
-    """Return the place of every canonical id under the key of a synthetic table (docs/spec/stream.md#order-key)."""
-    (column,) = policy.charged_columns()
+    """Return the place of every canonical id under the key of the release (docs/spec/stream.md#order-key)."""
+    column, *_ = policy.charged_columns()
     return pl.Series(pa.array(_kernel.order_keys(column.release_key(), ids)).cast(pa.binary()))
 
 
+def released_first(policy: Policy, ids: pa.Array) -> pl.Series:
+    """Return places by key, after those of the records that the release holds already; these begin with `STAYS`."""
+    released = np.zeros(len(ids), np.bool_)
+    with ledger_of(policy) as ledger:
+        for ref in () if ledger is None else ledger.releases.find_all(policy).values():
+            released |= ledger.known(ref, ids)
+    return pl.select(pl.when(pl.Series(released)).then(STAYS).otherwise(b"\x01") + by_key(policy, ids)).to_series()
+
+
 def order_of(policy: Policy) -> Order:
-    return by_digest if policy.synthetic is None else partial(by_key, policy)
+    if policy.unlinked is not None:
+        return by_digest
+    return partial(by_key if policy.synthetic is not None else released_first, policy)
 
 
 def at_most(
@@ -127,20 +141,24 @@ def at_most(
 ) -> tuple[pl.LazyFrame, int, int]:
     """Leave out the records of a person beyond the first `most`; return the others, their number, and `sum_of_pairs`.
 
-    The choice depends on ids alone, in any order of rows (docs/spec/unlinked.md#persons).
+    The choice depends on ids, in any order of rows, and on the records that a row-wise release holds already
+    (docs/spec/unlinked.md#persons, docs/spec/privacy.md#per-subject). A row without a person has no limit.
     """
     pairs = frame.select(policy.id, str(policy.subject))
     with seam("counting the records of each person", InputError, READ_HINT), closing(Buckets(8, scratch)) as hashes:
-        total = 0
-        for batch in batches(pairs, BATCH_ROWS):
+        total = nameless = 0
+        for rows in batches(pairs, BATCH_ROWS):
+            batch = rows.drop_nulls(str(policy.subject))
+            nameless += rows.height - batch.height
             persons = _persons(batch, policy)
             hashes.add(persons.hash().to_numpy().view(np.uint8).reshape(-1, 8))
             total += sum_of_pairs(canonical_ids(batch[policy.id].to_arrow()), persons)
         crowded = pl.Series(hashes.frequent(most), dtype=pl.UInt64)
         if not len(crowded):
-            return frame, hashes.rows, total % PAIRS
+            return frame, hashes.rows + nameless, total % PAIRS
         parts = []
-        for batch in batches(pairs, BATCH_ROWS):
+        for rows in batches(pairs, BATCH_ROWS):
+            batch = rows.drop_nulls(str(policy.subject))
             persons = _persons(batch, policy)
             theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
             parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
@@ -148,6 +166,8 @@ def at_most(
         places = order(canonical_ids(crowd[policy.id].to_arrow()))
         place = pl.int_range(pl.len()).over(_PERSON, order_by=_ORDER)
         left_out = crowd.with_columns(places.alias(_ORDER)).filter(place >= most)
+        if policy.per_subject is not None:  # it may have been lowered since
+            left_out = left_out.filter(~pl.col(_ORDER).bin.starts_with(STAYS))
         total -= sum_of_pairs(canonical_ids(left_out[policy.id].to_arrow()), left_out[_PERSON])
     return *anti_join(frame, left_out.lazy().select(policy.id), policy.id, scratch), total % PAIRS
 
