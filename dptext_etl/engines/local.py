@@ -78,9 +78,8 @@ class LocalEngine(Engine[pl.LazyFrame]):
     ) -> Examined[pl.LazyFrame]:
         """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
         leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
-        fewer = (
-            policy.incremental or policy.records_per_subject is not None or leaves
-        )  # which rows it takes must be known first
+        chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
+        fewer = chosen or leaves  # which rows it takes must be known first
         later = fewer or threads() == 1
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as pool:
             counting = None if later else pool.submit(cutting.counted, table.frame, policy)

@@ -76,7 +76,7 @@ def test_spark_releases_the_same(spark, make_job, reviews):
     ("changes", "sentence"),
     [
         ({"unit": "record", "subject": None}, 'unit = "record" has none'),
-        ({"incremental": True, "deletions": "keep"}, "the rows of a person in the source"),
+        ({"incremental": True, "deletions": "keep"}, "the rows of a person in the source, and"),
     ],
 )
 def test_policies_that_cannot_have_it(job, changes, sentence):
