@@ -45,9 +45,7 @@ def require_consistent(policy: Policy) -> None:
     two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
     most = "per_subject is about subjects, and " + ('unit = "record" has none' if record else "belongs into the table")
-    whole = (
-        'per_subject counts the rows of a person in the source; with deletions = "keep" it need not hold all of them'
-    )
+    whole = 'per_subject counts the rows of a person in the source, and deletions = "keep" is for one that lacks some'
     problems = [
         (not record and policy.subject is None, no_subject),
         (policy.per_subject is not None and (record or policy.one_table), most),

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, NamedTuple
 
@@ -91,14 +91,14 @@ class Examined(Generic[Rows]):
         most, rows, wanted, pairs = policy.records_per_subject, named, rest, None
         if most is not None:
             rows, wanted, pairs = at_most(named, most)
-        left_out = {"beyond": rest - wanted, "nameless": nameless}
+        found = cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, nameless=nameless)
         if manifest is None or not adds:
-            pinned = pairs if policy.one_table else None
-            return cls(table, rows, total, wanted, None, 0, pairs=pinned, **left_out)
+            return replace(found, pairs=pairs if policy.one_table else None)
         new, count = without(rows, manifest)
         selection.refuse_deletions(policy, manifest, there=wanted - count)
         first = manifest.version * _SHARDS_PER_VERSION
-        return cls(table, new, total, count, manifest.digest, first, known=rows, held=manifest.rows, **left_out)
+        added = replace(found, rows=new, wanted=count, base=manifest.digest, first=first)
+        return replace(added, known=rows, held=manifest.rows)
 
     @property
     def published(self) -> int:

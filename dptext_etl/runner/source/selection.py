@@ -125,8 +125,9 @@ def released_first(policy: Policy, ids: pa.Array) -> pl.Series:
     """Return places by key, after those of the records that the release holds already; these begin with `STAYS`."""
     released = np.zeros(len(ids), np.bool_)
     with ledger_of(policy) as ledger:
-        for ref in () if ledger is None else ledger.releases.find_all(policy).values():
-            released |= ledger.known(ref, ids)
+        if ledger is not None:
+            for ref in ledger.releases.find_all(policy).values():
+                released |= ledger.known(ref, ids)
     return pl.select(pl.when(pl.Series(released)).then(STAYS).otherwise(b"\x01") + by_key(policy, ids)).to_series()
 
 
