@@ -31,13 +31,15 @@ _TYPES: Mapping[CsvType, pl.DataType] = {
 _PINNED = {str(dtype): name for name, dtype in _TYPES.items()}
 _INFERRED: tuple[CsvType, ...] = ("Int64", "Float64", "Boolean")
 """The types that a column may get by its values, in this order."""
+_COARSE = {"as", "bins", "top"}, {"top"}
 _ZONE = re.compile(r"(?<=time_zone=')[^']+")
 _HINT = "cast it in the source; incremental = false publishes every row again at no cost"
 
 
 def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Give kept columns of nulls, which have no type of their own, the type under which they are published."""
-    nulls = [name for name in policy.keep if policy.incremental and name in untyped]
+    unchanged = [item.column for item in policy.kept if not item.rule]
+    nulls = [name for name in unchanged if policy.incremental and name in untyped]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
     return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
@@ -45,7 +47,7 @@ def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy
 
 def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schema: pl.Schema) -> None:
     """Refuse to add parts with other types than those that are published, before anything is charged."""
-    clear = {*policy.keep, *([policy.id] if policy.ids == "keep" else [])}
+    clear = {*policy.kept_columns, *([policy.id] if policy.ids == "keep" else [])}
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
@@ -65,9 +67,11 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
     """
     rows = files.scan(all_text=True)
     columns, manifest = list(schema_of(rows)), Manifest.of_release(policy, layout)
-    kept = [name for name in policy.keep if name in columns and name != policy.subject]
-    named = {name: policy.csv.types[name] for name in kept if name in policy.csv.types}
-    schema = {} if manifest is None else manifest.schema
+    kept = [name for name in policy.kept_columns if name in columns and name != policy.subject]
+    coarse, top = ({item.column for item in policy.kept if ways & item.rule.keys()} for ways in _COARSE)
+    types = {**dict.fromkeys(top, "String"), **policy.csv.types}
+    named = {name: types[name] for name in kept if name in types}
+    schema = {} if manifest is None else {name: kind for name, kind in manifest.schema.items() if name not in coarse}
     pinned = {name: _PINNED[schema[name]] for name in kept if name not in named and schema.get(name) in _PINNED}
     as_before: dict[str, pl.DataType] = {}
     if manifest is not None and not manifest.exact:  # Polars chose its types, and casts values to them
@@ -94,7 +98,8 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
 
 def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping[str, pl.DataType]) -> bool:
     """Return whether a table of CSV files has types that no policy named, and values keep their spelling under them."""
-    typed = [name for name in policy.keep if name not in policy.csv.types and schema[name] != pl.String]
+    unchanged = [item.column for item in policy.kept if not item.rule]
+    typed = [name for name in unchanged if name not in policy.csv.types and schema[name] != pl.String]
     manifest = Manifest.of_release(policy, layout)
     before = {} if manifest is None or manifest.exact else manifest.schema
     return files.format == "csv" and bool(typed) and not before.keys() & {*typed}
