@@ -5,14 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-import polars as pl
 from pydantic import Field, model_validator
 
-from dptext_etl.data_types import kind_of
-from dptext_etl.errors import InputError
 from dptext_etl.policy.terms import Checked, Name
 
-_OTHER = "other"
+OTHER = "other"
 """The label of the values that `top` does not list."""
 Bound = Annotated[int, Field(strict=True)] | Annotated[float, Field(allow_inf_nan=False, strict=True)]
 _NONE: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
@@ -43,8 +40,8 @@ class Kept(Checked):
         if self.bins is not None and any(low >= high for low, high in pairwise(self.bins)):
             msg = "bins must ascend"
             raise ValueError(msg)
-        if self.top is not None and (len(set(self.top)) < len(self.top) or _OTHER in self.top):
-            msg = f'top lists different values, and not "{_OTHER}", which stands for all others'
+        if self.top is not None and (len(set(self.top)) < len(self.top) or OTHER in self.top):
+            msg = f'top lists different values, and not "{OTHER}", which stands for all others'
             raise ValueError(msg)
         return self
 
@@ -52,42 +49,3 @@ class Kept(Checked):
     def rule(self) -> dict[str, Any]:
         """The coarsening as plain data; empty for a column that is published unchanged."""
         return self.model_dump(mode="json", by_alias=True, exclude={"column"})
-
-    def coarse_type(self, dtype: pl.DataType) -> pl.DataType:
-        """Return the type under which a column of a type is published.
-
-        Raises:
-            InputError: Values of the type cannot be coarsened like this.
-        """
-        if not self.rule:
-            return dtype
-        fits, wanted = isinstance(dtype, pl.Date | pl.Datetime), "dates or times"
-        if self.bins is not None:
-            fits, wanted = dtype.is_numeric(), "numbers"
-        if self.top is not None:
-            fits, wanted = dtype == pl.String, "strings"
-        if not fits:
-            (way,) = self.rule
-            msg = f"keep: {way!r} needs {wanted}, and column {self.column!r} holds {kind_of(dtype)}; nothing was spent"
-            hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ "{self.column}" = "Datetime" }} }}'
-            raise InputError(msg, hint if self.as_ else "cast it in the source", {"column": self.column})
-        return pl.Int32() if self.as_ == "year" else pl.String()
-
-    def expression(self, dtype: pl.DataType) -> pl.Expr:
-        """Return what is published of the column, whose values have a type that `coarse_type` accepts."""
-        cell = pl.col(self.column)
-        if self.as_ is not None:
-            if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
-                cell = cell.dt.convert_time_zone("UTC")
-            return cell.dt.year() if self.as_ == "year" else cell.dt.strftime("%Y-%m")
-        if self.bins is not None:
-            if dtype.is_float():
-                cell = cell.fill_nan(None)
-            label = pl.when(cell < self.bins[0]).then(pl.lit(f"<{self.bins[0]}"))
-            for low, high in pairwise(self.bins):
-                label = label.when(cell < high).then(pl.lit(f"{low} to <{high}"))
-            return label.when(cell.is_not_null()).then(pl.lit(f"{self.bins[-1]}+")).alias(self.column)
-        if self.top is not None:
-            other = pl.when(cell.is_not_null()).then(pl.lit(_OTHER))
-            return pl.when(cell.is_in(self.top)).then(cell).otherwise(other).alias(self.column)
-        return cell

@@ -31,6 +31,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
+from dptext_etl.runner.source.kept_types import coarse
 from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
 from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, sum_of_pairs
 from dptext_etl.runner.table_check import traceable
@@ -252,8 +253,8 @@ def _hashes(
         for batch in batches:
             frame = pl.DataFrame(batch)
             frame.columns = [item.column for item in kept]
-            coarse = frame.select(item.expression(frame.schema[item.column]) for item in kept)
-            for place, hashed in enumerate(coarse.select(traceable.hashes(groups)).iter_columns()):
+            shown = frame.select(coarse(item, frame.schema[item.column]) for item in kept)
+            for place, hashed in enumerate(shown.select(traceable.hashes(groups)).iter_columns()):
                 cells = {"place": pa.repeat(pa.scalar(place, pa.int32()), len(hashed))}
                 yield pa.RecordBatch.from_pydict({**cells, "hash": to_arrow(hashed.to_numpy().view("<i8"))})
 

@@ -19,7 +19,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
-from dptext_etl.runner.source.kept_types import csv_scan, keeps_spelling, with_nulls_typed
+from dptext_etl.runner.source.kept_types import coarse, coarse_type, csv_scan, keeps_spelling, with_nulls_typed
 from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
@@ -41,7 +41,7 @@ class Table(Generic[Rows]):
 
 
 def open_table(
-    policy: Policy, layout: Layout, files: Files | None = None, *, coarse: bool = True
+    policy: Policy, layout: Layout, files: Files | None = None, *, coarsen: bool = True
 ) -> Table[pl.LazyFrame]:
     """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
     files = Files.find(layout) if files is None else files
@@ -62,7 +62,7 @@ def open_table(
         )
         scanned = scanned.with_columns(*values).drop(_PATHS)
     nulls = frozenset(name for name, dtype in types.items() if str(dtype) == "null")
-    table = table_of(scanned, policy, layout, files.origin, nulls, coarse=coarse)
+    table = table_of(scanned, policy, layout, files.origin, nulls, coarsen=coarsen)
     return replace(table, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
@@ -106,7 +106,7 @@ def table_of(
     origin: dict[str, str] | None = None,
     nulls: frozenset[str] = frozenset(),
     *,
-    coarse: bool = True,
+    coarsen: bool = True,
 ) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles; `nulls` have no type in the source."""
     found = schema_of(rows)
@@ -116,18 +116,18 @@ def table_of(
     dropped, kind = check_roles(policy, types, layout)
     frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
-    frame = coarsened(frame, types, policy) if coarse else frame
+    frame = coarsened(frame, types, policy) if coarsen else frame
     return Table(frame, schema_of(frame), dropped, kind, origin)
 
 
 def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
     """Return a frame whose kept columns hold what is published of them; `schema` has the types of the frame."""
-    return frame.with_columns(item.expression(schema[item.column]) for item in policy.kept if item.rule)
+    return frame.with_columns(coarse(item, schema[item.column]) for item in policy.kept if item.rule)
 
 
 def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schema:
     """Return the types of a frame after its kept columns are coarsened, or refuse a column that has another type."""
-    return pl.Schema({**schema, **{item.column: item.coarse_type(schema[item.column]) for item in policy.kept}})
+    return pl.Schema({**schema, **{item.column: coarse_type(item, schema[item.column]) for item in policy.kept}})
 
 
 def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple[str, ...], str]:

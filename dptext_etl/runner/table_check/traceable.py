@@ -135,10 +135,8 @@ def require_untraceable(
             f"the kept columns single out {_share(part['single'], part['rows'])}: a person who knows their values finds"
             f" the row; without {most!r}, {_share(part['single_without'][most], part['rows'])}; nothing was spent"
         )
-        hint = (
-            f'coarsen it, such as keep = [{{ column = "{most}", as = "month" }}] (also: bins, top), or leave it out; '
-            'if readers may find people\'s rows, write keep_unique = "accepted"'
-        )
+        rule = f'coarsen it by keep = [{{ column = "{most}", as = "month" }}] (bins for numbers, top for strings)'
+        hint = f'{rule}, or leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
         raise PolicyError(msg, hint, {"rows": part["rows"], "single": part["single"], "column": most})
 
 
@@ -164,7 +162,7 @@ def lines(part: Mapping[str, Any]) -> list[str]:
 
 
 def _described(item: Mapping[str, Any]) -> str:
-    return item["name"] + "".join(f" ({way}: {value})" for way, value in item["coarse"].items())
+    return str(item["name"]) + "".join(f" ({way}: {value})" for way, value in item["coarse"].items())
 
 
 def _share(some: int, rows: int) -> str:
