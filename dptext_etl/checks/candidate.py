@@ -148,7 +148,7 @@ def declared_lineage(policy: Policy) -> Lineage:
     columns = [(spec, item.mechanism) for spec, item in zip(policy.columns, policy.column_policies(), strict=True)]
     return (
         Edge(policy.id, policy.id, "id"),
-        *(Edge(name, name, "kept") for name in policy.keep),
+        *(Edge(name, name, "kept") for name in policy.kept_columns),
         *(Edge(spec.name, spec.name, "released", made.name, made.cfg()) for spec, made in columns),
         *(
             Edge(spec.name, spec.intermediate, "released", made.name, made.cfg())

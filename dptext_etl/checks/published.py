@@ -147,7 +147,7 @@ def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator
 
 def _clear_types(policy: Policy, published: Mapping[str, str]) -> dict[str, pl.DataType]:
     """Return the types under which kept columns and ids were published, if strings can hold their values."""
-    clear = {*policy.keep, *([policy.id] if policy.ids == "keep" else [])}
+    clear = {*policy.kept_columns, *([policy.id] if policy.ids == "keep" else [])}
     types = {name: parsed(kind) for name, kind in published.items() if name in clear}
     return {name: dtype for name, dtype in types.items() if dtype is not None and readable(dtype)}
 
@@ -310,7 +310,7 @@ def changed(schema: Mapping[str, pl.DataType], policy: Policy, types: Mapping[st
 
     Numbers, moments and texts are three kinds. Where the published type is not known, a kept column holds no text.
     """
-    return {name for name in policy.keep if name in schema and not _same(schema[name], types.get(name))}
+    return {name for name in policy.kept_columns if name in schema and not _same(schema[name], types.get(name))}
 
 
 def _same(dtype: pl.DataType, published: str | None) -> bool:

@@ -81,6 +81,10 @@ class Engine(ABC, Generic[Rows]):
         """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
 
     @abstractmethod
+    def trace(self, source: Examined[Rows], policy: Policy) -> dict[str, Any]:
+        """Count the rows that kept columns single out (`runner.table_check.traceable.of_source`)."""
+
+    @abstractmethod
     def look(
         self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Expected:

@@ -44,6 +44,7 @@ from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table, table_of
 from dptext_etl.runner.source.table import Files, batches
 from dptext_etl.runner.staged import StagedRun
+from dptext_etl.runner.table_check import traceable
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.plan import LedgerPlan
@@ -99,6 +100,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
     def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+
+    def trace(self, source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
+        return traceable.trace(source, policy)
 
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame

@@ -171,7 +171,11 @@ def staged(
                 staging.no_changes()
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                found = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
+                keep, table_facts = (
+                    partial(keep_published, staging, attempt.layout, policy),
+                    engine.trace(source, policy),
+                )
+                found = preflight(attempt, source, look, keep, traceable=table_facts)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -187,7 +191,8 @@ def staged(
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
-        yield replace(made, exact=table.exact and policy.synthetic is None, other=other), ledger
+        checked = {"traceable": table_facts} if table_facts else {}
+        yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
 
 
 Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]

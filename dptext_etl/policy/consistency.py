@@ -32,7 +32,12 @@ def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
 def require_consistent(policy: Policy) -> None:
     synthetic, record, cap = policy.synthetic, policy.unit == "record", policy.cap
     names = policy.text_columns if synthetic is None else synthetic.columns
-    roles = [*names, policy.id, *policy.keep, *(item.intermediate for item in policy.columns if item.intermediate)]
+    roles = [
+        *names,
+        policy.id,
+        *policy.kept_columns,
+        *(item.intermediate for item in policy.columns if item.intermediate),
+    ]
     no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
@@ -56,7 +61,7 @@ def require_consistent(policy: Policy) -> None:
         (policy.one_table and policy.on_null_subject == "own", own),
         (policy.one_table and policy.on_changed != "refuse", table),
         (policy.incremental and policy.discloses_changes, adds),
-        (bool(policy.csv.types.keys() - {*policy.keep} | policy.csv.types.keys() & {policy.subject}), types),
+        (bool(policy.csv.types.keys() - {*policy.kept_columns} | policy.csv.types.keys() & {policy.subject}), types),
     ]
     _refuse(problems)
     if synthetic is not None:
@@ -64,8 +69,10 @@ def require_consistent(policy: Policy) -> None:
     if policy.table is not None:
         _require_table(policy)
     partition = (PARTITION in policy.source) != (PARTITION in policy.sink)
+    coarse = {item.column for item in policy.kept if item.rule} & {policy.subject}
     problems = [
         (policy.subject in {policy.id, *names}, subject),
+        (bool(coarse), "keep coarsens the subject: name another column, or keep it unchanged"),
         (len(set(roles)) < len(roles), two),
         (partition, f"{PARTITION} must be in both source and sink, or in neither"),
         (policy.copy_gate_false_alarm is not None and (cap is None or cap.measure != "approx"), copies),
@@ -129,7 +136,7 @@ def require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked)
         (not choice, f"the bound is that of surrogate; {mechanism.name} is released row by row"),
         (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
         (COUNT in names, f'the text column must not be called "{COUNT}", which is a column of the form "counts"'),
-        (bool(policy.keep), "keep must be empty: other columns would link texts to records"),
+        (bool(policy.kept_columns), "keep must be empty: other columns would link texts to records"),
         (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
         (PARTITION in policy.source, "a release is one batch: give each partition a release name of its own"),
@@ -148,7 +155,7 @@ def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
     """Refuse entries that a synthetic table has no use for, and a cap that cannot hold its charges."""
     pure = policy.cap is not None and policy.cap.measure == "pure"
     problems = [
-        (bool(policy.keep), "keep must be empty: its rows are public texts, which have no other columns"),
+        (bool(policy.kept_columns), "keep must be empty: its rows are public texts, which have no other columns"),
         (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one table; new rows take a new release name"),
         (PARTITION in policy.source, "a release is one table: give each partition a release name of its own"),

@@ -16,6 +16,7 @@ from dptext_etl.families.unlinked import Unlinked, unlinked_of
 from dptext_etl.id_forms import Normalization
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.consistency import require_consistent, require_fit, require_unlinkable
+from dptext_etl.policy.keeping import Kept
 from dptext_etl.policy.paths import anchored
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
@@ -57,7 +58,10 @@ class Policy(Checked):
         unit: "subject", or "record" to declare that every record is a unit of its own.
         ids: What is published as the record id: "keep" the id itself, "drop" nothing, "keyed" a keyed hash, which is
             the same within a release and different in the next.
-        keep: Columns that are published unchanged.
+        keep: Columns that are published next to the texts: a name for one that is published unchanged, or a table that
+            coarsens it (`Kept`), such as { column = "opened", as = "month" }.
+        keep_unique: "accepted" publishes a first version although the kept columns single out more than 5 % of the
+            rows, which a person who knows them can then find; by default such a run is refused.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
         ledger: The ledger that records the spends.
@@ -104,7 +108,8 @@ class Policy(Checked):
     normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda steps: not steps)
     unit: Literal["subject", "record"] = "subject"
     ids: Literal["keep", "drop", "keyed"] = Field(default="keep", exclude_if=lambda ids: ids == "keep")
-    keep: tuple[Name, ...] = ()
+    keep: tuple[Name | Kept, ...] = ()
+    keep_unique: Literal["accepted"] | None = Field(default=None, exclude_if=lambda choice: choice is None)
     strict_columns: bool = False
     key: KeyReference
     ledger: LedgerSpec
@@ -138,7 +143,7 @@ class Policy(Checked):
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
-        about = {name: getattr(self, name) for name in _SHOWN}
+        about = {name: getattr(self, name) for name in _SHOWN} | {"keep": self.kept_columns}
         limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
         about["cap"] = ", ".join(f"{name} {value}" for name, value in limits.items())
         claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self._column_policies]
@@ -267,6 +272,16 @@ class Policy(Checked):
         """The names of the columns whose texts are released, or summed for a synthetic table."""
         names = tuple(item.name for item in self.columns)
         return names if self.synthetic is None else (self.synthetic.column,)
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The columns that are published next to the texts, and how each of them is coarsened."""
+        return tuple(Kept(column=item) if isinstance(item, str) else item for item in self.keep)
+
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """The names of the columns that are published next to the texts."""
+        return tuple(item if isinstance(item, str) else item.column for item in self.keep)
 
     @property
     def one_table(self) -> bool:

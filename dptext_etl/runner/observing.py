@@ -227,6 +227,7 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
         return
     by_name = {str(item.column): item for item in policy.column_policies()}
     intermediate = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
+    coarse = {item.column for item in policy.kept if item.rule}
     for name in shown_columns(policy):
         raw = intermediate.get(name, name)
         if policy.unlinked is not None:
@@ -234,6 +235,8 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
         if raw not in by_name:
             keyed = name == policy.id and policy.ids == "keyed"
             how = ("TRANSFORMATION", "keyed hash of the id", True) if keyed else ("IDENTITY", "kept as it is", False)
+            if name in coarse:
+                how = "TRANSFORMATION", "coarsened", False
             yield name, how, (name,)
             continue
         mechanism = by_name[raw].mechanism

@@ -40,6 +40,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.table_check import traceable
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class PlanSummary:
     hosts: list[str]  # what a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
     refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
+    table: dict[str, Any]  # what is known of the table around the texts: `traceable`, rows that kept columns single out
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def plan(
         sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
-        found, known = preflight(attempt, source, look, keep, refusals)
+        table_facts = traceable.trace(source, policy)
+        found, known = preflight(attempt, source, look, keep, refusals, traceable=table_facts)
     except DPTextError as error:  # without what it refuses, nothing can be counted
         raise (refusals or [error])[0] from None
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
@@ -143,6 +146,7 @@ def plan(
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
+        table={"traceable": table_facts} if table_facts else {},
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, held=found.held),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +50,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays, require_earlier_texts
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
+from dptext_etl.runner.table_check.traceable import require_untraceable
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
@@ -141,11 +142,14 @@ def preflight(
     look: Callable[[list[Column], Ledger | None, Any], Expected],
     keep: Callable[[list[Column]], object],
     refusals: list[DPTextError] | None = None,
+    *,
+    traceable: Mapping[str, Any],
 ) -> Found:
     """Refuse a run that could not end, before it charges anything.
 
     `look` counts what some rows of the source hold; `keep` reads the earlier released texts of changed records. A plan
     gives a list that collects the refusals; only a refusal without which nothing can be counted is raised then.
+    `traceable` are the counts of rows that kept columns single out (`table_check.traceable`).
     """
     policy, planning = attempt.policy, refusals is not None
     check = partial(collect, refusals)
@@ -156,6 +160,8 @@ def preflight(
     with ledger_of(policy) as ledger:
         check(partial(require_cap, attempt, ledger))
         columns = columns_of(attempt, ledger, source)
+        refs = [item.ref for item in columns]
+        check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, refs))
         free = not planning and _is_free(policy, ledger)
         found = Expected() if free else look(columns, ledger, source.rows)
         known = found if source.known is None else look(columns, ledger, source.known)

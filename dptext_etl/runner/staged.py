@@ -52,6 +52,7 @@ class StagedRun:
     # staged, by what it was `recognized`
     input: dict[str, Any] | None = None
     exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
+    table: dict[str, Any] = field(default_factory=dict)  # what `runner.table_check` found of the table around the texts
     other: bool = False  # whether another machine's table of the same statistic is committed and published instead
 
     @property
@@ -83,6 +84,7 @@ def to_json(staged: StagedRun) -> str:
         **{name: getattr(staged, name) for name in _PLAIN},
         "exact": staged.exact,
         "other": staged.other,
+        **({"table": staged.table} if staged.table else {}),
     }
     return json.dumps(facts, indent=1)
 
@@ -104,7 +106,8 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
     plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
     plain |= {name: facts.get(name, False) for name in ("exact", "other")}  # an older version may have staged it
-    return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
+    table = facts.get("table", {})
+    return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, table=table, **plain)
 
 
 def key_mark(secret: Secret) -> str:

@@ -46,6 +46,8 @@ class RunSummary:
         notes: Further facts, in sentences.
         profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
+        table: What was found of the table around the texts: `traceable`, rows that kept columns single out. Empty if
+            the input was that of the run before.
     """
 
     dataset: str
@@ -67,6 +69,7 @@ class RunSummary:
     staging: str
     notes: list[str]
     profile: list[dict[str, Any]] = field(default_factory=list)
+    table: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         passed = sum(gate["passed"] for gate in self.gates)
@@ -133,6 +136,7 @@ def summarize(
         staging=layout.staging.url,
         notes=[published.note, *_notes(staged), *policy_notes(policy), *refund_notes(spends), *layout.notes],
         profile=staged.profile.as_list(),
+        table=staged.table,
     )
 
 

@@ -243,6 +243,9 @@ def register_view(
         raise PolicyError(msg, "take another name for the view, or give the table with its catalog and schema")
     policy = resolve(policy)
     released = {str(item.column) for item in policy.column_policies()}
+    if coarse := [item.column for item in policy.kept if item.rule]:
+        msg = f"the policy coarsens {', '.join(map(repr, coarse))}, and a view shows kept columns as the table has them"
+        raise PolicyError(msg, "coarsen them in SQL and keep the result by its name, or publish by a run (`run_frame`)")
     if check_workers:
         ask_workers(
             spark,
@@ -251,7 +254,7 @@ def register_view(
             keys_of(policy.key, policy.ledger if charge else None),
         )
     raw = spark.table(table)
-    columns = {policy.id, *policy.keep, *released}
+    columns = {policy.id, *policy.kept_columns, *released}
     subject = {policy.subject} if charge and policy.unit == "subject" and policy.subject else set()
     if missing := (columns | subject) - set(raw.columns):
         raise PolicyError(

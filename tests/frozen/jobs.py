@@ -30,6 +30,7 @@ REVIEWS = {
     "id": "id",
     "subject": "user_id",
     "keep": ["stars", "day"],
+    "keep_unique": "accepted",
     "key": "file:noise.key",
     "ledger": LEDGER,
     "cap": {"measure": "pure", "epsilon": 150.0, "period": "2026"},

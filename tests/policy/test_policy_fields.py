@@ -32,6 +32,7 @@ ids = "keyed"
 subject = "person"
 TERMS
 keep = ["stars"]
+keep_unique = "accepted"
 strict_columns = true
 key = "env:FILMS_SECRET"
 on_cap = "refuse"

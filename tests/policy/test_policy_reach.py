@@ -73,7 +73,7 @@ def test_entries_that_name_files_are_no_plain_texts(kind):
 def test_the_walk_finds_entries_at_every_depth():
     found = {full for _, full in free_entries(Policy)}
     assert {"source", "table.catalog", "dagster.tags", "ledger.anchors", "synthetic.mechanism.corpus"} <= found
-    assert {"cap.period", "keep", "storage_options", "column.name", "synthetic.labels.names"} <= found
+    assert {"cap.period", "keep.top", "storage_options", "column.name", "synthetic.labels.names"} <= found
     assert not {"unit", "shard_rows", "csv.encoding", "publish"} & found
 
 

@@ -180,7 +180,7 @@ class CanaryRowsComplete(_RowsGate):
         marked, others = canary_rows(batch), other_rows(batch)[self.policy.id].drop_nulls()
         self.state["marked"].update(canonical_series(marked[self.policy.id].drop_nulls()))
         self.state["unmarked"] += int(canonical_series(others).is_in(self._ids).sum())
-        kept = [name for name in self.policy.keep if name in batch.columns]
+        kept = [name for name in self.policy.kept_columns if name in batch.columns]
         self.state["filled"] += sum(marked[name].len() - marked[name].null_count() for name in kept)
 
     def verdict(self) -> Verdict:

@@ -213,5 +213,5 @@ def _column(name: str, cells: list[Any], *, moment: bool) -> pl.Series:
 def _moments(policy: str) -> frozenset[str]:
     """Return the kept columns that were published with dates or times."""
     read = parse_policy(policy)
-    types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.keep}
+    types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.kept_columns}
     return frozenset(name for name, dtype in types.items() if dtype is not None and dtype.is_temporal())

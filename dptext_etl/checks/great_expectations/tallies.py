@@ -162,7 +162,7 @@ class ReleasedTextTally:
         texts = {column.name for column in self._policy.columns}
         self._public = {*json.loads(public)} - texts
         self._public |= {name + CATEGORIES for name in self._public}
-        self._kept = {*self._policy.keep} - texts - self._public
+        self._kept = {*self._policy.kept_columns} - texts - self._public
         self._ledger = _ledger(self._policy)
         self._chains = {item.column: item.chain for item in self._policy.column_policies()}
         self._counts: Counter[str] = Counter(checked=0)

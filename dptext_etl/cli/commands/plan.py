@@ -17,7 +17,7 @@ app = typer.Typer()
 KEYS = (
     "dataset", "release", "partition", "rows", "already_published", "draws", "columns", "component", "per_record",
     "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "left_out", "changed", "log10_odds",
-    "on_cap", "dropped", "hosts", "refusal", "refusals", "notes",
+    "on_cap", "dropped", "hosts", "refusal", "refusals", "table", "notes",
 )  # fmt: skip
 
 
@@ -139,10 +139,21 @@ def _show(forecast: Mapping[str, Any]) -> None:
         f" {epsilon if isinstance(epsilon, str) else f'{epsilon:,.6g}'}"
         f" at delta {together['delta']:g} (rule {together['rule']})"
     )
+    show_table(forecast["table"])
     for line in forecast["notes"]:
         terminal.say(line)
     for later in forecast["refusals"][1:]:  # the first one ends the command
         terminal.say(f"also in the way of a run: {later['message']}")
+
+
+def show_table(table: Mapping[str, Any]) -> None:
+    """Show what the checks of the table around the texts found."""
+    from dptext_etl.runner.table_check import traceable
+
+    if said := traceable.lines(table.get("traceable", {})):
+        terminal.heading("The table")
+        for line in said:
+            terminal.say(line)
 
 
 def _odds(power: float | str | None) -> str | None:

@@ -32,6 +32,7 @@ app = typer.Typer()
 KEYS = (
     "dataset", "release", "partition", "version", "changed", "rows", "draws", "seconds", "draws_per_second", "spend",
     "remaining", "gates", "reports", "published", "published_rows", "manifest", "staging", "notes", "profile",
+    "table",
 )  # fmt: skip
 _PHASES = {
     "ids": "reading",
@@ -130,6 +131,9 @@ def show(summary: Mapping[str, Any]) -> None:
         rows = [(item["name"], _report_verdict(item), item["message"]) for item in summary["reports"]]
         terminal.table(("report", "", "what it saw"), rows)
     amounts.show_balance(summary["remaining"])
+    from dptext_etl.cli.commands.plan import show_table
+
+    show_table(summary["table"])
     terminal.say()
     for line in summary["notes"]:
         terminal.say(line)

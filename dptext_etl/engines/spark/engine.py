@@ -16,7 +16,7 @@ import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
+from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present, traced
 from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.session import read_source, require_workers, session
 from dptext_etl.engines.spark.tasks import TaskConfig, keyed_order, policy_json, remember_tasks, run_tasks
@@ -111,6 +111,9 @@ class SparkEngine(Engine["DataFrame"]):
     def canary_sets(self, source: Examined[DataFrame], policy: Policy) -> range:
         """Plan a set for each shard at least; rows are spread over shards by their ids."""
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
+
+    def trace(self, source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
+        return traced(source, policy)
 
     def look(
         self,

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -26,12 +26,15 @@ from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
+from dptext_etl.policy.keeping import Kept
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.roles import Table, check_roles, pinned_orders, wanted_columns
+from dptext_etl.runner.source.kept_types import coarse
+from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
 from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, sum_of_pairs
+from dptext_etl.runner.table_check import traceable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -45,7 +48,7 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout)
     rows = _in_pinned_order(_without_void(frame), schema, policy)
-    return Table(rows, polars_schema(rows), dropped, kind)
+    return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
 
 
 def _without_void(frame: DataFrame) -> DataFrame:
@@ -98,7 +101,7 @@ def check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
 def _require_utf8(rows: DataFrame, policy: Policy) -> None:
     """Refuse kept columns with strings that are not UTF-8, which Spark passes on: nothing else reads them before."""
     types = {field.name: field.dataType.json() for field in rows.schema.fields}
-    names = [name for name in policy.keep if "string" in types[name]]
+    names = [name for name in policy.kept_columns if "string" in types[name]]
     if not names:
         return
     with seam("reading the kept columns of the frame", InputError, HINT):
@@ -218,6 +221,45 @@ def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> I
             yield pa.RecordBatch.from_pydict(
                 {"rows": pa.array([batch.num_rows], pa.int64()), "pairs": [f"{pairs:032x}"]}
             )
+
+
+def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
+    """Count the rows that kept columns single out, in one aggregate over hashes of the values that are published."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = policy.kept_columns
+    if not names:
+        return {}
+    rows, groups = source.rows if source.known is None else source.known, traceable.groups_of(names)
+    plain = rows.select(*map(named, names)).toDF(*(f"c{at}" for at in range(len(names))))
+    hashed = plain.mapInArrow(partial(_hashes, policy.kept, groups), "place int, hash long")
+    size = F.col("rows")
+    sums = F.count_if(size == 1), F.sum(F.when(size < traceable.FEW, size).otherwise(0))
+    with seam("counting the rows that kept columns single out", InputError, HINT):
+        found = hashed.groupBy("place", "hash").agg(F.count("*").alias("rows")).groupBy("place").agg(*sums).collect()
+    counts = {row[0]: (row[1], row[2]) for row in found}
+    return traceable.of_source(
+        policy,
+        source.shown,
+        [counts.get(place, (0, 0)) for place in range(len(groups))],
+        traceable.look_of(policy, None),
+    )
+
+
+@bare
+def _hashes(
+    kept: Sequence[Kept], groups: traceable.Groups, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the hashes of the values of each group of kept columns, after coarsening."""
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    with seam("counting the rows that kept columns single out, on an executor", InputError):
+        for batch in batches:
+            frame = pl.DataFrame(batch)
+            frame.columns = [item.column for item in kept]
+            shown = frame.select(coarse(item, frame.schema[item.column]) for item in kept)
+            for place, hashed in enumerate(shown.select(traceable.hashes(groups)).iter_columns()):
+                cells = {"place": pa.repeat(pa.scalar(place, pa.int32()), len(hashed))}
+                yield pa.RecordBatch.from_pydict({**cells, "hash": to_arrow(hashed.to_numpy().view("<i8"))})
 
 
 SHARD = "__dptext_shard"

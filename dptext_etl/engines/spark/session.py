@@ -136,7 +136,7 @@ def read_source(
             frame = spark.read.parquet(*paths)
             empty = [name for name, dtype in types.items() if str(dtype) == "null"]
             return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
-    table = open_table(policy, layout, files)
+    table = open_table(policy, layout, files, coarsen=False)
     names = schema_of(files.scan(all_text=True)).names()
     in_files = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
     paths = [path if is_remote(path) else str(Path(path).absolute()) for path in files.each]

@@ -43,6 +43,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.source.selection import order_of
 from dptext_etl.storage import Storage
 
@@ -172,7 +173,9 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
                 worker = wait_for_ledger(partial(config.open, stack), stopped)
             if stopped():
                 return
-            found = wait_for_ledger(partial(worker.take, frame, number), stopped)
+            policy, _ = policies(config.policy, config.columns)
+            coarse = coarsened(frame.lazy(), frame.schema, policy).collect()
+            found = wait_for_ledger(partial(worker.take, coarse, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
             if found is not None:
                 yield asdict(found)

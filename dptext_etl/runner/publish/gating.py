@@ -135,7 +135,7 @@ def strip(staging: Staging, policy: Policy) -> None:
     A gate that failed has found a defect, so staged texts may be raw. Ids, kept columns, draw counts, records and the
     texts of canary rows stay: they show the failure, and hold no one's text.
     """
-    clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
+    clear, texts = {policy.id, *policy.kept_columns, CANARY}, {item.name for item in policy.columns}
     storage = staging.storage
     with seam("removing staged texts", InputError, _AGAIN):
         storage.delete(*storage.glob("kept-*"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import Any, Self
@@ -66,6 +66,7 @@ class Manifest:
     source: dict[str, str] | None = None
     ids: str = "keep"  # the policy's `ids`; not written for "keep"
     exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
+    coarse: dict[str, dict[str, Any]] = field(default_factory=dict)  # coarsened columns by `Kept.rule`; if any, written
 
     @property
     def rows(self) -> int:
@@ -97,6 +98,8 @@ class Manifest:
             del facts["ids"]
         if not self.exact:
             del facts["exact"]
+        if not self.coarse:
+            del facts["coarse"]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod
@@ -176,6 +179,7 @@ def draft(
         staged.origin,
         policy.ids,
         staged.exact or (before is not None and before.exact),
+        {item.column: item.rule for item in policy.kept if item.rule},
     )
 
 

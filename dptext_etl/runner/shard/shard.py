@@ -322,7 +322,7 @@ class Shards:
 
     def _inputs(self, reserved: Reserved) -> str:
         """Hash what a staged shard depends on: identities (keyed hashes of the texts), ids, kept values, order."""
-        clear = reserved.frame[[self.policy.id, *self.policy.keep, CANARY]]
+        clear = reserved.frame[[self.policy.id, *self.policy.kept_columns, CANARY]]
         with seam("hashing kept columns", DPTextError, _DEFECT):
             buffer = io.BytesIO()
             clear.write_ipc(buffer)

@@ -101,6 +101,11 @@ class Examined(Generic[Rows]):
         return replace(added, known=rows, held=manifest.rows)
 
     @property
+    def shown(self) -> int:
+        """Rows that the run takes, or that an incremental run leaves out because they are published."""
+        return self.wanted if self.known is None else self.total - self.nameless
+
+    @property
     def published(self) -> int:
         """Rows that an incremental run leaves out because they are published."""
         return self.total - self.wanted - self.beyond - self.nameless

@@ -1,4 +1,4 @@
-"""Choose the types of kept columns of CSV files, and keep those of published columns.
+"""Choose the types of kept columns of CSV files, keep those of published columns, and coarsen columns.
 
 Parts of one table have the same types, or no reader opens it.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import NoReturn
+from itertools import pairwise
+from typing import Any, NoReturn
 
 import polars as pl
 
 from dptext_etl.data_types import from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.policy import Policy
+from dptext_etl.policy.keeping import OTHER, Kept
 from dptext_etl.policy.terms import CsvType
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
@@ -31,13 +33,15 @@ _TYPES: Mapping[CsvType, pl.DataType] = {
 _PINNED = {str(dtype): name for name, dtype in _TYPES.items()}
 _INFERRED: tuple[CsvType, ...] = ("Int64", "Float64", "Boolean")
 """The types that a column may get by its values, in this order."""
+_COARSE = {"as", "bins", "top"}, {"top"}
 _ZONE = re.compile(r"(?<=time_zone=')[^']+")
 _HINT = "cast it in the source; incremental = false publishes every row again at no cost"
 
 
 def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Give kept columns of nulls, which have no type of their own, the type under which they are published."""
-    nulls = [name for name in policy.keep if policy.incremental and name in untyped]
+    unchanged = [item.column for item in policy.kept if not item.rule]
+    nulls = [name for name in unchanged if policy.incremental and name in untyped]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
     return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
@@ -45,7 +49,7 @@ def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy
 
 def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schema: pl.Schema) -> None:
     """Refuse to add parts with other types than those that are published, before anything is charged."""
-    clear = {*policy.keep, *([policy.id] if policy.ids == "keep" else [])}
+    clear = {*policy.kept_columns, *([policy.id] if policy.ids == "keep" else [])}
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
@@ -65,9 +69,12 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
     """
     rows = files.scan(all_text=True)
     columns, manifest = list(schema_of(rows)), Manifest.of_release(policy, layout)
-    kept = [name for name in policy.keep if name in columns and name != policy.subject]
-    named = {name: policy.csv.types[name] for name in kept if name in policy.csv.types}
-    schema = {} if manifest is None else manifest.schema
+    kept = [name for name in policy.kept_columns if name in columns and name != policy.subject]
+    changed, top = ({item.column for item in policy.kept if ways & item.rule.keys()} for ways in _COARSE)
+    texts: dict[str, CsvType] = dict.fromkeys(top, "String")
+    types = {**texts, **policy.csv.types}
+    named = {name: types[name] for name in kept if name in types}
+    schema = {} if manifest is None else {name: kind for name, kind in manifest.schema.items() if name not in changed}
     pinned = {name: _PINNED[schema[name]] for name in kept if name not in named and schema.get(name) in _PINNED}
     as_before: dict[str, pl.DataType] = {}
     if manifest is not None and not manifest.exact:  # Polars chose its types, and casts values to them
@@ -94,7 +101,8 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
 
 def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping[str, pl.DataType]) -> bool:
     """Return whether a table of CSV files has types that no policy named, and values keep their spelling under them."""
-    typed = [name for name in policy.keep if name not in policy.csv.types and schema[name] != pl.String]
+    unchanged = [item.column for item in policy.kept if not item.rule]
+    typed = [name for name in unchanged if name not in policy.csv.types and schema[name] != pl.String]
     manifest = Manifest.of_release(policy, layout)
     before = {} if manifest is None or manifest.exact else manifest.schema
     return files.format == "csv" and bool(typed) and not before.keys() & {*typed}
@@ -132,3 +140,40 @@ def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool)
         msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
         hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
     raise InputError(f"{msg}; nothing was spent", hint, {"column": name, "values": count})
+
+
+def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
+    """Return the type under which a kept column is published, or refuse a type whose values it cannot coarsen."""
+    if not kept.rule:
+        return dtype
+    (way,) = kept.rule
+    fits, wanted = {
+        "as": (isinstance(dtype, pl.Date | pl.Datetime), "dates or times"),
+        "bins": (dtype.is_numeric(), "numbers"),
+        "top": (dtype == pl.String, "strings"),
+    }[way]
+    if not fits:
+        msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
+        hint = f'; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "Datetime" }} }}'
+        raise InputError(msg, "cast it in the source" + hint * (way == "as"), {"column": kept.column})
+    return pl.Int32() if kept.as_ == "year" else pl.String()
+
+
+def coarse(kept: Kept, dtype: pl.DataType) -> pl.Expr:
+    """Return what is published of a kept column, whose values have a type that `coarse_type` accepts."""
+    cell = pl.col(kept.column)
+    if kept.as_ is not None:
+        if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:  # Spark knows no zone of a value
+            cell = cell.dt.convert_time_zone("UTC")
+        return cell.dt.year() if kept.as_ == "year" else cell.dt.strftime("%Y-%m")
+    if kept.bins is not None:
+        cell = cell.fill_nan(None) if dtype.is_float() else cell
+        label: Any = pl.when(cell < kept.bins[0]).then(pl.lit(f"<{kept.bins[0]}"))
+        for low, high in pairwise(kept.bins):
+            label = label.when(cell < high).then(pl.lit(f"{low} to <{high}"))
+        last: pl.Expr = label.when(cell.is_not_null()).then(pl.lit(f"{kept.bins[-1]}+"))
+        return last.alias(kept.column)
+    if kept.top is not None:
+        others = pl.when(cell.is_not_null()).then(pl.lit(OTHER))
+        return pl.when(cell.is_in(kept.top)).then(cell).otherwise(others).alias(kept.column)
+    return cell

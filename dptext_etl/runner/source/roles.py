@@ -19,7 +19,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
-from dptext_etl.runner.source.kept_types import csv_scan, keeps_spelling, with_nulls_typed
+from dptext_etl.runner.source.kept_types import coarse, coarse_type, csv_scan, keeps_spelling, with_nulls_typed
 from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
@@ -40,8 +40,10 @@ class Table(Generic[Rows]):
     exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
 
 
-def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Table[pl.LazyFrame]:
-    """Find (unless someone did so before), scan and check the source of a policy."""
+def open_table(
+    policy: Policy, layout: Layout, files: Files | None = None, *, coarsen: bool = True
+) -> Table[pl.LazyFrame]:
+    """Find (unless someone did so before), scan and check the source of a policy; coarsen kept columns if asked to."""
     files = Files.find(layout) if files is None else files
     refuse_own_corpus(policy, files.paths)
     wanted = wanted_columns(policy)
@@ -60,7 +62,7 @@ def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Ta
         )
         scanned = scanned.with_columns(*values).drop(_PATHS)
     nulls = frozenset(name for name, dtype in types.items() if str(dtype) == "null")
-    table = table_of(scanned, policy, layout, files.origin, nulls)
+    table = table_of(scanned, policy, layout, files.origin, nulls, coarsen=coarsen)
     return replace(table, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
@@ -103,6 +105,8 @@ def table_of(
     layout: Layout,
     origin: dict[str, str] | None = None,
     nulls: frozenset[str] = frozenset(),
+    *,
+    coarsen: bool = True,
 ) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles; `nulls` have no type in the source."""
     found = schema_of(rows)
@@ -112,7 +116,18 @@ def table_of(
     dropped, kind = check_roles(policy, types, layout)
     frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
+    frame = coarsened(frame, types, policy) if coarsen else frame
     return Table(frame, schema_of(frame), dropped, kind, origin)
+
+
+def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
+    """Return a frame whose kept columns hold what is published of them; `schema` has the types of the frame."""
+    return frame.with_columns(coarse(item, schema[item.column]) for item in policy.kept if item.rule)
+
+
+def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schema:
+    """Return the types of a frame after its kept columns are coarsened, or refuse a column that has another type."""
+    return pl.Schema({**schema, **{item.column: coarse_type(item, schema[item.column]) for item in policy.kept}})
 
 
 def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple[str, ...], str]:
@@ -123,9 +138,13 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
     _check_names(policy, found, dropped, layout)
+    found = coarse_schema(found, policy)
     _require_fit(output_columns(policy), found, layout.sink_format)
     if (table := layout.table_format) is not None:
-        clear = {*policy.keep, *((policy.id,) if policy.ids == "keep" else ())}  # other columns hold texts, or counts
+        clear = {
+            *policy.kept_columns,
+            *((policy.id,) if policy.ids == "keep" else ()),
+        }  # other columns hold texts, or counts
         names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
         table.require_columns(
             {name: plain_type(found[name], rename=True) if name in clear else pl.String() for name in names}
@@ -161,7 +180,7 @@ def _require_fit(names: Sequence[str], found: pl.Schema, file_format: str) -> No
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that a run reads, in output order; a subject that is not kept comes last."""
-    columns = [policy.id, *policy.keep, *string_columns(policy)]
+    columns = [policy.id, *policy.kept_columns, *string_columns(policy)]
     if policy.subject is not None and policy.subject not in columns:
         columns.append(policy.subject)
     return tuple(columns)
@@ -176,7 +195,7 @@ def output_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that a run computes, in order: ids, kept columns, released texts."""
     if policy.synthetic is not None:
         return policy.synthetic.columns
-    return (policy.id, *policy.keep, *(item.name for item in policy.columns))
+    return (policy.id, *policy.kept_columns, *(item.name for item in policy.columns))
 
 
 def published_columns(policy: Policy) -> tuple[str, ...]:
@@ -184,7 +203,7 @@ def published_columns(policy: Policy) -> tuple[str, ...]:
     if policy.unlinked is not None:
         return policy.unlinked.columns(policy.columns[0].name)
     texts = (name for item in policy.columns for name in (item.name, item.intermediate) if name is not None)
-    return (policy.id, *policy.keep, *texts)
+    return (policy.id, *policy.kept_columns, *texts)
 
 
 def shown_columns(policy: Policy) -> tuple[str, ...]:

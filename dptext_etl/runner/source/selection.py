@@ -59,12 +59,14 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         "format": layout.sink_format,
         "cfg": {item.column: item.mechanism.cfg() for item in items},
         "ids": policy.ids,
+        "keep": {item.column: item.rule for item in policy.kept if item.rule},
         "postprocess": {item.column: item.chain for item in items if item.chain is not None},
     }
     then = {
         "columns": list(manifest.schema),
         "format": manifest.file_format,
         "ids": manifest.ids,
+        "keep": manifest.coarse,
         "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
         "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},
     }

@@ -1,0 +1,154 @@
+"""Kept columns single out rows; a first version whose columns single out many is refused, and coarsening helps."""
+
+from datetime import date, datetime, timedelta
+from random import Random
+
+import polars as pl
+import pytest
+
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.policy import Policy
+from dptext_etl.policy.keeping import Kept
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.kept_types import coarse, coarse_type
+from dptext_etl.runner.table_check import traceable
+
+MONTH = {"column": "opened", "as": "month"}
+
+
+def tickets(rows=2000):
+    random, start = Random(7), datetime(2026, 1, 1)
+    return pl.DataFrame(
+        {
+            "id": [f"r{n}" for n in range(rows)],
+            "user_id": [f"u{n % 400}" for n in range(rows)],
+            "category": [random.choice("abcdef") for _ in range(rows)],
+            "priority": [random.choice(["low", "mid", "high"]) for _ in range(rows)],
+            "opened": [start + timedelta(minutes=random.randrange(180 * 24 * 60)) for _ in range(rows)],
+            "review": ["the film was good"] * rows,
+            "note": ["a bad day"] * rows,
+        }
+    )
+
+
+def traced(published, raw, names):
+    """Return the share of rows that a join with raw rows on kept columns finds."""
+    one = [frame.filter(pl.len().over(names) == 1) for frame in (published, raw)]
+    return one[0].join(one[1], on=names, nulls_equal=True).height / raw.height
+
+
+def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(make_job):
+    kept = ["category", "priority", "opened"]
+    job = make_job(frame=tickets(), keep=kept, ids="keyed", keep_unique=None)
+    forecast = plan(job.policy())
+    facts = forecast.table["traceable"]
+    assert facts["single"] > 0.9 * 2000
+    assert facts["helps_most"] == "opened"
+    assert facts["single_without"]["opened"] == 0
+    assert "without 'opened', 0 of 2,000 rows" in forecast.refusal["message"]
+    with pytest.raises(PolicyError, match="single out"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()
+    months = [*kept[:2], MONTH]
+    summary = job.run(keep=months)
+    assert summary.table["traceable"]["single"] <= 0.05 * 2000
+    published = scan_published(str(job.folder / "published")).collect()
+    raw = tickets().with_columns(pl.col("opened").dt.strftime("%Y-%m"))
+    assert traced(published, raw, kept) < 0.05
+    assert published["opened"].sort().to_list() == raw["opened"].sort().to_list()
+    policy = job.policy(keep=months)
+    layout = Layout.of(policy)
+    found = traceable.of_published(layout, Manifest.read(layout))
+    assert (found["single"], found["few"]) == tuple(summary.table["traceable"][name] for name in ("single", "few"))
+    with pytest.raises(PolicyError, match="single out"):  # the columns are finer than those that are published
+        job.run(keep=kept)
+    assert job.run(keep=kept, keep_unique="accepted").version == 2
+    assert job.run(keep=kept).version == 2  # later versions are only described
+
+
+def test_an_incremental_run_does_not_add_rows_that_are_coarsened_otherwise(make_job):
+    job = make_job(frame=tickets(200), keep=["category", MONTH], incremental=True)
+    job.run()
+    assert job.run().rows["new"] == 0
+    top = {"column": "category", "top": ["a", "b"]}
+    with pytest.raises(PolicyError, match="differs from the policy in: keep"):
+        job.run(keep=[top, MONTH])
+    assert job.run(keep=[top, MONTH], incremental=False).version == 2
+    published = scan_published(str(job.folder / "published")).collect()
+    assert set(published["category"]) == {"a", "b", "other"}
+
+
+CELLS = {
+    "month": ({"as": "month"}, [date(2026, 3, 31), None], ["2026-03", None]),
+    "year": ({"as": "year"}, [datetime(1999, 12, 31, 23, 59), None], [1999, None]),
+    "bins": (
+        {"bins": [0, 18, 65]},
+        [-1, 0, 17, 64, 65, None],
+        ["<0", "0 to <18", "0 to <18", "18 to <65", "65+", None],
+    ),
+    "bins of floats": ({"bins": [0.5]}, [0.4, 0.5, float("nan"), None], ["<0.5", "0.5+", None, None]),
+    "top": ({"top": ["a"]}, ["a", "b", "", None], ["a", "other", "other", None]),
+}
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_cells_are_coarsened(case):
+    rule, cells, wanted = CELLS[case]
+    kept, frame = Kept(column="c", **rule), pl.DataFrame({"c": cells})
+    made = frame.select(coarse(kept, frame.schema["c"]))
+    assert made["c"].to_list() == wanted
+    assert made.schema["c"] == coarse_type(kept, frame.schema["c"])
+
+
+def test_months_of_moments_with_a_zone_count_in_utc():
+    moment = pl.Series("c", [datetime(2026, 1, 31, 23, 30)]).dt.replace_time_zone("UTC")
+    for zone in ("UTC", "Europe/Berlin"):
+        frame = moment.dt.convert_time_zone(zone).to_frame()
+        assert frame.select(coarse(Kept(column="c", **{"as": "month"}), frame.schema["c"])).item() == "2026-01"
+
+
+@pytest.mark.parametrize("rule", [{"as": "month"}, {"bins": [1]}])
+def test_a_column_of_another_type_is_refused_by_name(make_job, rule):
+    job = make_job(frame=tickets(40), keep=[{"column": "category", **rule}])
+    for attempt in (plan, lambda policy: job.run(keep=policy.keep)):
+        with pytest.raises(InputError, match="column 'category' holds String"):
+            attempt(job.policy())
+    assert not (job.folder / "ledger.db").exists()
+
+
+ENTRIES = {
+    "two ways": ([{"column": "opened", "as": "month", "top": ["a"]}], "one way"),
+    "bins that do not ascend": ([{"column": "n", "bins": [2, 1]}], "ascend"),
+    "a column twice": (["opened", MONTH], "two roles"),
+    "the subject": ([{"column": "user_id", "top": ["a"]}], "coarsens the subject"),
+    "a text": ([{"column": "review", "top": ["a"]}], "two roles"),
+}
+
+
+@pytest.mark.parametrize("case", ENTRIES)
+def test_entries_that_contradict_each_other_are_refused(make_job, case):
+    keep, message = ENTRIES[case]
+    with pytest.raises(PolicyError, match=message):
+        make_job(frame=tickets(40)).policy(keep=keep)
+
+
+def test_columns_that_look_like_names_or_free_text_are_named(make_job):
+    words = [f"please call customer {n} back today" for n in range(200)]
+    frame = tickets(200).with_columns(customer_name=pl.lit("Ann"), agent_note=pl.lit(""), c7=pl.Series(words))
+    job = make_job(frame=frame, keep=["category", "customer_name", "agent_note", "c7"], keep_unique="accepted")
+    looks = plan(job.policy()).table["traceable"]["looks"]
+    assert looks == {
+        "customer_name": "is named like names or ids of people",
+        "agent_note": "is named like free text",
+        "c7": "looks like free text",
+    }
+
+
+def test_a_policy_that_names_columns_only_is_written_as_before(make_job):
+    policy = make_job(frame=tickets(40)).policy(keep=["category"], keep_unique=None)
+    assert policy.model_dump(mode="json")["keep"] == ["category"]
+    assert "keep_unique" not in policy.model_dump()
+    assert Policy.parse(policy.model_dump(by_alias=True)) == policy
