@@ -9,7 +9,7 @@ import pytest
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.policy.keeping import Kept
-from dptext_etl.runner import scan_published
+from dptext_etl.runner import scan_published, statement
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.manifest import Manifest
@@ -62,6 +62,11 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
     policy = job.policy(keep=months)
     layout = Layout.of(policy)
     found = traceable.of_published(layout, Manifest.read(layout))
+    stated = statement.facts(policy=policy)
+    assert stated["traceable"] == found
+    page = statement.markdown(stated)
+    assert "category, priority" in page
+    assert "Coarsened columns pass: opened (month). category and priority pass unchanged" in page
     assert (found["single"], found["few"]) == tuple(summary.table["traceable"][name] for name in ("single", "few"))
     with pytest.raises(PolicyError, match="single out"):  # the columns are finer than those that are published
         job.run(keep=kept)
