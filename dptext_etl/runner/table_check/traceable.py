@@ -20,11 +20,8 @@ from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.guessing import look_of, shapes_of
 from dptext_etl.runner.source.table import READ_HINT
 
-MOST = 0.05
-"""The largest share of rows that kept columns may single out in a first version without consent."""
-FEW = 5
-"""A row is in a small group if fewer rows than this share its values."""
-
+MOST = 0.05  # the largest share of rows that kept columns may single out in a first version without consent
+FEW = 5  # a row is in a small group if fewer rows than this share its values
 Groups = tuple[tuple[str, ...], ...]
 Counts = list[tuple[int, int]]
 """For each group of columns: rows whose values no other row has, and rows in groups of fewer than `FEW`."""
@@ -105,10 +102,7 @@ def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
 def require_untraceable(
     policy: Policy, layout: Layout, part: Mapping[str, Any], ledger: Ledger | None, refs: Sequence[ReleaseRef]
 ) -> None:
-    """Refuse a first version whose kept columns single out many rows, unless the policy accepts it.
-
-    A version is the first one if the release holds no record, or if what is published lacks one of the columns.
-    """
+    """Refuse many rows that are singled out, where the release holds no record, or what is published lacks a column."""
     if not part or part["accepted"] or part["single"] <= MOST * part["rows"]:
         return
     manifest = Manifest.of_release(policy, layout)
@@ -136,7 +130,7 @@ def lines(part: Mapping[str, Any]) -> list[str]:
     single, few = _share(part["single"], rows), _share(part["few"], rows)
     said = [f"kept columns: {named}", f"they single out {single}; fewer than {FEW} rows share their values: {few}"]
     if len(part["columns"]) > 1:
-        each = (f"{item['name']} {_percent(item['single'], rows)}" for item in part["columns"])
+        each = (f"{item['name']} {item['single'] / rows:.1%}" for item in part["columns"])
         said.append(f"each of them singles out: {', '.join(each)}")
     if part["single"]:
         said.append(f"without {most}: {_share(part['single_without'][most], rows)}")
@@ -155,8 +149,4 @@ def way_of(rule: Mapping[str, Any]) -> str:
 
 
 def _share(some: int, rows: int) -> str:
-    return f"{some:,} of {rows:,} rows ({_percent(some, rows)})"
-
-
-def _percent(some: int, rows: int) -> str:
-    return f"{100 * some / rows:.1f} %"
+    return f"{some:,} of {rows:,} rows ({some / rows:.1%})"
