@@ -80,8 +80,9 @@ class Engine(ABC, Generic[Rows]):
     def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
         """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
 
+    @staticmethod
     @abstractmethod
-    def trace(self, source: Examined[Rows], policy: Policy) -> dict[str, Any]:
+    def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
         """Count the rows that kept columns single out (`runner.table_check.traceable.of_source`)."""
 
     @abstractmethod

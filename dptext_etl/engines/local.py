@@ -101,8 +101,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
 
-    def trace(self, source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
-        return traceable.trace(source, policy)
+    trace = staticmethod(traceable.trace)
 
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame

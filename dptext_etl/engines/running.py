@@ -171,10 +171,8 @@ def staged(
                 staging.no_changes()
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                keep, table_facts = (
-                    partial(keep_published, staging, attempt.layout, policy),
-                    engine.trace(source, policy),
-                )
+                keep = partial(keep_published, staging, attempt.layout, policy)
+                table_facts = engine.trace(source, policy)
                 found = preflight(attempt, source, look, keep, traceable=table_facts)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))

@@ -235,8 +235,7 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
         if raw not in by_name:
             keyed = name == policy.id and policy.ids == "keyed"
             how = ("TRANSFORMATION", "keyed hash of the id", True) if keyed else ("IDENTITY", "kept as it is", False)
-            if name in coarse:
-                how = "TRANSFORMATION", "coarsened", False
+            how = ("TRANSFORMATION", "coarsened", False) if name in coarse else how
             yield name, how, (name,)
             continue
         mechanism = by_name[raw].mechanism

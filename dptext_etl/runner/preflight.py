@@ -149,7 +149,6 @@ def preflight(
 
     `look` counts what some rows of the source hold; `keep` reads the earlier released texts of changed records. A plan
     gives a list that collects the refusals; only a refusal without which nothing can be counted is raised then.
-    `traceable` are the counts of rows that kept columns single out (`table_check.traceable`).
     """
     policy, planning = attempt.policy, refusals is not None
     check = partial(collect, refusals)
@@ -160,8 +159,7 @@ def preflight(
     with ledger_of(policy) as ledger:
         check(partial(require_cap, attempt, ledger))
         columns = columns_of(attempt, ledger, source)
-        refs = [item.ref for item in columns]
-        check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, refs))
+        check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
         free = not planning and _is_free(policy, ledger)
         found = Expected() if free else look(columns, ledger, source.rows)
         known = found if source.known is None else look(columns, ledger, source.known)

@@ -84,7 +84,7 @@ def to_json(staged: StagedRun) -> str:
         **{name: getattr(staged, name) for name in _PLAIN},
         "exact": staged.exact,
         "other": staged.other,
-        **({"table": staged.table} if staged.table else {}),
+        "table": staged.table,
     }
     return json.dumps(facts, indent=1)
 
@@ -106,8 +106,8 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
     plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
     plain |= {name: facts.get(name, False) for name in ("exact", "other")}  # an older version may have staged it
-    table = facts.get("table", {})
-    return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, table=table, **plain)
+    plain["table"] = facts.get("table", {})
+    return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 
 def key_mark(secret: Secret) -> str:

@@ -26,6 +26,7 @@ from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.table_check import traceable
 
 _LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten", "changed_kept")
 """Counts of rows that are not published as they are in the source, as the summary of a run names them."""
@@ -91,6 +92,8 @@ def facts(
         "in_clear": [
             name for name in manifest.schema if name not in texts and (manifest.ids == "keep" or name != manifest.id)
         ],
+        "coarse": manifest.coarse,
+        "traceable": traceable.of_published(layout, manifest),
         "manifest_sha256": manifest.digest,
         "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
         "gates": [{"name": name, "catches": catches.get(name, ""), "idle": False} for name in manifest.gates],
@@ -260,6 +263,7 @@ def sections(found: Mapping[str, Any]) -> list[str]:
         _gates(found),
         _assumptions(found),
         _verify(found),
+        *([_section("Rows that columns single out", *said)] if (said := traceable.lines(found["traceable"])) else []),
         *([_section("What this page lacks", *found["lacks"])] if found["lacks"] else []),
     ]
 
@@ -337,14 +341,16 @@ _IDS = {
 def _in_clear(found: Mapping[str, Any]) -> str:
     if found["id"] is None and found["ids"] != "drop":
         return "The texts are published without ids, in alphabetical order, and without other columns of their rows."
-    others = [name for name in found["in_clear"] if name != found["id"]]
+    others = [name for name in found["in_clear"] if name not in {found["id"], *found["coarse"]}]
     own = "the record id" if others else "The record id"
     names = [*others, own] if found["ids"] == "keep" else others
+    coarse = [f"{name} ({traceable.way_of(rule)})" for name, rule in found["coarse"].items()]
+    said = f"Coarsened columns pass: {_listed(coarse)}. " if coarse else ""
     if not names:
-        return _IDS[found["ids"]]
+        return f"{_IDS[found['ids']]} {said}".strip()
     *first, last = names
     both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
-    said = f"{both} {verb} unchanged: this page promises nothing about {them}."
+    said += f"{both} {verb} unchanged: this page promises nothing about {them}."
     return f"{_IDS[found['ids']]} {said}".lstrip()
 
 

@@ -46,8 +46,7 @@ class RunSummary:
         notes: Further facts, in sentences.
         profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
-        table: What was found of the table around the texts: `traceable`, rows that kept columns single out. Empty if
-            the input was that of the run before.
+        table: What was found of the table around the texts: `traceable`, rows that kept columns single out.
     """
 
     dataset: str

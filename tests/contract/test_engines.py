@@ -241,6 +241,7 @@ def dataset(policy, key, tmp_path):
         "id": "id",
         "subject": "user",
         "keep": ["n"],
+        "keep_unique": "accepted",
         "key": key,
         "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
         "publish": mechanism.mode == "strict",

@@ -40,7 +40,7 @@ def run_on_spark(spark, policy):
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_the_published_columns_and_the_counts_are_those_of_a_run_in_one_process(spark, make_job, reviews, suffix):
     frame, keep = rows_of(reviews), KEEP
-    values = {"incremental": True, "keep_unique": None}
+    values = {"incremental": suffix == ".parquet", "keep_unique": None}
     if suffix == ".csv":
         frame, keep = frame.drop("opened"), KEEP[1:]
         frame = frame.with_columns(pl.col("closed").dt.strftime("%Y-%m-%d %H:%M:%S"))
@@ -55,7 +55,7 @@ def test_the_published_columns_and_the_counts_are_those_of_a_run_in_one_process(
         spark.conf.set("spark.sql.session.timeZone", zone)
     expected = other.run()
     assert summary.table == expected.table
-    assert summary.table["traceable"]["few"] > 0
+    assert summary.table["traceable"]["few"] > 0 or suffix == ".csv"
     published = [scan_published(str(one.folder / "published")).collect().sort("id") for one in (job, other)]
     assert published[0].equals(published[1])
     assert published[0].schema == published[1].schema

@@ -6,14 +6,17 @@ from random import Random
 import polars as pl
 import pytest
 
+from dptext_etl.engines.running import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.policy.keeping import Kept
-from dptext_etl.runner import scan_published
+from dptext_etl.runner import scan_published, statement
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.kept_types import coarse, coarse_type
+from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.runner.table_check import traceable
 
 MONTH = {"column": "opened", "as": "month"}
@@ -62,6 +65,11 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
     policy = job.policy(keep=months)
     layout = Layout.of(policy)
     found = traceable.of_published(layout, Manifest.read(layout))
+    stated = statement.facts(policy=policy)
+    assert stated["traceable"] == found
+    page = statement.markdown(stated)
+    assert "category, priority" in page
+    assert "Coarsened columns pass: opened (month). category and priority pass unchanged" in page
     assert (found["single"], found["few"]) == tuple(summary.table["traceable"][name] for name in ("single", "few"))
     with pytest.raises(PolicyError, match="single out"):  # the columns are finer than those that are published
         job.run(keep=kept)
@@ -152,3 +160,22 @@ def test_a_policy_that_names_columns_only_is_written_as_before(make_job):
     assert policy.model_dump(mode="json")["keep"] == ["category"]
     assert "keep_unique" not in policy.model_dump()
     assert Policy.parse(policy.model_dump(by_alias=True)) == policy
+
+
+def test_coarsened_columns_in_a_table_with_a_log_and_after_people_were_forgotten(make_job):
+    job = make_job(frame=tickets(300), keep=["category", MONTH], table={"format": "delta"})
+    job.run()
+    months = set(tickets(300)["opened"].dt.strftime("%Y-%m"))
+    assert set(pl.read_delta(str(job.folder / "published"))["opened"]) == months
+    tickets(300).filter(pl.col("user_id") != "u7").write_parquet(job.folder / "raw.parquet")
+    forget(job.policy(), subjects=["u7"])
+    left = scan_published(str(job.folder / "published")).collect()
+    assert (left.height, set(left["opened"])) == (299, months)
+    assert Manifest.read(Layout.of(job.policy())).coarse == {"opened": {"as": "month"}}
+    assert job.run().rows["new"] == 0
+
+
+def test_a_run_in_several_processes_keeps_what_it_found_of_the_table(make_job):
+    staged = stage(make_job(frame=tickets(300), keep=["category", MONTH]).policy())
+    assert from_json(to_json(staged), staged.policy).table == staged.table
+    assert staged.table["traceable"]["rows"] == 300

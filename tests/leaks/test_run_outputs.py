@@ -47,6 +47,7 @@ staging = "made/staging"
 id = "id"
 subject = "user"
 keep = ["n"]
+keep_unique = "accepted"
 key = "file:noise.key"
 ledger = {{ url = "sqlite:///made/ledger.db", id_key = "file:ledger.key" }}
 [[column]]

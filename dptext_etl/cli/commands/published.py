@@ -23,8 +23,8 @@ app = typer.Typer()
 CHECK_KEYS = ("passed", "gates")
 CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
 STATEMENT_KEYS = (
-    "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "manifest_sha256",
-    "sink", "gates", "columns", "record", "left_out", "caps", "lacks", "public", "written_by",
+    "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
+    "manifest_sha256", "sink", "gates", "columns", "record", "left_out", "caps", "lacks", "public", "written_by",
 )  # fmt: skip
 
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 KEYS = (
     "dataset", "release", "partition", "version", "changed", "rows", "draws", "seconds", "draws_per_second", "spend",
-    "remaining", "gates", "reports", "published", "published_rows", "manifest", "staging", "notes", "profile",
-    "table",
+    "remaining", "gates", "reports", "published", "published_rows", "manifest", "staging", "notes", "profile", "table",
 )  # fmt: skip
 _PHASES = {
     "ids": "reading",

@@ -227,23 +227,18 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     """Count the rows that kept columns single out, in one aggregate over hashes of the values that are published."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = policy.kept_columns
+    names, (rows, number) = policy.kept_columns, source.shown
     if not names:
         return {}
-    rows, groups = source.rows if source.known is None else source.known, traceable.groups_of(names)
+    groups = traceable.groups_of(names)
     plain = rows.select(*map(named, names)).toDF(*(f"c{at}" for at in range(len(names))))
     hashed = plain.mapInArrow(partial(_hashes, policy.kept, groups), "place int, hash long")
     size = F.col("rows")
     sums = F.count_if(size == 1), F.sum(F.when(size < traceable.FEW, size).otherwise(0))
     with seam("counting the rows that kept columns single out", InputError, HINT):
         found = hashed.groupBy("place", "hash").agg(F.count("*").alias("rows")).groupBy("place").agg(*sums).collect()
-    counts = {row[0]: (row[1], row[2]) for row in found}
-    return traceable.of_source(
-        policy,
-        source.shown,
-        [counts.get(place, (0, 0)) for place in range(len(groups))],
-        traceable.look_of(policy, None),
-    )
+    counts = {place: (single, few) for place, single, few in found}
+    return traceable.of_source(policy, number, [counts.get(place, (0, 0)) for place in range(len(groups))])
 
 
 @bare

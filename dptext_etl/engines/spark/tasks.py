@@ -173,9 +173,8 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
                 worker = wait_for_ledger(partial(config.open, stack), stopped)
             if stopped():
                 return
-            policy, _ = policies(config.policy, config.columns)
-            coarse = coarsened(frame.lazy(), frame.schema, policy).collect()
-            found = wait_for_ledger(partial(worker.take, coarse, number), stopped)
+            frame = coarsened(frame.lazy(), frame.schema, policies(config.policy, config.columns)[0]).collect()  # noqa: PLW2901
+            found = wait_for_ledger(partial(worker.take, frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
             if found is not None:
                 yield asdict(found)

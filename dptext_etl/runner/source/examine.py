@@ -101,9 +101,9 @@ class Examined(Generic[Rows]):
         return replace(added, known=rows, held=manifest.rows)
 
     @property
-    def shown(self) -> int:
-        """Rows that the run takes, or that an incremental run leaves out because they are published."""
-        return self.wanted if self.known is None else self.total - self.nameless
+    def shown(self) -> tuple[Rows, int]:
+        """All rows that the version would hold, lazily, and their number."""
+        return (self.rows, self.wanted) if self.known is None else (self.known, self.total - self.nameless)
 
     @property
     def published(self) -> int:

@@ -221,22 +221,15 @@ def _rank(name: str, dtype: pl.DataType) -> int:
     return 0 if name.lower() in _IDS else 1 if _ID_ENDS.intersection(_parts(name)[-1:]) else 2
 
 
-def looks_named(name: str) -> str | None:
-    """Say why the name of a column suggests texts, or names or ids of people; None if it does not."""
+def look_of(name: str, shape: Shape | None) -> str | None:
+    """Say what makes a column look like free text, or like names or ids of people; None if nothing does."""
     parts = _parts(name)
-    if _ABOUT.intersection(parts[-1:]):
-        return None
-    if _TEXTS.intersection(parts):
-        return "is named like free text"
-    if any(word in name.lower() for word in _PEOPLE):
-        return "is named like names or ids of people"
-    return "is named like names of people" if "name" in parts and len(parts) > 1 else None
-
-
-def looks_free(rows: pl.LazyFrame) -> dict[str, str]:
-    """Say of columns whose first rows hold sentences that mostly differ that they look like free text."""
-    shapes = shapes_of(rows, schema_of(rows))
-    return {name: "looks like free text" for name, shape in shapes.items() if shape.like_text}
+    if not _ABOUT.intersection(parts[-1:]):
+        if _TEXTS.intersection(parts):
+            return "is named like free text"
+        if "name" in parts or any(word in name.lower() for word in _PEOPLE):
+            return "is named like names or ids of people"
+    return "looks like free text" if shape is not None and shape.like_text else None
 
 
 def _parts(name: str) -> list[str]:

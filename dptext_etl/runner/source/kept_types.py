@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import polars as pl
 
@@ -40,8 +40,7 @@ _HINT = "cast it in the source; incremental = false publishes every row again at
 
 def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Give kept columns of nulls, which have no type of their own, the type under which they are published."""
-    unchanged = [item.column for item in policy.kept if not item.rule]
-    nulls = [name for name in unchanged if policy.incremental and name in untyped]
+    nulls = [item.column for item in policy.kept if not item.rule and policy.incremental and item.column in untyped]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
     return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
@@ -101,8 +100,8 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
 
 def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping[str, pl.DataType]) -> bool:
     """Return whether a table of CSV files has types that no policy named, and values keep their spelling under them."""
-    unchanged = [item.column for item in policy.kept if not item.rule]
-    typed = [name for name in unchanged if name not in policy.csv.types and schema[name] != pl.String]
+    free = {item.column for item in policy.kept if not item.rule} - policy.csv.types.keys()
+    typed = [name for name in free if schema[name] != pl.String]
     manifest = Manifest.of_release(policy, layout)
     before = {} if manifest is None or manifest.exact else manifest.schema
     return files.format == "csv" and bool(typed) and not before.keys() & {*typed}
@@ -168,11 +167,10 @@ def coarse(kept: Kept, dtype: pl.DataType) -> pl.Expr:
         return cell.dt.year() if kept.as_ == "year" else cell.dt.strftime("%Y-%m")
     if kept.bins is not None:
         cell = cell.fill_nan(None) if dtype.is_float() else cell
-        label: Any = pl.when(cell < kept.bins[0]).then(pl.lit(f"<{kept.bins[0]}"))
-        for low, high in pairwise(kept.bins):
-            label = label.when(cell < high).then(pl.lit(f"{low} to <{high}"))
-        last: pl.Expr = label.when(cell.is_not_null()).then(pl.lit(f"{kept.bins[-1]}+"))
-        return last.alias(kept.column)
+        label: pl.Expr = pl.when(cell.is_not_null()).then(pl.lit(f"{kept.bins[-1]}+"))  # others go before the last one
+        for low, high in reversed([*pairwise(kept.bins)]):
+            label = pl.when(cell < high).then(pl.lit(f"{low} to <{high}")).otherwise(label)
+        return pl.when(cell < kept.bins[0]).then(pl.lit(f"<{kept.bins[0]}")).otherwise(label).alias(kept.column)
     if kept.top is not None:
         others = pl.when(cell.is_not_null()).then(pl.lit(OTHER))
         return pl.when(cell.is_in(kept.top)).then(cell).otherwise(others).alias(kept.column)

@@ -141,10 +141,8 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
     found = coarse_schema(found, policy)
     _require_fit(output_columns(policy), found, layout.sink_format)
     if (table := layout.table_format) is not None:
-        clear = {
-            *policy.kept_columns,
-            *((policy.id,) if policy.ids == "keep" else ()),
-        }  # other columns hold texts, or counts
+        # other columns hold texts, or counts
+        clear = {*policy.kept_columns, *((policy.id,) if policy.ids == "keep" else ())}
         names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
         table.require_columns(
             {name: plain_type(found[name], rename=True) if name in clear else pl.String() for name in names}

@@ -5,7 +5,7 @@ The counts are those of values as they are published, after coarsening. They nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -17,14 +17,11 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.guessing import looks_free, looks_named
+from dptext_etl.runner.source.guessing import look_of, shapes_of
 from dptext_etl.runner.source.table import READ_HINT
 
-MOST = 0.05
-"""The largest share of rows that kept columns may single out in a first version without consent."""
-FEW = 5
-"""A row is in a small group if fewer rows than this share its values."""
-
+MOST = 0.05  # the largest share of rows that kept columns may single out in a first version without consent
+FEW = 5  # a row is in a small group if fewer rows than this share its values
 Groups = tuple[tuple[str, ...], ...]
 Counts = list[tuple[int, int]]
 """For each group of columns: rows whose values no other row has, and rows in groups of fewer than `FEW`."""
@@ -33,65 +30,62 @@ Counts = list[tuple[int, int]]
 def groups_of(columns: Sequence[str]) -> Groups:
     """Return the groups of columns that are counted: all together, each of them, and all without each of them."""
     names = tuple(columns)
-    each = [(name,) for name in names]
-    without = [tuple(other for other in names if other != name) for name in names]
-    return tuple(dict.fromkeys(group for group in (names, *each, *without) if group))
+    groups = [names, *((name,) for name in names), *(_without(names, name) for name in names)]
+    return tuple(dict.fromkeys(group for group in groups if group))
+
+
+def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(other for other in names if other != name)
 
 
 def hashes(groups: Groups) -> list[pl.Expr]:
-    """Return the 64-bit hash of the values of each group; values are distinct where their hashes are."""
+    """Return the 64-bit hash of the values of each group."""
     return [pl.struct(group).hash().alias(str(place)) for place, group in enumerate(groups)]
 
 
 def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
     """Count the rows that groups of columns single out."""
-    sizes = [rows.select(hashed).group_by(pl.all()).len("rows").select(*_sums()) for hashed in hashes(groups)]
-    with seam("counting the rows that kept columns single out", InputError, READ_HINT):
-        return [frame.row(0) for frame in pl.collect_all(sizes, engine="streaming")]
-
-
-def _sums() -> Iterable[pl.Expr]:
     size = pl.col("rows")
-    yield (size == 1).sum().alias("single")
-    yield size.filter(size < FEW).sum().alias("few")
+    sums = (size == 1).sum().alias("single"), size.filter(size < FEW).sum().alias("few")
+    frames = [rows.select(hashed).group_by(pl.all()).len("rows").select(*sums) for hashed in hashes(groups)]
+    with seam("counting the rows that kept columns single out", InputError, READ_HINT):
+        return [frame.row(0) for frame in pl.collect_all(frames, engine="streaming")]
 
 
 def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts: Counts) -> dict[str, Any]:
     """Put together what is known of a table: kept columns with their coarsening, and the counts of `groups_of`."""
-    if not columns or not rows:
-        return {}
-    found = dict(zip(groups_of([*columns]), counts, strict=True))
     names = tuple(columns)
-    rest = {name: found.get(tuple(other for other in names if other != name), (0, 0))[0] for name in names}
-    together, few = found[names]
+    if not names or not rows:
+        return {}
+    found = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
+    rest = {name: found[_without(names, name)][0] for name in names}
+    each = [(name, rule, *found[name,]) for name, rule in columns.items()]
     return {
-        "columns": [
-            {"name": name, "coarse": dict(rule), "single": found[(name,)][0], "few": found[(name,)][1]}
-            for name, rule in columns.items()
-        ],
+        "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in each],
         "rows": rows,
-        "single": together,
-        "few": few,
+        "single": found[names][0],
+        "few": found[names][1],
         "single_without": rest,
         "helps_most": min(rest, key=lambda name: rest[name]),
         "ids": ids,
     }
 
 
+def of_source(policy: Policy, rows: int, counts: Counts, sample: pl.LazyFrame | None = None) -> dict[str, Any]:
+    """Return the facts of a run, with what makes unchanged columns look like names or texts (by name, or a sample)."""
+    unchanged = [item.column for item in policy.kept if not item.rule]
+    shapes = (
+        shapes_of(sample.select(unchanged), sample.select(unchanged).collect_schema()) if sample is not None else {}
+    )
+    looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
+    found = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
+    return {**found, "looks": looks, "accepted": policy.keep_unique == "accepted"} if found else {}
+
+
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     """Return the facts of a run in this process, from all rows that its version would hold."""
-    if not policy.kept:
-        return {}
-    rows = source.rows if source.known is None else source.known
-    counts = count(rows, groups_of(policy.kept_columns))
-    return of_source(policy, source.shown, counts, look_of(policy, rows))
-
-
-def of_source(policy: Policy, rows: int, counts: Counts, looks: Mapping[str, str]) -> dict[str, Any]:
-    """Return the facts of a run; `looks` says of kept columns what makes them look like names or texts."""
-    kept = {item.column: item.rule for item in policy.kept}
-    found = facts(kept, policy.ids, rows, counts)
-    return {**found, "looks": dict(looks), "accepted": policy.keep_unique == "accepted"} if found else {}
+    rows, number = source.shown
+    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), rows) if policy.kept else {}
 
 
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
@@ -105,36 +99,22 @@ def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
     return facts({name: manifest.coarse.get(name, {}) for name in names}, manifest.ids, manifest.rows, counts)
 
 
-def look_of(policy: Policy, rows: pl.LazyFrame | None) -> dict[str, str]:
-    """Return why kept columns look like names of people or free text: by their names, and by their first rows."""
-    unchanged = [item.column for item in policy.kept if not item.rule]
-    free = {} if rows is None else looks_free(rows.select(unchanged)) if unchanged else {}
-    return {name: why for name in unchanged if (why := looks_named(name) or free.get(name))}
-
-
 def require_untraceable(
     policy: Policy, layout: Layout, part: Mapping[str, Any], ledger: Ledger | None, refs: Sequence[ReleaseRef]
 ) -> None:
-    """Refuse a first version whose kept columns single out many rows, unless the policy accepts it.
-
-    A version is the first one if the release holds no record, or if what is published lacks one of the columns.
-    """
+    """Refuse many rows that are singled out, where the release holds no record, or what is published lacks a column."""
     if not part or part["accepted"] or part["single"] <= MOST * part["rows"]:
         return
     manifest = Manifest.of_release(policy, layout)
-    if manifest is not None:
-        first = any(
-            item.column not in manifest.schema or manifest.coarse.get(item.column, {}) != item.rule
-            for item in policy.kept
-        )
-    else:
+    if manifest is None:
         first = ledger is None or all(ref.id == NEW or not ledger.records(ref) for ref in refs)
+    else:
+        shown = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
+        first = any(shown.get(item.column) != item.rule for item in policy.kept)
     if first:
-        most = part["helps_most"]
-        msg = (
-            f"the kept columns single out {_share(part['single'], part['rows'])}: a person who knows their values finds"
-            f" the row; without {most!r}, {_share(part['single_without'][most], part['rows'])}; nothing was spent"
-        )
+        most, single = part["helps_most"], _share(part["single"], part["rows"])
+        msg = f"the kept columns single out {single}: a person who knows their values finds the row; "
+        msg += f"without {most!r}, {_share(part['single_without'][most], part['rows'])}; nothing was spent"
         rule = f'coarsen it by keep = [{{ column = "{most}", as = "month" }}] (bins for numbers, top for strings)'
         hint = f'{rule}, or leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
         raise PolicyError(msg, hint, {"rows": part["rows"], "single": part["single"], "column": most})
@@ -145,11 +125,12 @@ def lines(part: Mapping[str, Any]) -> list[str]:
     if not part:
         return []
     rows, most = part["rows"], part["helps_most"]
-    named = ", ".join(_described(item) for item in part["columns"])
+    ways = ((item["name"], item["coarse"]) for item in part["columns"])
+    named = ", ".join(f"{name} ({way_of(rule)})" if rule else name for name, rule in ways)
     single, few = _share(part["single"], rows), _share(part["few"], rows)
     said = [f"kept columns: {named}", f"they single out {single}; fewer than {FEW} rows share their values: {few}"]
     if len(part["columns"]) > 1:
-        each = (f"{item['name']} {_percent(item['single'], rows)}" for item in part["columns"])
+        each = (f"{item['name']} {item['single'] / rows:.1%}" for item in part["columns"])
         said.append(f"each of them singles out: {', '.join(each)}")
     if part["single"]:
         said.append(f"without {most}: {_share(part['single_without'][most], rows)}")
@@ -161,13 +142,11 @@ def lines(part: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _described(item: Mapping[str, Any]) -> str:
-    return str(item["name"]) + "".join(f" ({way}: {value})" for way, value in item["coarse"].items())
+def way_of(rule: Mapping[str, Any]) -> str:
+    """Say how a column is coarsened: "month", "bins 0, 18", "top a, b"."""
+    (way, value), *_ = rule.items()
+    return str(value) if way == "as" else f"{way} {', '.join(map(str, value))}"
 
 
 def _share(some: int, rows: int) -> str:
-    return f"{some:,} of {rows:,} rows ({_percent(some, rows)})"
-
-
-def _percent(some: int, rows: int) -> str:
-    return f"{100 * some / rows:.1f} %"
+    return f"{some:,} of {rows:,} rows ({some / rows:.1%})"
