@@ -42,7 +42,7 @@ def build(parameters: Mapping[str, Any]) -> Mechanism:
     """Make a mechanism from plain data: `{"name": "custext", "epsilon": 2.0}`."""
     name, values = _named(parameters, "a mechanism", 'write { name = "custext", epsilon = 2.0 }')
     kind = load(name)
-    with validated(name, kind.model_fields, of=f"parameters of {name}"):
+    with validated(name, kind, of=f"parameters of {name}"):
         return kind(**values)
 
 
@@ -51,7 +51,7 @@ def build_postprocess(parameters: Mapping[str, Any]) -> PostProcess:
     hint = 'write postprocess = [{ name = "rewrite_again", model = "FOLDER" }]'
     name, values = _named(parameters, "a post-processing", hint)
     kind = load_postprocess(name)
-    with validated(name, kind.model_fields, of=f"parameters of {name}"):
+    with validated(name, kind, of=f"parameters of {name}"):
         return kind(**values)
 
 

@@ -6,6 +6,7 @@ line, so that the same failure means the same thing everywhere.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
 import traceback
@@ -256,6 +257,16 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     ('1 record', '24 rows have')
     """
     return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
+def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:
+    """Ask whether one of the names that are closest to a wrong one is meant; empty if none is close.
+
+    >>> suggestion("surogate", ["custext", "surrogate"])
+    "did you mean 'surrogate'?"
+    """
+    close = difflib.get_close_matches(name, list(among), most)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def by_place(names: Iterable[str], among: Iterable[str]) -> str:

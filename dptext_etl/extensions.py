@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Literal, TypeVar, get_args
 
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.errors import PolicyError, seam, suggestion
 
 Group = Literal[
     "mechanisms", "postprocesses", "gates", "scores", "metrics", "attacks", "corpora", "keys", "commands", "vectors",
@@ -45,6 +45,8 @@ _SINGULAR: dict[Group, str] = {
     "vectors": "set of word vectors",
     "engines": "engine",
 }
+_LONGEST = 40
+"""Characters of a wrong name that a message repeats, at most: a longer one may be a text."""
 _EXTRAS = {
     "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
     "eval": ("audit", "evaluate", "rehearse"),
@@ -116,10 +118,10 @@ def loaded(group: Group, name: str) -> Any:
     """Import what an entry point names; refuse a name that no package brings, and list the names that there are."""
     point = installed(group).get(name)
     if point is None:
-        raise PolicyError(
-            f"there is no {_SINGULAR[group]} of that name; available: {', '.join(names(group))}",
-            "if another package brings it, install that package here too",
-        )
+        asked = repr(name) if name.isidentifier() and len(name) <= _LONGEST else "of that name"
+        msg = f"there is no {_SINGULAR[group]} {asked}; available: {', '.join(names(group))}"
+        hint = suggestion(name, names(group)) or "if another package brings it, install that package here too"
+        raise PolicyError(msg, hint)
     with seam(f"importing {point.value} of {_distribution(point)}", PolicyError, "its installation may be incomplete"):
         return point.load()
 

@@ -115,7 +115,7 @@ class Mechanism(BaseModel, ABC):
         elif changed.get("allocation") is not None and "epsilon" not in changed:
             changed["epsilon"] = Allocation.model_validate(changed["allocation"]).epsilon
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        with validated(self.name, type(self).model_fields, of=f"parameters of {self.name}"):
+        with validated(self.name, type(self), of=f"parameters of {self.name}"):
             return type(self)(**{**given, **changed})
 
     @model_validator(mode="before")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator
-from typing import Annotated, Any
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.errors import PolicyError, seam, suggestion
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]
 
@@ -18,10 +21,9 @@ Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)
 class validated(seam):  # noqa: N801  (reads as a statement: `with validated("policy", …):`)
     """Turn a pydantic error in the block into one of ours, which never quotes the given value."""
 
-    def __init__(self, what: str, known: Iterable[str], of: str = "entries") -> None:
+    def __init__(self, what: str, model: type[BaseModel], of: str = "entries") -> None:
         super().__init__(f"reading the {what}", PolicyError)
-        self._what = what
-        self._hint = f"{of}: {', '.join(known)}"
+        self._what, self._model, self._of = what, model, of
 
     def __exit__(self, kind: Any, exc: BaseException | None, tb: Any) -> None:
         """Raise one `PolicyError` that says what is wrong with each entry."""
@@ -29,14 +31,65 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
             super().__exit__(kind, exc, tb)
             return
         problems = exc.errors(include_input=False, include_url=False)
-        problem = "; ".join(_sentence(item["loc"], item["msg"]) for item in problems)
+        problem = "; ".join(map(sentence, problems))
         entries = [".".join(map(str, item["loc"])) for item in problems if item["loc"]]
-        self.leave(PolicyError(f"{self._what}: {problem}", self._hint, {"entries": entries}))
+        self.leave(PolicyError(f"{self._what}: {problem}", self._names_meant(problems), {"entries": entries}))
+
+    def _names_meant(self, problems: list[ErrorDetails]) -> str:
+        """Return the names that may be meant by those that do not exist, or all of a small model."""
+        unknown = [(str(item["loc"][-1]), item["loc"][:-1]) for item in problems if item["type"] == "extra_forbidden"]
+        asked = {suggestion(name, _entries(self._model, path), most=3): path for name, path in unknown}
+        known = _entries(self._model, next(iter(asked.values()), ()))
+        listed = f"{self._of}: {', '.join(known)}" if len(known) <= _FEW else ""
+        return "; ".join(filter(None, asked)) or listed or "docs/policy.md describes every entry"
 
 
-def _sentence(loc: tuple[int | str, ...], message: str) -> str:
-    where = ".".join(map(str, loc))
-    return f"{where}: {message}" if where else message.removeprefix("Value error, ")
+_FEW = 15
+"""Names that a hint lists, at most."""
+_WORDS = {
+    "extra_forbidden": "there is no such entry",
+    "missing": "is missing",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "finite_number": "must be finite",
+    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
+    "string_type": "must be a string",
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a table"),
+    "string_too_short": "must not be empty",
+    "too_short": "must have at least {min_length} items",
+}
+"""What is wrong with an entry, by pydantic's name of the problem."""
+
+
+def sentence(problem: ErrorDetails) -> str:
+    """Say in our words what is wrong with an entry; the given value is not quoted."""
+    words, where = _WORDS.get(problem["type"]), ".".join(map(str, problem["loc"]))
+    said = words.format(**problem.get("ctx", {})) if words else problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {said}" if where else said
+
+
+def _entries(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """Return the names of the entries of a model, or of the one at a path in it."""
+    for part in path:
+        fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+        inner = list(_models(fields.get(str(part)))) if isinstance(part, str) else [model]
+        if not inner:
+            return []
+        model = inner[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def written(value: Any) -> Any:

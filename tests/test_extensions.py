@@ -98,7 +98,7 @@ def test_names_of_our_other_packages_say_where_they_come_from(monkeypatch):
 
 def test_an_engine_that_no_package_brings_is_refused_with_the_names_that_exist(install):
     install("not_one", "Engine = 1", "[dptext_etl.engines]\nnot_one = not_one:Engine\n")
-    with pytest.raises(PolicyError, match=r"there is no engine of that name; available: not_one, polars, spark\n"):
+    with pytest.raises(PolicyError, match=r"there is no engine 'duckdb'; available: not_one, polars, spark\n"):
         engines.named("duckdb")
     with pytest.raises(PolicyError, match=r"not_one of .* must name an Engine; it names not_one:Engine"):
         engines.named("not_one")

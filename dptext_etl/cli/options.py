@@ -17,6 +17,7 @@ from typer.core import TyperArgument, TyperCommand
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
+from dptext_etl.parameters import sentence
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -219,5 +220,5 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
             return adapter.validate_python(text.split(",") if text else [])
         return adapter.validate_strings(text)
     except ValidationError as exc:
-        problem = exc.errors(include_input=False, include_url=False)[0]["msg"]
-    raise PolicyError(f"{name}: {parameter}: {problem}", _allowed(kind, name))
+        problem = exc.errors(include_input=False, include_url=False)[0]
+    raise PolicyError(f"{name}: {parameter}: {sentence(problem)}", _allowed(kind, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -245,7 +246,12 @@ class Policy(Checked):
         except ValueError as exc:
             problem, hint = f"the policy {path} is not valid TOML: {exc}", None
         else:
-            loaded = cls.parse(anchored(values, path.parent.absolute()))
+            try:
+                loaded = cls.parse(anchored(values, path.parent.absolute()))
+            except PolicyError as exc:
+                if not exc.fields.get("entries"):
+                    raise
+                raise _with_lines(exc, path.read_text(encoding="utf-8")) from None
             loaded._folder = path.parent.absolute()  # noqa: SLF001  (of this class)
             return loaded
         raise PolicyError(problem, hint)
@@ -395,3 +401,14 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     source = str(entries.get("sink", ""))
     made = {**shared, "source": source, "unlinked": unlinked_of(policy.mechanism), "column": [column], **entries}
     return Policy.parse(made)
+
+
+def _with_lines(error: PolicyError, text: str) -> PolicyError:
+    """Add the lines of a file in which the entries of an error are, as far as their names occur once."""
+    where = list[str]()
+    for entry in (entry for entry in error.fields["entries"] if f"{entry}: is missing" not in error.message):
+        pattern = rf"^[^#\n]*?(?<![\w.-]){re.escape(entry.rpartition('.')[2])}\s*="
+        lines = [text.count("\n", 0, match.end()) + 1 for match in re.finditer(pattern, text, re.MULTILINE)]
+        where += [f"{entry} is in line {lines[0]}"] if len(lines) == 1 else []
+    hint = "; ".join(filter(None, [error.hint, *where]))
+    return PolicyError(error.message, hint or None, error.fields)

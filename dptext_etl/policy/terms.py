@@ -42,7 +42,7 @@ class Checked(BaseModel):
     @classmethod
     def checking(cls) -> validated:
         """Return a context that turns wrong entries into one `PolicyError`."""
-        return validated(cls.what, [field.alias or name for name, field in cls.model_fields.items()])
+        return validated(cls.what, cls)
 
     @classmethod
     def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]

@@ -120,7 +120,7 @@ def released_by(
     require_row_by_row(policy)
     if ledger is None and cap is not None:
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
-    with validated("ledger", LedgerSpec.model_fields):
+    with validated("ledger", LedgerSpec):
         spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
     worker_policy = WorkerPolicy.of(
         policy,

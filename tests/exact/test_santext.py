@@ -239,7 +239,7 @@ def test_faithful_is_the_published_code_and_never_published(small_vectors, varia
         ({"p": 0.5}, 'variant "plus" alone'),
         ({"sensitive_share": 0.1}, 'variant "plus" alone'),
         ({"variant": "plus", "sensitive": "x.txt", "sensitive_share": 0.1}, "not by both"),
-        ({"variant": "plus", "p": 0.0}, "greater than 0"),
+        ({"variant": "plus", "p": 0.0}, "must be above 0"),
         ({"variant": "plus", "p": 1e-20}, "at most 18 decimals"),
         ({"variant": "plus", "length": "fixed", "n_max": 9}, "would hide nothing"),
     ],

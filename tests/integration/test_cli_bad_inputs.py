@@ -99,7 +99,7 @@ VALUES_REFUSED = [
     ({"keep": ["absent"]}, ("no column 'absent'", "others")),
     ({"text": "stars"}, ("must hold strings",)),
     ({"keep": ["review"]}, ("two roles",)),
-    ({"mechanism": "rot13"}, ("no mechanism of that name; available: ",)),
+    ({"mechanism": "rot13"}, ("no mechanism 'rot13'; available: ",)),
     ({"parameters": {"epsilom": 1}}, ("epsilom", "epsilon")),
     *(({"parameters": {"epsilon": value}}, ("epsilon",)) for value in (0, -2, "nan", "inf", "much")),
     ({"allow": []}, ("cluster (the output set of every word)", 'allow = ["cluster"]')),
@@ -275,7 +275,7 @@ def test_a_table_whose_hash_differs(place, frame):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "Field required"),
+        ("", "is missing"),
         ("dataset = ", "not valid TOML"),
         ('datset = "a"', "datset"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from contextlib import suppress
 
 import pytest
 
@@ -9,7 +10,7 @@ from dptext_etl import ColumnPolicy, Ledger, Policy, _kernel
 from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.policy import Cap, LedgerSpec
+from dptext_etl.policy import Cap, ColumnSpec, LedgerSpec
 from dptext_etl.policy.paths import anchored
 
 FACTS = {"dataset": "reviews", "column": "review", "release": "2026-11", "key": "env:A_SECRET"}
@@ -58,11 +59,11 @@ def test_a_disclosure_needs_consent_and_the_refusal_prints_the_line():
     [
         ({"name": "nonesuch", "epsilon": 1.0}, "available: "),
         ({"epsilon": 1.0}, "needs a name"),
-        ({**CUSTEXT, "epsilon": 0}, "greater than 0"),
-        ({**CUSTEXT, "epsilon": -1}, "greater than 0"),
+        ({**CUSTEXT, "epsilon": 0}, "must be above 0"),
+        ({**CUSTEXT, "epsilon": -1}, "must be above 0"),
         ({**CUSTEXT, "epsilon": float("nan")}, "finite"),
-        ({**CUSTEXT, "epsilon": float("inf")}, "finite|less than or equal"),
-        ({**CUSTEXT, "k": 1}, "greater than or equal to 2"),
+        ({**CUSTEXT, "epsilon": float("inf")}, "finite|must be at most"),
+        ({**CUSTEXT, "k": 1}, "must be at least 2"),
         ({**CUSTEXT, "kk": 3}, "kk"),
         ({**CUSTEXT, "norm": "row"}, 'mode "faithful"'),
         ({**CUSTEXT, "variant": "aggressive"}, "'plain' or 'plus'"),
@@ -192,7 +193,7 @@ def test_object_stores_and_environment_keys_stay_as_they_are(tmp_path):
         ({"cap": {"measure": "approx", "epsilon": 1.0}}, "delta and epsilon"),
         ({"copy_gate_false_alarm": 1e-9}, 'measure "approx"'),
         ({"colour": "red"}, "colour"),
-        ({"shard_rows": 0}, "greater than 0"),
+        ({"shard_rows": 0}, "must be above 0"),
         ({"column": []}, "entries .*column.*, or one in a table"),
         (
             {
@@ -294,3 +295,36 @@ def test_folders_inside_a_mechanisms_tables_are_those_of_the_policy_where_they_l
     allocation, anchor = column.mechanism.allocation, f"{tmp_path}/" if there else ""
     assert (allocation.tagger, allocation.information) == (f"spacy:{anchor}public/tags", f"wordnet:{anchor}counts")
     assert allocation.encoder == "words"
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ('sorce = "x"', "sorce: there is no such entry", "did you mean 'source'?; sorce is in line 2"),
+        ('ledger = { url = "l.db", idkey = "" }', "ledger.idkey: there is no such entry", "did you mean 'id_key'?"),
+        ('cap = { measure = "pur" }', "cap.measure: must be 'pure', 'zcdp' or 'approx'", "cap.measure is in line 2"),
+        ("keep = 3", "keep: must be a list", "keep is in line 2"),
+    ],
+)
+def test_a_wrong_entry_names_its_line_and_the_names_that_are_close(tmp_path, line, message, hint):
+    path = tmp_path / "privacy.toml"
+    path.write_text(f'# privacy = "no entry"\n{line}\n')
+    with pytest.raises(PolicyError) as caught:
+        Policy.load(path)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert "dataset is in line" not in caught.value.hint, "what is missing has no line"
+
+
+def test_words_of_pydantic_do_not_reach_users():
+    for kind in (Policy, ColumnSpec, Cap):
+        for name, field in kind.model_fields.items():
+            for wrong in (object(), [object()], {"a": object()}, -7, "no such word", 3.5):
+                entry = field.alias or name
+                with suppress(ValueError):
+                    kind(**{entry: wrong})
+                    continue
+                with pytest.raises(PolicyError) as caught:
+                    kind(**{entry: wrong})
+                said = [part for part in caught.value.message.split("; ") if entry in part]
+                assert not [part for part in said if "Input" in part or "valid" in part.split()], said

@@ -70,7 +70,7 @@ def test_a_catalog_has_a_plain_address(uri, monkeypatch):
 
 
 def test_nested_tables_are_no_properties():
-    with pytest.raises(PolicyError, match="valid string"):
+    with pytest.raises(PolicyError, match="must be a string"):
         cataloged(auth={"type": "custom", "impl": "os.system"})
 
 

@@ -103,7 +103,9 @@ class Examined(Generic[Rows]):
     @property
     def shown(self) -> tuple[Rows, int]:
         """All rows that the version would hold, lazily, and their number."""
-        return (self.rows, self.wanted) if self.known is None else (self.known, self.total - self.nameless)
+        return (
+            (self.rows, self.wanted) if self.known is None else (self.known, self.total - self.nameless - self.beyond)
+        )
 
     @property
     def published(self) -> int:
