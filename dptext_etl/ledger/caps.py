@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import steps
-from dptext_etl.ledger.releases import refuse_frozen
+from dptext_etl.guarantee import PURE, steps
+from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, Values
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.records import Records
@@ -56,11 +56,14 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    def __init__(self, store: Store, journal: Journal, segments: Segments, records: Records) -> None:
+    def __init__(
+        self, store: Store, journal: Journal, segments: Segments, records: Records, standing: Standing
+    ) -> None:
         self._store = store
         self._journal = journal
         self._segments = segments
         self._records = records
+        self._standing = standing
 
     def find(self, scope: Scope) -> Pinned:
         """Return a scope; one that was never used has the number `NEW`."""
@@ -86,14 +89,22 @@ class Scopes:
         """Name what a writer locks that changes the balances of a scope."""
         return f"scope/{pinned.id}"
 
-    def charge(self, scope: Scope, cap: Cap | None, *, raising: bool = False, lowering: bool = False) -> Pinned:
+    def charge(
+        self,
+        scope: Scope,
+        cap: Cap | None,
+        *,
+        raising: bool = False,
+        lowering: bool = False,
+        reason: str | None = None,
+    ) -> Pinned:
         """Return a scope that is to be charged; make it and pin or change its cap if need be (see `check`)."""
         pinned, wanted = self.check(scope, cap, raising=raising, lowering=lowering)
-        number = self._ensure(scope, pinned)
+        number = self._ensure(scope, pinned, wanted)
         if wanted is None:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
-        self._pin(capped, scope.name, scope.period, scope.dataset)
+        self._pin(pinned, capped, (scope.name, scope.period, scope.dataset), reason)
         return capped
 
     def check(
@@ -114,7 +125,7 @@ class Scopes:
             return pinned, None
         wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
         if uncounted and not raising:
-            refuse_frozen(self._store, scope.dataset, scope.group)
+            self._standing.refuse_frozen(scope.dataset, scope.group)
         if pinned.measure is None and not raising:
             self._refuse_after_a_loss(scope)
         if uncounted and not raising:
@@ -124,27 +135,23 @@ class Scopes:
         if pinned.measure is None:
             self._refuse_uncountable(wanted)
         elif pinned.measure != cap.measure:
-            msg = f"the scope {scope} is capped on {pinned.measure}, got {cap.measure}"
-            raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
+            self._refuse_conversion(scope, pinned, wanted, raising=raising)
         else:
             _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
         return pinned, wanted if uncounted or pinned != wanted else None
 
-    def _ensure(self, scope: Scope, pinned: Pinned) -> int:
+    def _ensure(self, scope: Scope, pinned: Pinned, wanted: Pinned | None) -> int:
         """Make a scope if need be, and its dataset a member, and return its number."""
         if pinned.id == NEW:
             self._store.require_exclusive()
             number = self._store.rows("select coalesce(max(id), 0) + 1 from scope")[0][0]
-            values = (number, scope.name, scope.period, scope.unit)
-            self._store.execute("insert into scope values(?,?,?,?,null,null)", values)
+            cap = (None, None) if wanted is None else (wanted.measure, write_limits(wanted.measure, wanted.limits))
+            values = (number, scope.name, scope.period, scope.unit, *cap)
+            self._store.execute("insert into scope values(?,?,?,?,?,?)", values)
             pinned = pinned._replace(id=number)
         if self._store.row("select 1 from member where scope=? and dataset=?", (pinned.id, scope.dataset)) is None:
             self._store.require_exclusive()
             self._store.execute("insert into member values(?,?)", (pinned.id, scope.dataset))
-        written = "select limits from scope where id=?"
-        if "delta" in pinned.components and self._store.rows(written, (pinned.id,))[0][0].startswith("["):
-            self._store.require_exclusive()
-            self._write_cap(pinned)  # it counted delta in millionths
         return pinned.id
 
     def _refuse_other_group(self, scope: Scope) -> None:
@@ -204,26 +211,49 @@ class Scopes:
         )
         return sorted(f"{name}, period {period}" for name, period in rows)
 
-    def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
+    def lower(self, pinned: Pinned, limits: list[int], dataset: str, reason: str | None) -> str:
         """Lower the limits of a capped scope, and return the scope in words."""
         name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
-        self._pin(pinned._replace(limits=tuple(limits)), name, period, dataset)
+        self._pin(pinned, pinned._replace(limits=tuple(limits)), (name, period, dataset), reason)
         return f"{name}, period {period}"
 
-    def _pin(self, pinned: Pinned, name: str, period: str, dataset: str) -> None:
-        facts = {"scope": pinned.id, "name": name, "dataset": dataset, "period": period, "unit": pinned.unit}
-        facts |= {"measure": pinned.measure, "limits": list(pinned.limits)}
-        self._journal.append(Event.CAP_SET, **facts, **({"units": UNITS} if "delta" in pinned.components else {}))
-        self._write_cap(pinned)
-
-    def _write_cap(self, pinned: Pinned) -> None:
-        written = write_limits(pinned.measure, pinned.limits)
-        self._store.execute("update scope set measure=?, limits=? where id=?", (pinned.measure, written, pinned.id))
+    def _pin(self, before: Pinned, pinned: Pinned, where: tuple[str, str, str], reason: str | None) -> None:
+        """Write a cap: a new scope has it in its row already, and only a steward changes a row."""
+        if before.id != NEW and before != pinned:
+            self._store.require_steward()
+            values = (pinned.measure, write_limits(pinned.measure, pinned.limits), pinned.id)
+            self._store.execute("update scope set measure=?, limits=? where id=?", values)
+        facts: dict[str, Any] = dict(zip(("name", "period", "dataset"), where, strict=True))
+        facts |= {"scope": pinned.id, "unit": pinned.unit, "measure": pinned.measure, "limits": list(pinned.limits)}
+        facts |= {"units": UNITS} if "delta" in pinned.components else {}
+        facts |= {"change": _change(before, pinned), "before": dict(zip(before.components, before.limits, strict=True))}
+        facts |= ({} if reason is None else {"reason": reason}) | self._store.who()
+        self._journal.append(Event.CAP_SET, **facts)
 
     def per_subject(self, dataset: str) -> bool:
         """Return whether a dataset was ever charged per subject."""
         query = "select 1 from scope join member on member.scope = scope.id where dataset=? and unit='subject' limit 1"
         return self._store.row(query, (dataset,)) is not None
+
+    def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
+        """Refuse another measure, unless an `approx` cap of the same epsilon takes the place of a `pure` one.
+
+        Specification: docs/spec/privacy.md#conversion.
+        """
+        if (pinned.measure, wanted.measure) != ("pure", "approx"):
+            msg = f"the scope {scope} is capped on {pinned.measure}, got {wanted.measure}"
+            raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
+        delta = wanted.limits[1] / steps("delta")
+        group = "" if scope.group is None else f" --group {scope.group}"
+        command = f"dptext ledger set-cap {scope.dataset} --delta {delta:g} --period {scope.period}{group}"
+        if not raising:
+            hint = f"`{command} --unit {scope.unit} --reason WORDS` converts the cap; it keeps its epsilon"
+            raise LedgerError(f"the scope {scope} is capped on pure, got approx", hint)
+        if pinned.limits[0] != wanted.limits[0]:
+            kept = pinned.limits[0] / steps(PURE)
+            hint = f"convert it first: `{command} --unit {scope.unit} --reason WORDS`; then change it"
+            raise LedgerError(f"a cap that is converted keeps its epsilon, which is {kept:g}", hint)
+        self._refuse_uncountable(wanted)
 
     def _refuse_uncountable(self, pinned: Pinned) -> None:
         """Refuse a first cap over charges of the scope that its measure cannot count."""
@@ -235,6 +265,14 @@ class Scopes:
                 size = "infinite" if largest == INFINITE else "too large"
                 msg = f"the scope holds charges that are {size} on {pinned.measure}, made before it had a cap"
                 raise LedgerError(msg, "declare the cap in a new period")
+
+
+def _change(before: Pinned, after: Pinned) -> str:
+    """Say in one word how a cap changes; one that is raised in a component is raised."""
+    if before.measure != after.measure:
+        return "first" if before.measure is None else "converted"
+    pairs = list(zip(before.limits, after.limits, strict=True))
+    return "raised" if any(new > old for old, new in pairs) else "lowered" if before != after else "kept"
 
 
 def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:

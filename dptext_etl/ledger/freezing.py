@@ -9,7 +9,6 @@ same as charging the amount to everybody (docs/spec/privacy.md#lost-ledger).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.ledger.caps import Scopes
 from dptext_etl.ledger.releases import Releases
+from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import GROUP, Anchor, Event
@@ -34,11 +34,12 @@ class Loss(NamedTuple):
 
 
 class Freezes:
-    def __init__(self, store: Store, journal: Journal, releases: Releases, scopes: Scopes) -> None:
+    def __init__(self, store: Store, journal: Journal, releases: Releases, scopes: Scopes, standing: Standing) -> None:
         self._store = store
         self._journal = journal
         self._releases = releases
         self._scopes = scopes
+        self._standing = standing
 
     def freeze(self, dataset: str, reason: str, loss: Loss | None) -> None:
         """Freeze a dataset, and where charges were lost, all that shares scopes with it; revoke names in use."""
@@ -55,9 +56,8 @@ class Freezes:
                 continue
             facts: dict[str, object] = {"groups": sorted(groups | before)} if groups | before else {}
             facts |= {} if missing is None else {"missing": missing}
-            seq = self._journal.append(Event.FREEZE, dataset=name, reason=reason, **facts)
-            self._store.execute("delete from frozen where dataset=?", (name,))
-            self._store.execute("insert into frozen values(?,?)", (name, seq))
+            seq = self._journal.append(Event.FREEZE, dataset=name, reason=reason, **facts, **self._store.who())
+            self._store.execute("insert or ignore into frozen values(?,?)", (name, seq))
 
     def sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
         """Return all datasets and groups that share scopes with a dataset, directly or by way of others."""
@@ -75,23 +75,22 @@ class Freezes:
 
     def _frozen(self) -> dict[str, set[str]]:
         """Return the frozen datasets, each with the groups that froze with it."""
-        rows = self._store.rows("select dataset, body from frozen join event on event.seq = frozen.seq")
-        return {dataset: set(json.loads(body).get("groups", ())) for dataset, body in rows}
+        return {dataset: set(facts.get("groups", ())) for dataset, facts in self._standing.frozen().items()}
 
     def missed(self, dataset: str, since: int = 0) -> list[str]:
-        rows = self._store.rows("select body from event where seq>? and kind=? order by seq", (since, Event.FREEZE))
-        events = [json.loads(body) for (body,) in rows]
+        events = [entry.facts for entry in self._journal.entries(Event.FREEZE) if entry.seq > since]
         return [facts["missing"] for facts in events if facts["dataset"] == dataset and "missing" in facts]
 
     def settled(self, dataset: str, missing: Anchor, losses: int | None) -> bool:
         """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since."""
-        if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is not None:
+        if dataset in self._standing.frozen():
             return False
         missed = self.missed(dataset)
         return str(missing) in missed or (losses is not None and len(missed) > losses)
 
-    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
+    def thaw(self, dataset: str, lost: Mapping[str, float], reason: str | None) -> dict[str, dict[str, Micro]]:
         """Settle a loss: for a dataset, and for all that froze with it."""
+        self._store.require_steward()
         frozen = self._frozen()
         lost = checked_losses(lost)
         if dataset not in frozen:
@@ -100,8 +99,9 @@ class Freezes:
         while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
             datasets |= more
             groups = groups.union(*(frozen[name] for name in more))
-        lowered = self.lower(datasets, lost)
+        lowered = self.lower(datasets, lost, reason)
         facts: dict[str, object] = {"lost": in_micro(lost)} | ({"groups": sorted(groups)} if groups else {})
+        facts |= ({} if reason is None else {"reason": reason}) | self._store.who()
         for name in sorted(datasets):
             for (release,) in self._store.rows("select distinct release from release where dataset=?", (name,)):
                 self._releases.revoke(name, release, "the ledger was lost or restored")
@@ -109,7 +109,7 @@ class Freezes:
             self._store.execute("delete from frozen where dataset=?", (name,))
         return lowered
 
-    def lower(self, datasets: set[str], lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
+    def lower(self, datasets: set[str], lost: Mapping[str, float], reason: str | None) -> dict[str, dict[str, Micro]]:
         """Lower every cap of some datasets, each once, and return the caps that hold now, in millionths, by scope."""
         rows = self._store.rows("select scope, dataset from member order by scope, dataset")
         first = {scope: name for scope, name in reversed(rows) if name in datasets}
@@ -123,7 +123,7 @@ class Freezes:
             if pinned.measure is not None:
                 taken = [ceil(exact(lost[part]) * steps(part)) for part in pinned.components]
                 limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
-                lowered[self._scopes.lower(pinned, limits, name)] = {
+                lowered[self._scopes.lower(pinned, limits, name, reason)] = {
                     part: millionths(part, limit) for part, limit in zip(pinned.components, limits, strict=True)
                 }
         return lowered

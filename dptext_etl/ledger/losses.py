@@ -42,19 +42,24 @@ class Losses:
         with self._db.store.transaction():
             self._db.freezes.freeze(dataset, reason, loss)
 
-    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
+    def thaw(
+        self, dataset: str, lost: Mapping[str, float], *, reason: str | None = None
+    ) -> dict[str, dict[str, Micro]]:
         """Let a frozen dataset and all that froze with it go on.
 
-        Their releases are revoked, and their caps are lowered by what may have been lost.
+        Their releases are revoked, and their caps are lowered by what may have been lost. The journal keeps the reason.
 
         Specification: docs/spec/privacy.md#lost-ledger.
         """
+        if reason is not None:
+            require_plain(reason, "thaw")
         with self._db.store.transaction():
-            return self._db.freezes.thaw(dataset, lost)
+            return self._db.freezes.thaw(dataset, lost, reason)
 
     def frozen(self) -> list[str]:
         """List the frozen datasets."""
-        return [dataset for (dataset,) in self._db.store.rows("select dataset from frozen order by dataset")]
+        with self._db.store.snapshot():
+            return sorted(self._db.standing.frozen())
 
     def sharing(self, dataset: str, groups: Iterable[str] = ()) -> tuple[set[str], set[str]]:
         """Return the datasets and groups that share a scope with a dataset, directly or by way of others."""

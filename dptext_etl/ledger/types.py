@@ -23,6 +23,10 @@ AGAIN = "again"
 """Says in a RESERVE event how many of its rows take the place of an earlier text of the same record."""
 OF, UNIT = "of", "unit"
 """Say in a FORGET or READMIT event that it names units, not records."""
+FORGOTTEN = "forgotten/"
+"""The prefix of names under which `meta` lists the events that name forgotten people, by dataset."""
+ACCEPTED_UNITS = "units/"
+"""The prefix of names under which `meta` holds the event up to which batches of a dataset bind no unit."""
 NEW = 0
 """The number of a release that no ledger holds yet."""
 U8 = npt.NDArray[np.uint8]

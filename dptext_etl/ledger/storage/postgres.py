@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,14 @@ class PostgresStore(Store):
             " order by table_name, ordinal_position",
             (self.schema,),
         )
+
+    def who(self) -> dict[str, str]:
+        user, now = self.rows("select session_user::text, clock_timestamp()")[0]
+        return {"user": user, "server_ts": now.astimezone(UTC).isoformat(timespec="milliseconds")}
+
+    def require_steward(self) -> None:
+        if not self.rows("select has_table_privilege('frozen', 'delete')")[0][0]:
+            raise self._denied("only a steward may do this", pg.PRINT_GRANTS.format(role="steward"))
 
     def close(self) -> None:
         with self._thread_lock:
