@@ -227,7 +227,7 @@ class Scopes:
         facts |= {"scope": pinned.id, "unit": pinned.unit, "measure": pinned.measure, "limits": list(pinned.limits)}
         facts |= {"units": UNITS} if "delta" in pinned.components else {}
         facts |= {"change": _change(before, pinned), "before": dict(zip(before.components, before.limits, strict=True))}
-        facts |= ({} if reason is None else {"reason": reason}) | self._store.who()
+        facts |= {} if reason is None else {"reason": reason}
         self._journal.append(Event.CAP_SET, **facts)
 
     def per_subject(self, dataset: str) -> bool:

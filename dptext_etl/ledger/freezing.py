@@ -56,7 +56,7 @@ class Freezes:
                 continue
             facts: dict[str, object] = {"groups": sorted(groups | before)} if groups | before else {}
             facts |= {} if missing is None else {"missing": missing}
-            seq = self._journal.append(Event.FREEZE, dataset=name, reason=reason, **facts, **self._store.who())
+            seq = self._journal.append(Event.FREEZE, dataset=name, reason=reason, **facts)
             self._store.execute("insert or ignore into frozen values(?,?)", (name, seq))
 
     def sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
@@ -101,7 +101,7 @@ class Freezes:
             groups = groups.union(*(frozen[name] for name in more))
         lowered = self.lower(datasets, lost, reason)
         facts: dict[str, object] = {"lost": in_micro(lost)} | ({"groups": sorted(groups)} if groups else {})
-        facts |= ({} if reason is None else {"reason": reason}) | self._store.who()
+        facts |= {} if reason is None else {"reason": reason}
         for name in sorted(datasets):
             for (release,) in self._store.rows("select distinct release from release where dataset=?", (name,)):
                 self._releases.revoke(name, release, "the ledger was lost or restored")

@@ -140,9 +140,7 @@ def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: 
         raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
     lost = checked_losses(lost)
     lowered = db.freezes.lower({dataset}, lost, reason)
-    seq = db.journal.append(
-        Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason, **db.store.who()
-    )
+    seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
     db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
     for name in names_of_units(dataset, scopes):
         db.store.execute("delete from meta where name=?", (name,))
@@ -187,9 +185,8 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
         msg = f"{missing} of {len(wanted) + len(units)} {whom} are not forgotten in {dataset}; nothing was changed"
         raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
     wanted |= gone.records & _set(charged_to(db, dataset, subjects))
-    who = db.store.who()
-    _note(db, Event.READMIT, dataset, units, reason=reason, **who, **{OF: UNIT})
-    return _note(db, Event.READMIT, dataset, wanted, reason=reason, **who)
+    _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
+    return _note(db, Event.READMIT, dataset, wanted, reason=reason)
 
 
 def forgotten(db: Database, dataset: str) -> Forgotten:

@@ -39,6 +39,11 @@ class Reports:
         with self._db.store.snapshot():
             return views.caps(self._db)
 
+    def history(self) -> list[dict[str, Any]]:
+        """List what people decided: changes of caps, freezes, thaws, revocations, and who may be released (`views`)."""
+        with self._db.store.snapshot():
+            return views.history(self._db)
+
     def export(self) -> dict[str, Any]:
         """Return what may be published: configurations, claims, constants, and the number of subjects of a dataset.
 

@@ -60,11 +60,14 @@ def freeze(
     report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
-@command(f"dptext ledger thaw reviews --lost {PURE}=40 --ledger ledger.db", ("caps", "thawed"))
+@command(
+    f'dptext ledger thaw reviews --lost {PURE}=40 --reason "copy of Monday" --ledger ledger.db', ("caps", "thawed")
+)
 def thaw(
     dataset: Dataset,
     *,
     ledger: LedgerUrl,
+    reason: Reason,
     lost: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,7 +93,7 @@ def thaw(
         if dataset in before:
             question = f"Thaw {dataset} and what froze with it, with release names revoked and caps lowered by "
             require_confirmation(f"{question}{_shown(losses) or 0}?", yes=yes)
-        caps = plain_all(handle.losses.thaw(dataset, losses))
+        caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.losses.frozen()})
     report(
@@ -218,15 +221,21 @@ def abort(
 
 
 @command(
-    "dptext ledger set-cap reviews --epsilon 700 --period 2026 --ledger ledger.db",
+    'dptext ledger set-cap reviews --epsilon 700 --period 2026 --reason "board of May 4" --ledger ledger.db',
     ("scope", "before", "after", "changed"),
 )
 def set_cap(
     dataset: Dataset,
     *,
     ledger: LedgerUrl,
+    reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="The cap in epsilon: pure, or with --delta approx.")] = None,
-    delta: Annotated[float | None, typer.Option(help="The cap's delta, with --epsilon.")] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="The cap's delta, with --epsilon; without it, a pure cap becomes approx and keeps its epsilon."
+        ),
+    ] = None,
     rho: Annotated[float | None, typer.Option(help="The cap in rho (zCDP).")] = None,
     period: Annotated[
         str,
@@ -249,17 +258,23 @@ def set_cap(
     A first cap counts what was charged before in the same period. It does not count what was charged in other periods,
     in "all", or in another group: every unit starts at zero, and the command says so before it asks. Once a named
     period has a cap, nothing more is charged in "all".
+
+    A pure cap that becomes approx counts all that was reserved, without what commits gave back: balances are upper
+    bounds from then on, and the change cannot be undone.
     """
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import anchored
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
-    limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    cap = Cap(measure=measure, **limits, period=period, group=group)
     scope = Scope(dataset, period, group, unit)
     with open_ledger(ledger, id_key, write=True) as handle:
-        change, before = handle.cap_change(scope, cap), _pinned(handle, scope)
+        before = _pinned(handle, scope)
+        if measure == "approx" and epsilon is None:
+            epsilon = (before or {}).get(PURE)
+        limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
+        cap = Cap(measure=measure, **limits, period=period, group=group)
+        change = handle.cap_change(scope, cap)
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted)
         if changed:
@@ -268,10 +283,12 @@ def set_cap(
             )
             if uncounted:
                 now += f"; what was charged in {' and '.join(uncounted)} does NOT count: every unit starts at zero"
+            if change is not None and change.change == "measure":
+                now += "; what commits gave back counts again"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
             require_confirmation(f"Set the cap of {scope} to {_shown(wanted)} ({now})?", yes=yes)
             with anchored(handle, scope):
-                handle.set_cap(scope, cap, raising=True)
+                handle.set_cap(scope, cap, raising=True, reason=reason)
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
     then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"

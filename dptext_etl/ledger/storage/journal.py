@@ -106,8 +106,9 @@ class Journal:
 
         The lock is held until the transaction ends: numbers are in the order of commits, and readers see no gaps.
         """
-        if kind not in CONCURRENT_EVENTS:
+        if kind not in CONCURRENT_EVENTS:  # someone may have decided it
             self._store.require_exclusive()
+            facts |= self._store.who()
         self._store.lock(APPEND)
         heads = self.heads()
         seq = max((head.seq for head in heads.values()), default=0) + 1
