@@ -6,6 +6,7 @@ A cap is a filter on one measure, declared before the charges that it judges.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -104,7 +105,10 @@ class Scopes:
         if wanted is None:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
-        self._pin(pinned, capped, (scope.name, scope.period, scope.dataset), reason)
+        key = None if cap is None else cap.public_key
+        signer = {} if key in {None, self._standing.signer(scope.name)} else {"public_key": key}
+        why = {} if reason is None else {"reason": reason}
+        self._pin(pinned, capped, (scope.name, scope.period, scope.dataset), signer | why)
         return capped
 
     def check(
@@ -123,6 +127,8 @@ class Scopes:
         self._refuse_all_time(scope)
         if cap is None:
             return pinned, None
+        signer = self._standing.signer(scope.name)
+        _refuse_unsigned(scope, cap, signer, raising=raising)
         wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
         if uncounted and not raising:
             self._standing.refuse_frozen(scope.dataset, scope.group)
@@ -138,7 +144,7 @@ class Scopes:
             self._refuse_conversion(scope, pinned, wanted, raising=raising)
         else:
             _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
-        return pinned, wanted if uncounted or pinned != wanted else None
+        return pinned, wanted if uncounted or pinned != wanted or cap.public_key != signer else None
 
     def _ensure(self, scope: Scope, pinned: Pinned, wanted: Pinned | None) -> int:
         """Make a scope if need be, and its dataset a member, and return its number."""
@@ -214,10 +220,15 @@ class Scopes:
     def lower(self, pinned: Pinned, limits: list[int], dataset: str, reason: str | None) -> str:
         """Lower the limits of a capped scope, and return the scope in words."""
         name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
-        self._pin(pinned, pinned._replace(limits=tuple(limits)), (name, period, dataset), reason)
+        self._pin(
+            pinned,
+            pinned._replace(limits=tuple(limits)),
+            (name, period, dataset),
+            {} if reason is None else {"reason": reason},
+        )
         return f"{name}, period {period}"
 
-    def _pin(self, before: Pinned, pinned: Pinned, where: tuple[str, str, str], reason: str | None) -> None:
+    def _pin(self, before: Pinned, pinned: Pinned, where: tuple[str, str, str], more: Mapping[str, Any]) -> None:
         """Write a cap: a new scope has it in its row already, and only a steward changes a row."""
         if before.id != NEW and before != pinned:
             self._store.require_steward()
@@ -227,8 +238,7 @@ class Scopes:
         facts |= {"scope": pinned.id, "unit": pinned.unit, "measure": pinned.measure, "limits": list(pinned.limits)}
         facts |= {"units": UNITS} if "delta" in pinned.components else {}
         facts |= {"change": _change(before, pinned), "before": dict(zip(before.components, before.limits, strict=True))}
-        facts |= {} if reason is None else {"reason": reason}
-        self._journal.append(Event.CAP_SET, **facts)
+        self._journal.append(Event.CAP_SET, **facts, **more)
 
     def per_subject(self, dataset: str) -> bool:
         """Return whether a dataset was ever charged per subject."""
@@ -273,6 +283,16 @@ def _change(before: Pinned, after: Pinned) -> str:
         return "first" if before.measure is None else "converted"
     pairs = list(zip(before.limits, after.limits, strict=True))
     return "raised" if any(new > old for old, new in pairs) else "lowered" if before != after else "kept"
+
+
+def _refuse_unsigned(scope: Scope, cap: Cap, signer: str | None, *, raising: bool) -> None:
+    """Refuse a cap that the pinned key did not sign, or that is for another dataset; only `set_cap` pins a key."""
+    if cap.dataset not in {None, scope.dataset}:
+        raise LedgerError(f"the cap is signed for the dataset {cap.dataset}, got {scope.dataset}", "name its own file")
+    if cap.public_key != signer and not (raising and cap.public_key is not None):
+        by = "no key" if signer is None else f"the key {signer}"
+        hint = f"`dptext ledger set-cap {scope.dataset} --signed FILE --public-key KEY --reason WORDS` pins a key"
+        raise LedgerError(f"the ledger pins {by} for caps of {scope.name}, and this cap is not signed so", hint)
 
 
 def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger.caps import Scopes
-from dptext_etl.ledger.freezing import Freezes
 from dptext_etl.ledger.id_key import IdKey, check_value, ensure_key_file, resolve_id_key
 from dptext_etl.ledger.plan import Keys, Plans
 from dptext_etl.ledger.releases import Releases
@@ -35,7 +34,6 @@ class Database:
         self.standing = Standing(store, self.journal)
         self.releases = Releases(store, self.journal, self.standing)
         self.scopes = Scopes(store, self.journal, self.segments, self.records, self.standing)
-        self.freezes = Freezes(store, self.journal, self.releases, self.scopes, self.standing)
         self.keys, self.plans = Keys(), Plans()
 
     def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:

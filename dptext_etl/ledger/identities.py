@@ -23,7 +23,7 @@ from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.freezing import checked_losses, in_micro
+from dptext_etl.ledger.losses import checked_losses, in_micro, lower
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, hashed_ids
 from dptext_etl.ledger.types import ACCEPTED_UNITS, FORGOTTEN, OF, UNIT, Event, IdForms, Mask, Scope
 
@@ -139,7 +139,7 @@ def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: 
     if not scopes:
         raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
     lost = checked_losses(lost)
-    lowered = db.freezes.lower({dataset}, lost, reason)
+    lowered = lower(db, {dataset}, lost, reason)
     seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
     db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
     for name in names_of_units(dataset, scopes):

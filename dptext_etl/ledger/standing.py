@@ -37,6 +37,7 @@ class Standing:
         self._frozen: Rows = {}
         self._revoked: Rows = {}
         self._caps: Rows = {}
+        self._signers: dict[str, str] = {}
         self._meta: Rows = {}
 
     def frozen(self) -> Mapping[str, Mapping[str, Any]]:
@@ -53,6 +54,11 @@ class Standing:
             raise LedgerError(f"{problem}: nothing is charged or published", hint)
         self._head = head
         return self._frozen
+
+    def signer(self, scope: str) -> str | None:
+        """Return the public key that signs the caps of a dataset or group, in all periods, or None."""
+        self.frozen()
+        return self._signers.get(scope)
 
     def refuse_frozen(self, dataset: str, group: str | None = None) -> None:
         """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
@@ -94,6 +100,8 @@ class Standing:
             self._revoked.setdefault((dataset, facts["release"]), seq)
         elif kind == Event.CAP_SET:
             self._caps[facts["scope"]] = facts["measure"], tuple(limits_of(facts))
+            if "public_key" in facts:
+                self._signers[facts["name"]] = facts["public_key"]
         elif kind == Event.UNITS:
             self._meta[f"{ACCEPTED_UNITS}{dataset}"] = str(seq)
         else:

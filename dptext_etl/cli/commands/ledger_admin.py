@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dptext_etl.cli import terminal
 from dptext_etl.cli.amounts import plain_all
-from dptext_etl.cli.commands.ledger import command, in_pinned_form, open_ledger, report, scope_of
-from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, require_confirmation
+from dptext_etl.cli.commands.ledger import app, command, in_pinned_form, open_ledger, report, scope_of
+from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, epilog, require_confirmation
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -249,6 +250,12 @@ def set_cap(
     unit: Annotated[
         Literal["subject", "record"], typer.Option(help="Whose budget it is, as the policy says.")
     ] = "subject",
+    signed: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A signed cap (`dptext ledger sign-cap`), with --public-key.")
+    ] = None,
+    public_key: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The key that signs all caps of the dataset or group from now on.")
+    ] = None,
     yes: Yes = False,
     id_key: IdKey = None,
     as_json: Json = False,
@@ -267,16 +274,19 @@ def set_cap(
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
+    cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
+    if cap is not None:
+        period, group, epsilon, delta, rho = cap.period, cap.group, cap.epsilon, cap.delta, cap.rho
     scope = Scope(dataset, period, group, unit)
     with open_ledger(ledger, id_key, write=True) as handle:
         before = _pinned(handle, scope)
         if measure == "approx" and epsilon is None:
             epsilon = (before or {}).get(PURE)
         limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
-        cap = Cap(measure=measure, **limits, period=period, group=group)
+        cap = cap or Cap(measure=measure, **limits, period=period, group=group)
         change = handle.cap_change(scope, cap)
         uncounted = handle.reports.uncounted(scope)
-        changed = before is None or change is not None or bool(uncounted)
+        changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
         if changed:
             now = (
                 f"it is {_shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
@@ -293,6 +303,29 @@ def set_cap(
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
     then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"
     report(facts, f"the cap of {scope} {then}", as_json=as_json)
+
+
+@app.command(epilog=epilog("dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file")))
+def sign_cap(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="TOML with the entries of a cap, and `dataset` or `group`.")
+    ],
+    *,
+    key: Annotated[str, typer.Option(metavar="REF", help="The signing key, which `dptext key new PATH` makes.")],
+    as_json: Json = False,
+) -> None:
+    """Sign the cap in a file, write the signature into it, and print the public key for the policy and `set-cap`."""
+    from dptext_etl import files
+    from dptext_etl.policy import Cap, cap_files
+
+    stated = cap_files.read({"file": file}) | {"public_key": None, "signature": None}
+    public, signature = cap_files.sign(Cap.model_validate(stated).stated(), key)
+    kept = [line for line in file.read_text("utf-8").splitlines() if not line.startswith("signature")]
+    text = "\n".join([*kept, f'signature = "{signature}"', ""])
+    files.write(file, text.encode(), action="writing the signed cap")
+    report(
+        {"public_key": public, "file": str(file)}, f'signed; in the policy: public_key = "{public}"', as_json=as_json
+    )
 
 
 @command(

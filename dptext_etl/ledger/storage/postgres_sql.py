@@ -229,7 +229,8 @@ CREATE POLICY seals ON {space}.segment FOR UPDATE USING (seq < 0) WITH CHECK (tr
 CREATE POLICY discards ON {space}.segment FOR DELETE USING (seq < 0);
 CREATE POLICY reads ON {space}.event FOR SELECT USING (true);
 CREATE POLICY adds ON {space}.event FOR INSERT
-  WITH CHECK (kind NOT IN ('THAW', 'UNITS', 'READMIT') OR has_table_privilege({frozen}, 'DELETE'));"""
+  WITH CHECK (has_table_privilege({frozen}, 'DELETE') OR CASE WHEN kind = 'CAP_SET'
+    THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);"""
 """Row-level security: only drafts, whose numbers are negative, change; a steward's events are a steward's."""
 _STATEMENT = re.compile(r"\s*(insert|update|delete|select)\b(?:.*?\b(?:into|from)\b)?\s+\"?(\w+)", re.DOTALL)
 PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
