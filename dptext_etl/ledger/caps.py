@@ -6,7 +6,6 @@ A cap is a filter on one measure, declared before the charges that it judges.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -90,25 +89,15 @@ class Scopes:
         """Name what a writer locks that changes the balances of a scope."""
         return f"scope/{pinned.id}"
 
-    def charge(
-        self,
-        scope: Scope,
-        cap: Cap | None,
-        *,
-        raising: bool = False,
-        lowering: bool = False,
-        reason: str | None = None,
-    ) -> Pinned:
+    def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:
         """Return a scope that is to be charged; make it and pin or change its cap if need be (see `check`)."""
-        pinned, wanted = self.check(scope, cap, raising=raising, lowering=lowering)
+        pinned, wanted = self.check(scope, cap, **allowed)
         number = self._ensure(scope, pinned, wanted)
         if wanted is None:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
-        key = None if cap is None else cap.public_key
-        signer = {} if key in {None, self._standing.signer(scope.name)} else {"public_key": key}
-        why = {} if reason is None else {"reason": reason}
-        self._pin(pinned, capped, (scope.name, scope.period, scope.dataset), signer | why)
+        key = None if cap is None or cap.public_key == self._standing.signer(scope.name) else cap.public_key
+        self._pin(pinned, capped, scope.name, scope.period, scope.dataset, reason=reason, public_key=key)
         return capped
 
     def check(
@@ -220,15 +209,10 @@ class Scopes:
     def lower(self, pinned: Pinned, limits: list[int], dataset: str, reason: str | None) -> str:
         """Lower the limits of a capped scope, and return the scope in words."""
         name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
-        self._pin(
-            pinned,
-            pinned._replace(limits=tuple(limits)),
-            (name, period, dataset),
-            {} if reason is None else {"reason": reason},
-        )
+        self._pin(pinned, pinned._replace(limits=tuple(limits)), name, period, dataset, reason=reason)
         return f"{name}, period {period}"
 
-    def _pin(self, before: Pinned, pinned: Pinned, where: tuple[str, str, str], more: Mapping[str, Any]) -> None:
+    def _pin(self, before: Pinned, pinned: Pinned, *where: str, **more: str | None) -> None:
         """Write a cap: a new scope has it in its row already, and only a steward changes a row."""
         if before.id != NEW and before != pinned:
             self._store.require_steward()
@@ -236,9 +220,9 @@ class Scopes:
             self._store.execute("update scope set measure=?, limits=? where id=?", values)
         facts: dict[str, Any] = dict(zip(("name", "period", "dataset"), where, strict=True))
         facts |= {"scope": pinned.id, "unit": pinned.unit, "measure": pinned.measure, "limits": list(pinned.limits)}
-        facts |= {"units": UNITS} if "delta" in pinned.components else {}
         facts |= {"change": _change(before, pinned), "before": dict(zip(before.components, before.limits, strict=True))}
-        self._journal.append(Event.CAP_SET, **facts, **more)
+        facts |= {name: value for name, value in more.items() if value is not None}
+        self._journal.append(Event.CAP_SET, **facts, **({"units": UNITS} if "delta" in pinned.components else {}))
 
     def per_subject(self, dataset: str) -> bool:
         """Return whether a dataset was ever charged per subject."""
@@ -253,16 +237,15 @@ class Scopes:
         if (pinned.measure, wanted.measure) != ("pure", "approx"):
             msg = f"the scope {scope} is capped on {pinned.measure}, got {wanted.measure}"
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
-        delta = wanted.limits[1] / steps("delta")
         group = "" if scope.group is None else f" --group {scope.group}"
-        command = f"dptext ledger set-cap {scope.dataset} --delta {delta:g} --period {scope.period}{group}"
+        command = f"`dptext ledger set-cap {scope.dataset} --delta {wanted.limits[1] / steps('delta'):g} --period"
+        command += f" {scope.period}{group} --unit {scope.unit} --reason WORDS`"
         if not raising:
-            hint = f"`{command} --unit {scope.unit} --reason WORDS` converts the cap; it keeps its epsilon"
+            hint = f"{command} converts the cap; it keeps its epsilon"
             raise LedgerError(f"the scope {scope} is capped on pure, got approx", hint)
         if pinned.limits[0] != wanted.limits[0]:
-            kept = pinned.limits[0] / steps(PURE)
-            hint = f"convert it first: `{command} --unit {scope.unit} --reason WORDS`; then change it"
-            raise LedgerError(f"a cap that is converted keeps its epsilon, which is {kept:g}", hint)
+            msg = f"a cap that is converted keeps its epsilon, which is {pinned.limits[0] / steps(PURE):g}"
+            raise LedgerError(msg, f"convert it first: {command}; then change it")
         self._refuse_uncountable(wanted)
 
     def _refuse_uncountable(self, pinned: Pinned) -> None:
@@ -278,11 +261,11 @@ class Scopes:
 
 
 def _change(before: Pinned, after: Pinned) -> str:
-    """Say in one word how a cap changes; one that is raised in a component is raised."""
+    """Say in one word how a cap changes; it is higher if it is so in any component."""
     if before.measure != after.measure:
-        return "first" if before.measure is None else "converted"
-    pairs = list(zip(before.limits, after.limits, strict=True))
-    return "raised" if any(new > old for old, new in pairs) else "lowered" if before != after else "kept"
+        return "first" if before.measure is None else "measure"
+    higher = any(new > old for old, new in zip(before.limits, after.limits, strict=True))
+    return "higher" if higher else "same" if before == after else "lower"
 
 
 def _refuse_unsigned(scope: Scope, cap: Cap, signer: str | None, *, raising: bool) -> None:
@@ -359,7 +342,4 @@ def cap_change(scope: Scope, pinned: Pinned, cap: Cap | None) -> CapChange | Non
         {name: limit / steps(name) for name, limit in zip(item.components, item.limits, strict=True)}
         for item in (pinned, wanted)
     ]
-    if pinned.measure != cap.measure:
-        return CapChange(str(scope), "measure", *shown)
-    higher = any(new > old for new, old in zip(wanted.limits, pinned.limits, strict=True))
-    return CapChange(str(scope), "higher" if higher else "lower", *shown)
+    return CapChange(str(scope), _change(pinned, wanted), *shown)

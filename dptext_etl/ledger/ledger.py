@@ -14,15 +14,7 @@ import pyarrow as pa
 from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError, bare
 from dptext_etl.ledger.batch import PreparedBatch, hash_batch, hash_ids, read_charge, seal_rows
-from dptext_etl.ledger.commit import (
-    PreparedCommit,
-    abort,
-    commit,
-    examine,
-    expire,
-    read_results,
-    record_postprocessing,
-)
+from dptext_etl.ledger.commit import PreparedCommit, abort, commit, examine, expire, read_results, record_postprocessing
 from dptext_etl.ledger.database import Database, initialize
 from dptext_etl.ledger.identities import require_forms
 from dptext_etl.ledger.plan import KEPT, LedgerPlan
@@ -30,17 +22,7 @@ from dptext_etl.ledger.reader import LedgerReader
 from dptext_etl.ledger.reserve import Preview, Request, preview, reserve
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
 from dptext_etl.ledger.storage.store import open_store
-from dptext_etl.ledger.types import (
-    U8,
-    Charge,
-    IdForms,
-    Mask,
-    ReleaseRef,
-    ReserveResult,
-    Scope,
-    Unit,
-    require_plain,
-)
+from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain
 from dptext_etl.policy import Cap
 
 
@@ -126,16 +108,11 @@ class Ledger(LedgerReader):
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False, reason: str | None = None) -> None:
         """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name.
 
-        Args:
-            scope: The scope.
-            cap: Its cap from now on. With `raising`, an `approx` cap may take the place of a `pure` one of the same
-                epsilon: then everything counts that was reserved, and nothing that commits gave back.
-            raising: Also raise the cap, convert it, or start everybody at zero.
-            reason: Why, in a few plain words that the journal keeps; never a text.
+        With `raising`, it may also be raised, start everybody at zero, or take the place of a `pure` cap as an
+        `approx` one of the same epsilon: then nothing counts that commits gave back. The journal keeps the reason.
 
         Raises:
-            LedgerError: The cap cannot be changed so, the reason is long or holds other signs, or the user of the
-                database is no steward.
+            LedgerError: The cap cannot be changed so, the reason is not plain, or this user is no steward.
         """
         if reason is not None:
             require_plain(reason, "cap")

@@ -13,11 +13,7 @@ from dptext_etl.guarantee import Micro
 from dptext_etl.ledger import identities, views
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, binaries, hashed_ids, matrix
-from dptext_etl.ledger.types import (
-    Mask,
-    ReleaseRef,
-    require_plain,
-)
+from dptext_etl.ledger.types import Mask, ReleaseRef, require_plain
 
 
 class People:

@@ -9,10 +9,7 @@ from typing import Any
 
 from dptext_etl.ledger import views
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.types import (
-    Event,
-    Scope,
-)
+from dptext_etl.ledger.types import Event, Scope
 
 
 class Reports:

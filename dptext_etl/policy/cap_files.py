@@ -5,13 +5,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dptext_etl import extensions, keys
 from dptext_etl.artifacts import canon
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric import ed25519
 
 _TAG = b"dptext/cap/v1\0"
 
@@ -31,8 +28,7 @@ def read(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def sign(stated: Mapping[str, Any], key: str) -> tuple[str, str]:
     """Sign the entries of a cap under a key reference, and return the public key and the signature, both in hex."""
-    seed = keys.resolve(key).derive("seal", _TAG)
-    private = _library().Ed25519PrivateKey.from_private_bytes(seed)
+    private = _library().Ed25519PrivateKey.from_private_bytes(keys.resolve(key).derive("seal", _TAG))
     return private.public_key().public_bytes_raw().hex(), private.sign(_TAG + canon(dict(stated))).hex()
 
 
@@ -47,7 +43,7 @@ def is_signed(stated: Mapping[str, Any], public_key: str, signature: str) -> boo
     return True
 
 
-def _library() -> type[ed25519]:
+def _library() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:

@@ -510,7 +510,7 @@ def _cap(cap: Mapping[str, Any]) -> str:
     limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
     rows = [
         ("cap", limits),
-        *(("set", _set_by(event)) for event in cap["set"]),
+        *(("set by", _listed([item for item in event.values() if item])) for event in cap["set"]),
         (f"{cap['unit']}s charged", f"{cap['units']:,}, {cap['at_the_cap']:,} of them at the cap"),
         *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
         *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),
@@ -520,12 +520,6 @@ def _cap(cap: Mapping[str, Any]) -> str:
         "A run that would exceed the cap leaves rows out or stops."
     )
     return _section(f"Cap: {cap['scope']}", says, rows=rows)
-
-
-def _set_by(event: Mapping[str, Any]) -> str:
-    said = f"{event['at']} by {event['user'] or 'a user that this version did not record'}"
-    why = f": {event['reason']}" if event["reason"] else ""
-    return f"{said}, {event['change']}{why}" if event["change"] else said
 
 
 def _gates(found: Mapping[str, Any]) -> str:

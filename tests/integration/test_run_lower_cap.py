@@ -102,8 +102,8 @@ def test_a_cap_is_set_by_command(ledger):
     history = json.loads(invoke("ledger", "history", *place, "--json").stdout)["history"]
     assert [(event["change"], event["reason"]) for event in history] == [
         ("first", None),
-        ("lowered", "less is enough"),
-        ("raised", "board of May 4"),
+        ("lower", "less is enough"),
+        ("higher", "board of May 4"),
     ]
     assert "board of May 4" in invoke("ledger", "history", *place).output
     approx = {"measure": "approx", "epsilon": 2000.0, "delta": 1e-6, "period": "2026"}

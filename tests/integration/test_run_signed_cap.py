@@ -50,7 +50,7 @@ def test_a_run_takes_the_cap_that_the_pinned_key_signed(signed):
     assert run(policy).rows["replayed"] == 240
     with job.ledger() as book:
         assert book.verify().ok
-        assert [event["change"] for event in book.reports.history()] == ["first", "kept"]
+        assert [event["change"] for event in book.reports.history()] == ["first", "same"]
 
 
 def test_another_key_is_refused_until_a_steward_pins_it(signed):

@@ -108,7 +108,7 @@ def test_only_a_steward_decides_and_the_journal_names_the_steward(admin, place):
     with pytest.raises(LedgerError, match="only a steward"):
         kit.ledger.agree_on_cap(SCOPE, Cap(epsilon=2, period="2026"), lowering=True)
     history = {(event["kind"], event["change"]): event for event in steward.ledger.reports.history()}
-    first, raised = history["CAP_SET", "first"], history["CAP_SET", "raised"]
+    first, raised = history["CAP_SET", "first"], history["CAP_SET", "higher"]
     assert (first["user"], first["before"], first["after"]) == ("o'writer", None, {"eps_pure": 9})
     assert (raised["user"], raised["before"], raised["after"]) == ("steward", {"eps_pure": 9}, {"eps_pure": 99})
     assert (raised["reason"], raised["of"]) == ("more", "dataset:reviews, period 2026")

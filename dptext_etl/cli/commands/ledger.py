@@ -175,9 +175,7 @@ def grants(
     *,
     role: Annotated[
         Literal["writer", "steward", "auditor", "owner"],
-        typer.Option(
-            help="It charges (writer), also changes caps (steward), reads (auditor), or makes ledgers (owner)."
-        ),
+        typer.Option(help="The role: charges (writer), changes caps (steward), reads (auditor), or makes it (owner)."),
     ],
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")
@@ -217,13 +215,8 @@ def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -
         terminal.emit({"history": events})
         return
     columns = ("event", "at", "user", "kind", "of", "change", "before", "after", "reason")
-    terminal.table(columns, [[_plain(event[name]) for name in columns] for event in events])
-    if not events:
-        terminal.say("no one has decided anything yet")
-
-
-def _plain(value: Any) -> Any:
-    return ", ".join(f"{name} {amount:g}" for name, amount in value.items()) if isinstance(value, dict) else value
+    shown = [event | {at: amounts.shown(event[at]) for at in ("before", "after")} for event in events]
+    terminal.table(columns, [[event[name] for name in columns] for event in shown])
 
 
 @command("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))

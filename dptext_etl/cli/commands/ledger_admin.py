@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.amounts import plain_all
+from dptext_etl.cli.amounts import plain_all, shown
 from dptext_etl.cli.commands.ledger import app, command, in_pinned_form, open_ledger, report, scope_of
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, epilog, require_confirmation
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
@@ -61,9 +61,7 @@ def freeze(
     report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
-@command(
-    f'dptext ledger thaw reviews --lost {PURE}=40 --reason "copy of Monday" --ledger ledger.db', ("caps", "thawed")
-)
+@command(f"dptext ledger thaw reviews --lost {PURE}=40 --reason restored --ledger ledger.db", ("caps", "thawed"))
 def thaw(
     dataset: Dataset,
     *,
@@ -93,7 +91,7 @@ def thaw(
         before = handle.losses.frozen()
         if dataset in before:
             question = f"Thaw {dataset} and what froze with it, with release names revoked and caps lowered by "
-            require_confirmation(f"{question}{_shown(losses) or 0}?", yes=yes)
+            require_confirmation(f"{question}{shown(losses) or 0}?", yes=yes)
         caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.losses.frozen()})
@@ -231,12 +229,7 @@ def set_cap(
     ledger: LedgerUrl,
     reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="The cap in epsilon: pure, or with --delta approx.")] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="The cap's delta, with --epsilon; without it, a pure cap becomes approx and keeps its epsilon."
-        ),
-    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta; without --epsilon, a pure cap becomes approx.")] = None,
     rho: Annotated[float | None, typer.Option(help="The cap in rho (zCDP).")] = None,
     period: Annotated[
         str,
@@ -288,28 +281,24 @@ def set_cap(
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
         if changed:
-            now = (
-                f"it is {_shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
-            )
+            now = f"it is {shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
             if uncounted:
                 now += f"; what was charged in {' and '.join(uncounted)} does NOT count: every unit starts at zero"
             if change is not None and change.change == "measure":
                 now += "; what commits gave back counts again"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
-            require_confirmation(f"Set the cap of {scope} to {_shown(wanted)} ({now})?", yes=yes)
+            require_confirmation(f"Set the cap of {scope} to {shown(wanted)} ({now})?", yes=yes)
             with anchored(handle, scope):
                 handle.set_cap(scope, cap, raising=True, reason=reason)
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
-    then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"
+    then = f"is now {shown(after)}; write it into the policy" if changed else "is that already"
     report(facts, f"the cap of {scope} {then}", as_json=as_json)
 
 
 @app.command(epilog=epilog("dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file")))
 def sign_cap(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="TOML with the entries of a cap, and `dataset` or `group`.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML: a cap, with its `dataset` or `group`.")],
     *,
     key: Annotated[str, typer.Option(metavar="REF", help="The signing key, which `dptext key new PATH` makes.")],
     as_json: Json = False,
@@ -321,11 +310,9 @@ def sign_cap(
     stated = cap_files.read({"file": file}) | {"public_key": None, "signature": None}
     public, signature = cap_files.sign(Cap.model_validate(stated).stated(), key)
     kept = [line for line in file.read_text("utf-8").splitlines() if not line.startswith("signature")]
-    text = "\n".join([*kept, f'signature = "{signature}"', ""])
-    files.write(file, text.encode(), action="writing the signed cap")
-    report(
-        {"public_key": public, "file": str(file)}, f'signed; in the policy: public_key = "{public}"', as_json=as_json
-    )
+    files.write(file, "\n".join([*kept, f'signature = "{signature}"', ""]).encode(), action="writing the signed cap")
+    facts = {"public_key": public, "file": str(file)}
+    report(facts, f'signed; in the policy: public_key = "{public}"', as_json=as_json)
 
 
 @command(
@@ -356,7 +343,7 @@ def accept_units(
     """
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
-        lowered = _shown(losses) or 0
+        lowered = shown(losses) or 0
         question = f"May all known records of {dataset} have other subjects, with caps lowered by {lowered}?"
         require_confirmation(question, yes=yes)
         with _writing(handle, dataset):
@@ -415,7 +402,3 @@ def _pinned(handle: Ledger, scope: Scope) -> Mapping[str, float] | None:
         if f"{cap['scope']}, period {cap['period']}" == str(scope) and cap["measure"] is not None:
             return plain_all(cap["limits"])
     return None
-
-
-def _shown(amounts: Mapping[str, float] | None) -> str:
-    return " and ".join(f"{name} {amount:g}" for name, amount in (amounts or {}).items())

@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_sql as pg
-from dptext_etl.ledger.storage.store import (
-    APPLICATION,
-    INDEXED,
-    NOTHING_WRITTEN,
-    VERSION,
-    MissingLedgerError,
-    Store,
-)
+from dptext_etl.ledger.storage.store import APPLICATION, INDEXED, NOTHING_WRITTEN, VERSION, MissingLedgerError, Store
 
 if TYPE_CHECKING:
     import psycopg

@@ -212,25 +212,17 @@ WRITES: Mapping[str, str] = {
     "publication": "INSERT",
 }
 """What a writer does to each table, next to reading it: no writer changes or deletes an event."""
+_DRAFTS = "UPDATE USING (seq < 0) WITH CHECK (true)"
+_EVENTS = (
+    "INSERT WITH CHECK (has_table_privilege({frozen}, 'DELETE') OR CASE WHEN kind = 'CAP_SET'"
+    " THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
+)
 STEWARDS: Mapping[str, str] = {"scope": "UPDATE", "frozen": "DELETE", "meta": "DELETE"}
 """What a steward does besides: change a cap, thaw, accept other units."""
-_PROTECT = """\
-ALTER TABLE {space}.segment ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {space}.event ENABLE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS reads ON {space}.segment;
-DROP POLICY IF EXISTS adds ON {space}.segment;
-DROP POLICY IF EXISTS seals ON {space}.segment;
-DROP POLICY IF EXISTS discards ON {space}.segment;
-DROP POLICY IF EXISTS reads ON {space}.event;
-DROP POLICY IF EXISTS adds ON {space}.event;
-CREATE POLICY reads ON {space}.segment FOR SELECT USING (true);
-CREATE POLICY adds ON {space}.segment FOR INSERT WITH CHECK (true);
-CREATE POLICY seals ON {space}.segment FOR UPDATE USING (seq < 0) WITH CHECK (true);
-CREATE POLICY discards ON {space}.segment FOR DELETE USING (seq < 0);
-CREATE POLICY reads ON {space}.event FOR SELECT USING (true);
-CREATE POLICY adds ON {space}.event FOR INSERT
-  WITH CHECK (has_table_privilege({frozen}, 'DELETE') OR CASE WHEN kind = 'CAP_SET'
-    THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);"""
+_POLICIES = {
+    "segment": ("SELECT USING (true)", "INSERT WITH CHECK (true)", _DRAFTS, "DELETE USING (seq < 0)"),
+    "event": ("SELECT USING (true)", _EVENTS),
+}
 """Row-level security: only drafts, whose numbers are negative, change; a steward's events are a steward's."""
 _STATEMENT = re.compile(r"\s*(insert|update|delete|select)\b(?:.*?\b(?:into|from)\b)?\s+\"?(\w+)", re.DOTALL)
 PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
@@ -263,8 +255,12 @@ def grants(role: Role, name: str, database: str, schema: str) -> str:
         ]
     granted = {"writer": [WRITES], "steward": [WRITES, STEWARDS]}.get(role, [])
     lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for some in granted for table, rights in some.items()]
-    if granted:
-        lines.append(_PROTECT.format(space=space, frozen=_literal(f"{space}.frozen")))
+    for table, policies in _POLICIES.items() if granted else ():
+        lines.append(f"ALTER TABLE {space}.{table} ENABLE ROW LEVEL SECURITY;")
+        for policy in policies:
+            on = f"dptext_{policy.partition(' ')[0].lower()} ON {space}.{table}"
+            rule = policy.format(frozen=_literal(f"{space}.frozen"))
+            lines += [f"DROP POLICY IF EXISTS {on};", f"CREATE POLICY {on} FOR {rule};"]
     return "\n".join(lines)
 
 
