@@ -21,7 +21,7 @@ from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import UNITS, Segments, read_limits, write_limits
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import NEW, CapChange, Event, Mask, Scope, State, Unit
+from dptext_etl.ledger.types import NEW, CapChange, Change, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap
 
 ALL = "all"
@@ -260,7 +260,7 @@ class Scopes:
                 raise LedgerError(msg, "declare the cap in a new period")
 
 
-def _change(before: Pinned, after: Pinned) -> str:
+def _change(before: Pinned, after: Pinned) -> Change:
     """Say in one word how a cap changes; it is higher if it is so in any component."""
     if before.measure != after.measure:
         return "first" if before.measure is None else "measure"

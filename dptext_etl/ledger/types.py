@@ -34,6 +34,7 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
+Change = Literal["first", "same", "lower", "higher", "measure"]
 _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
 
@@ -266,7 +267,7 @@ class CapChange:
     """What a policy would change about the cap of a scope."""
 
     scope: str  # the scope in words
-    change: Literal["lower", "higher", "measure"]  # "lower" in some component, "higher" in some component, or "measure"
+    change: Change  # "lower" in some component, "higher" in some component, or "measure"
     pinned: dict[str, float]  # the pinned cap by component, in units of epsilon, rho or delta
     asked: dict[str, float]  # the cap of the policy, likewise
 

@@ -152,9 +152,9 @@ def _check_balances(db: Database, replay: Replay) -> None:
     """Judge each charge of a capped scope by the cap of its time, and by what that cap counts."""
     for number, history in replay.caps.items():
         ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
-        caps = [(since, until, *cap) for (since, *cap), until in zip(history, ends, strict=True)]
-        for measure in dict.fromkeys(measure for _, _, measure, _ in caps):
-            mine = [(since, until, limits) for since, until, name, limits in caps if name == measure]
+        for measure in dict.fromkeys(name for _, name, _ in history):
+            pairs = zip(history, ends, strict=True)
+            mine = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
             batches = [seq for seq, batch in replay.batches.items() if batch.scope == number and seq < mine[-1][1]]
             for within in id_ranges(_rows(replay, batches)):
                 _check_caps(replay, charges(db, replay, within, batches, MEASURES[measure]), mine)

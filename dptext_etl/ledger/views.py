@@ -25,8 +25,7 @@ from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
 
 COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
 """The counts of a release, in the order of their columns in the table `tally`."""
-_DECISIONS = (Event.CAP_SET, Event.FREEZE, Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT, Event.BURN)
-_DECISIONS += (Event.EXPIRE, Event.ABORT)
+_DECIDED = ("CAP_SET", "FREEZE", "THAW", "UNITS", "FORGET", "READMIT", "BURN", "EXPIRE", "ABORT")
 _STATES = {
     State.RESERVED: "pending",
     State.COMMITTED: "committed",
@@ -306,7 +305,7 @@ def history(db: Database) -> list[dict[str, Any]]:
     job. Events of earlier versions name no user and no change.
     """
     shown, caps = [], dict[int, dict[str, float]]()
-    for entry in db.journal.entries(*_DECISIONS):
+    for entry in db.journal.entries(*map(Event, _DECIDED)):
         facts, before, after = entry.facts, None, None
         if entry.kind == Event.CAP_SET:
             names = MEASURES[facts["measure"]]

@@ -218,7 +218,7 @@ _EVENTS = (
     " THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
 )
 STEWARDS: Mapping[str, str] = {"scope": "UPDATE", "frozen": "DELETE", "meta": "DELETE"}
-"""What a steward does besides: change a cap, thaw, accept other units."""
+"""What a steward also does: change a cap, thaw, accept other units."""
 _POLICIES = {
     "segment": ("SELECT USING (true)", "INSERT WITH CHECK (true)", _DRAFTS, "DELETE USING (seq < 0)"),
     "event": ("SELECT USING (true)", _EVENTS),
