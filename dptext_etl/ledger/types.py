@@ -64,6 +64,10 @@ class Event(StrEnum):
     KEY = "KEY"
 
 
+DECISIONS = tuple(map(Event, ("CAP_SET", "FREEZE", "THAW", "UNITS", "FORGET", "READMIT", "BURN", "EXPIRE", "ABORT")))
+"""Events that someone may have decided, so they name the user."""
+
+
 class State(IntEnum):
     """The state of a reserved record. RESERVED and EXPIRED can still be committed; only RESERVED can be aborted."""
 

@@ -21,11 +21,10 @@ from dptext_etl.ledger.plan import REFUNDED, LedgerPlan
 from dptext_etl.ledger.releases import SINK
 from dptext_etl.ledger.storage.hashed_ids import Bytes, Part, WantedIds, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of
-from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
+from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
 
 COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
 """The counts of a release, in the order of their columns in the table `tally`."""
-_DECIDED = ("CAP_SET", "FREEZE", "THAW", "UNITS", "FORGET", "READMIT", "BURN", "EXPIRE", "ABORT")
 _STATES = {
     State.RESERVED: "pending",
     State.COMMITTED: "committed",
@@ -305,7 +304,7 @@ def history(db: Database) -> list[dict[str, Any]]:
     job. Events of earlier versions name no user and no change.
     """
     shown, caps = [], dict[int, dict[str, float]]()
-    for entry in db.journal.entries(*map(Event, _DECIDED)):
+    for entry in db.journal.entries(*DECISIONS):
         facts, before, after = entry.facts, None, None
         if entry.kind == Event.CAP_SET:
             names = MEASURES[facts["measure"]]
