@@ -92,11 +92,11 @@ class Scopes:
     def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:
         """Return a scope that is to be charged; make it and pin or change its cap if need be (see `check`)."""
         pinned, wanted = self.check(scope, cap, **allowed)
+        key = None if cap is None or cap.public_key == self._standing.signer(scope.name) else cap.public_key
         number = self._ensure(scope, pinned, wanted)
         if wanted is None:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
-        key = None if cap is None or cap.public_key == self._standing.signer(scope.name) else cap.public_key
         self._pin(pinned, capped, scope.name, scope.period, scope.dataset, reason=reason, public_key=key)
         return capped
 
@@ -133,6 +133,8 @@ class Scopes:
             self._refuse_conversion(scope, pinned, wanted, raising=raising)
         else:
             _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
+        if pinned.id != NEW and pinned != wanted:
+            self._store.require_steward()
         return pinned, wanted if uncounted or pinned != wanted or cap.public_key != signer else None
 
     def _ensure(self, scope: Scope, pinned: Pinned, wanted: Pinned | None) -> int:
@@ -213,16 +215,15 @@ class Scopes:
         return f"{name}, period {period}"
 
     def _pin(self, before: Pinned, pinned: Pinned, *where: str, **more: str | None) -> None:
-        """Write a cap: a new scope has it in its row already, and only a steward changes a row."""
-        if before.id != NEW and before != pinned:
-            self._store.require_steward()
-            values = (pinned.measure, write_limits(pinned.measure, pinned.limits), pinned.id)
-            self._store.execute("update scope set measure=?, limits=? where id=?", values)
+        """Write a cap; a new scope has it in its row already."""
         facts: dict[str, Any] = dict(zip(("name", "period", "dataset"), where, strict=True))
         facts |= {"scope": pinned.id, "unit": pinned.unit, "measure": pinned.measure, "limits": list(pinned.limits)}
         facts |= {"change": _change(before, pinned), "before": dict(zip(before.components, before.limits, strict=True))}
         facts |= {name: value for name, value in more.items() if value is not None}
         self._journal.append(Event.CAP_SET, **facts, **({"units": UNITS} if "delta" in pinned.components else {}))
+        if before.id != NEW and before != pinned:
+            values = (pinned.measure, write_limits(pinned.measure, pinned.limits), pinned.id)
+            self._store.execute("update scope set measure=?, limits=? where id=?", values)
 
     def per_subject(self, dataset: str) -> bool:
         """Return whether a dataset was ever charged per subject."""

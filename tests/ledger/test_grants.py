@@ -105,8 +105,9 @@ def test_only_a_steward_decides_and_the_journal_names_the_steward(admin, place):
         ):
             decide(kit.ledger)
         decide(steward.ledger)
-    with pytest.raises(LedgerError, match="only a steward"):
-        kit.ledger.agree_on_cap(SCOPE, Cap(epsilon=2, period="2026"), lowering=True)
+    for ask in (kit.ledger.require_cap, kit.ledger.agree_on_cap):  # a plan, and a run
+        with pytest.raises(LedgerError, match="only a steward"):
+            ask(SCOPE, Cap(epsilon=2, period="2026"), lowering=True)
     history = {(event["kind"], event["change"]): event for event in steward.ledger.reports.history()}
     first, raised = history["CAP_SET", "first"], history["CAP_SET", "higher"]
     assert (first["user"], first["before"], first["after"]) == ("o'writer", None, {"eps_pure": 9})
