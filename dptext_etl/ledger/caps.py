@@ -92,7 +92,7 @@ class Scopes:
     def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:
         """Return a scope that is to be charged; make it and pin or change its cap if need be (see `check`)."""
         pinned, wanted = self.check(scope, cap, **allowed)
-        key = None if cap is None or cap.public_key == self._standing.signer(scope.name) else cap.public_key
+        key = None if cap is None or cap.public_key == self._standing.signer(scope) else cap.public_key
         number = self._ensure(scope, pinned, wanted)
         if wanted is None:
             return pinned._replace(id=number)
@@ -116,7 +116,7 @@ class Scopes:
         self._refuse_all_time(scope)
         if cap is None:
             return pinned, None
-        signer = self._standing.signer(scope.name)
+        signer = self._standing.signer(scope)
         _refuse_unsigned(scope, cap, signer, raising=raising)
         wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
         if uncounted and not raising:

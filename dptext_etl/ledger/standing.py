@@ -15,7 +15,7 @@ from dptext_etl.errors import FrozenLedgerError, LedgerError
 from dptext_etl.ledger.storage.journal import Head, Journal
 from dptext_etl.ledger.storage.segments import limits_of, read_limits
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import ACCEPTED_UNITS, FORGOTTEN, Event
+from dptext_etl.ledger.types import ACCEPTED_UNITS, FORGOTTEN, Event, Scope
 
 _KINDS = (Event.FREEZE, Event.THAW, Event.BURN, Event.CAP_SET, Event.UNITS, Event.FORGET, Event.READMIT)
 _EVENTS = (
@@ -55,10 +55,10 @@ class Standing:
         self._head = head
         return self._frozen
 
-    def signer(self, scope: str) -> str | None:
-        """Return the public key that signs the caps of a dataset or group, in all periods, or None."""
+    def signer(self, scope: Scope) -> str | None:
+        """Return the public key that signs the caps of a group or dataset, in all periods and groups, or None."""
         self.frozen()
-        return self._signers.get(scope)
+        return self._signers.get(scope.name, self._signers.get(Scope(scope.dataset).name))
 
     def refuse_frozen(self, dataset: str, group: str | None = None) -> None:
         """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
@@ -72,12 +72,15 @@ class Standing:
                 raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")
 
     def _catch_up(self, head: Head) -> str | None:
+        rows = self._store.rows
+        new = rows(_EVENTS, (self._head.seq, head.seq, *_KINDS))
+        if self._head.seq and not new:
+            return None  # the tables were compared when this process began
         try:
-            for seq, kind, body in self._store.rows(_EVENTS, (self._head.seq, head.seq, *_KINDS)):
+            for seq, kind, body in new:
                 self._take(seq, kind, json.loads(body))
         except (KeyError, TypeError, ValueError):
             return "an event of the journal cannot be read"
-        rows = self._store.rows
         stored: dict[str, tuple[object, object]] = {
             "frozen datasets": (self._frozen.keys(), {name for (name,) in rows("select dataset from frozen")}),
             "revoked names": (
@@ -101,7 +104,7 @@ class Standing:
         elif kind == Event.CAP_SET:
             self._caps[facts["scope"]] = facts["measure"], tuple(limits_of(facts))
             if "public_key" in facts:
-                self._signers[facts["name"]] = facts["public_key"]
+                self._signers |= dict.fromkeys((facts["name"], Scope(dataset).name), facts["public_key"])
         elif kind == Event.UNITS:
             self._meta[f"{ACCEPTED_UNITS}{dataset}"] = str(seq)
         else:

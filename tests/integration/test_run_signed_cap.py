@@ -62,6 +62,12 @@ def test_another_key_is_refused_until_a_steward_pins_it(signed):
     other = dptext("ledger", "sign-cap", path, "--key", f"file:{job.folder / 'other.key'}")
     with pytest.raises(LedgerError, match=f"pins the key {cap['public_key']}"):
         job.run(cap={**cap, "public_key": other["public_key"]})
+    elsewhere = ("--epsilon", 9, "--period", "2027", "--group", "new", "--reason", "x", "--yes")
+    place = ("--ledger", job.folder / "ledger.db")
+    refused = CliRunner().invoke(app, [*map(str, ("ledger", "set-cap", "reviews", *elsewhere, *place))])
+    assert "caps of group:new" in refused.output
+    assert set_cap(job, {**cap, "public_key": other["public_key"]})["changed"]
+    assert job.run(cap={**cap, "public_key": other["public_key"]}).rows["new"] == 240
 
 
 @pytest.mark.parametrize(
