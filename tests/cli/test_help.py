@@ -40,7 +40,7 @@ def test_the_commands_are_all_there():
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("dptext_etl_eval")
     kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
-    kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "grants", "history")
+    kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "grants", "history", "sign-cap")
     ledger = {("ledger", name) for name in kept}
     single = {
         "init",
