@@ -81,3 +81,7 @@ def show_balance(scope: Mapping[str, Any]) -> None:
     for place, requested in enumerate(scope["asked"], start=1):
         text = "; ".join(f"{name} {terminal.number(amounts)}" for name, amounts in requested.items())
         terminal.say(f"{unit} {place} of those asked for: {text}")
+
+
+def shown(amounts: Mapping[str, float] | None) -> str:
+    return " and ".join(f"{name} {amount:g}" for name, amount in (amounts or {}).items())

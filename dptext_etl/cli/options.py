@@ -17,7 +17,6 @@ from typer.core import TyperArgument, TyperCommand
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.parameters import sentence
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -221,4 +220,6 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
         return adapter.validate_strings(text)
     except ValidationError as exc:
         problem = exc.errors(include_input=False, include_url=False)[0]
+    from dptext_etl.parameters import sentence
+
     raise PolicyError(f"{name}: {parameter}: {sentence(problem)}", _allowed(kind, name))

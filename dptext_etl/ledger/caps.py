@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import steps
-from dptext_etl.ledger.releases import refuse_frozen
+from dptext_etl.guarantee import PURE, steps
+from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, Values
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import UNITS, Segments, read_limits, write_limits
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import NEW, CapChange, Event, Mask, Scope, State, Unit
+from dptext_etl.ledger.types import NEW, CapChange, Change, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap
 
 ALL = "all"
@@ -56,11 +56,14 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    def __init__(self, store: Store, journal: Journal, segments: Segments, records: Records) -> None:
+    def __init__(
+        self, store: Store, journal: Journal, segments: Segments, records: Records, standing: Standing
+    ) -> None:
         self._store = store
         self._journal = journal
         self._segments = segments
         self._records = records
+        self._standing = standing
 
     def find(self, scope: Scope) -> Pinned:
         """Return a scope; one that was never used has the number `NEW`."""
@@ -86,14 +89,15 @@ class Scopes:
         """Name what a writer locks that changes the balances of a scope."""
         return f"scope/{pinned.id}"
 
-    def charge(self, scope: Scope, cap: Cap | None, *, raising: bool = False, lowering: bool = False) -> Pinned:
+    def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:
         """Return a scope that is to be charged; make it and pin or change its cap if need be (see `check`)."""
-        pinned, wanted = self.check(scope, cap, raising=raising, lowering=lowering)
-        number = self._ensure(scope, pinned)
+        pinned, wanted = self.check(scope, cap, **allowed)
+        key = None if cap is None or cap.public_key == self._standing.signer(scope) else cap.public_key
+        number = self._ensure(scope, pinned, wanted)
         if wanted is None:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
-        self._pin(capped, scope.name, scope.period, scope.dataset)
+        self._pin(pinned, capped, scope.name, scope.period, scope.dataset, reason=reason, public_key=key)
         return capped
 
     def check(
@@ -112,9 +116,11 @@ class Scopes:
         self._refuse_all_time(scope)
         if cap is None:
             return pinned, None
+        signer = self._standing.signer(scope)
+        _refuse_unsigned(scope, cap, signer, raising=raising)
         wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
         if uncounted and not raising:
-            refuse_frozen(self._store, scope.dataset, scope.group)
+            self._standing.refuse_frozen(scope.dataset, scope.group)
         if pinned.measure is None and not raising:
             self._refuse_after_a_loss(scope)
         if uncounted and not raising:
@@ -124,27 +130,25 @@ class Scopes:
         if pinned.measure is None:
             self._refuse_uncountable(wanted)
         elif pinned.measure != cap.measure:
-            msg = f"the scope {scope} is capped on {pinned.measure}, got {cap.measure}"
-            raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
+            self._refuse_conversion(scope, pinned, wanted, raising=raising)
         else:
             _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
-        return pinned, wanted if uncounted or pinned != wanted else None
+        if pinned.id != NEW and pinned != wanted:
+            self._store.require_steward()
+        return pinned, wanted if uncounted or pinned != wanted or cap.public_key != signer else None
 
-    def _ensure(self, scope: Scope, pinned: Pinned) -> int:
+    def _ensure(self, scope: Scope, pinned: Pinned, wanted: Pinned | None) -> int:
         """Make a scope if need be, and its dataset a member, and return its number."""
         if pinned.id == NEW:
             self._store.require_exclusive()
             number = self._store.rows("select coalesce(max(id), 0) + 1 from scope")[0][0]
-            values = (number, scope.name, scope.period, scope.unit)
-            self._store.execute("insert into scope values(?,?,?,?,null,null)", values)
+            cap = (None, None) if wanted is None else (wanted.measure, write_limits(wanted.measure, wanted.limits))
+            values = (number, scope.name, scope.period, scope.unit, *cap)
+            self._store.execute("insert into scope values(?,?,?,?,?,?)", values)
             pinned = pinned._replace(id=number)
         if self._store.row("select 1 from member where scope=? and dataset=?", (pinned.id, scope.dataset)) is None:
             self._store.require_exclusive()
             self._store.execute("insert into member values(?,?)", (pinned.id, scope.dataset))
-        written = "select limits from scope where id=?"
-        if "delta" in pinned.components and self._store.rows(written, (pinned.id,))[0][0].startswith("["):
-            self._store.require_exclusive()
-            self._write_cap(pinned)  # it counted delta in millionths
         return pinned.id
 
     def _refuse_other_group(self, scope: Scope) -> None:
@@ -204,26 +208,46 @@ class Scopes:
         )
         return sorted(f"{name}, period {period}" for name, period in rows)
 
-    def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
+    def lower(self, pinned: Pinned, limits: list[int], dataset: str, reason: str | None) -> str:
         """Lower the limits of a capped scope, and return the scope in words."""
         name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
-        self._pin(pinned._replace(limits=tuple(limits)), name, period, dataset)
+        self._pin(pinned, pinned._replace(limits=tuple(limits)), name, period, dataset, reason=reason)
         return f"{name}, period {period}"
 
-    def _pin(self, pinned: Pinned, name: str, period: str, dataset: str) -> None:
-        facts = {"scope": pinned.id, "name": name, "dataset": dataset, "period": period, "unit": pinned.unit}
-        facts |= {"measure": pinned.measure, "limits": list(pinned.limits)}
+    def _pin(self, before: Pinned, pinned: Pinned, *where: str, **more: str | None) -> None:
+        """Write a cap; a new scope has it in its row already."""
+        facts: dict[str, Any] = dict(zip(("name", "period", "dataset"), where, strict=True))
+        facts |= {"scope": pinned.id, "unit": pinned.unit, "measure": pinned.measure, "limits": list(pinned.limits)}
+        facts |= {"change": _change(before, pinned), "before": dict(zip(before.components, before.limits, strict=True))}
+        facts |= {name: value for name, value in more.items() if value is not None}
         self._journal.append(Event.CAP_SET, **facts, **({"units": UNITS} if "delta" in pinned.components else {}))
-        self._write_cap(pinned)
-
-    def _write_cap(self, pinned: Pinned) -> None:
-        written = write_limits(pinned.measure, pinned.limits)
-        self._store.execute("update scope set measure=?, limits=? where id=?", (pinned.measure, written, pinned.id))
+        if before.id != NEW and before != pinned:
+            values = (pinned.measure, write_limits(pinned.measure, pinned.limits), pinned.id)
+            self._store.execute("update scope set measure=?, limits=? where id=?", values)
 
     def per_subject(self, dataset: str) -> bool:
         """Return whether a dataset was ever charged per subject."""
         query = "select 1 from scope join member on member.scope = scope.id where dataset=? and unit='subject' limit 1"
         return self._store.row(query, (dataset,)) is not None
+
+    def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
+        """Refuse another measure, unless an `approx` cap of the same epsilon takes the place of a `pure` one.
+
+        Specification: docs/spec/privacy.md#conversion.
+        """
+        if (pinned.measure, wanted.measure) != ("pure", "approx"):
+            msg = f"the scope {scope} is capped on {pinned.measure}, got {wanted.measure}"
+            raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
+        group = "" if scope.group is None else f" --group {scope.group}"
+        command = f"`dptext ledger set-cap {scope.dataset} --delta {wanted.limits[1] / steps('delta'):g} --period"
+        command += f" {scope.period}{group} --unit {scope.unit} --reason WORDS`"
+        if not raising:
+            hint = f"{command} converts the cap; it keeps its epsilon"
+            raise LedgerError(f"the scope {scope} is capped on pure, got approx", hint)
+        if pinned.limits[0] != wanted.limits[0]:
+            msg = f"a cap that is converted keeps its epsilon, which is {pinned.limits[0] / steps(PURE):g}"
+            raise LedgerError(msg, f"convert it first: {command}; then change it")
+        self._refuse_uncountable(wanted)
 
     def _refuse_uncountable(self, pinned: Pinned) -> None:
         """Refuse a first cap over charges of the scope that its measure cannot count."""
@@ -235,6 +259,24 @@ class Scopes:
                 size = "infinite" if largest == INFINITE else "too large"
                 msg = f"the scope holds charges that are {size} on {pinned.measure}, made before it had a cap"
                 raise LedgerError(msg, "declare the cap in a new period")
+
+
+def _change(before: Pinned, after: Pinned) -> Change:
+    """Say in one word how a cap changes; it is higher if it is so in any component."""
+    if before.measure != after.measure:
+        return "first" if before.measure is None else "measure"
+    higher = any(new > old for old, new in zip(before.limits, after.limits, strict=True))
+    return "higher" if higher else "same" if before == after else "lower"
+
+
+def _refuse_unsigned(scope: Scope, cap: Cap, signer: str | None, *, raising: bool) -> None:
+    """Refuse a cap that the pinned key did not sign, or that is for another dataset; only `set_cap` pins a key."""
+    if cap.dataset not in {None, scope.dataset}:
+        raise LedgerError(f"the cap is signed for the dataset {cap.dataset}, got {scope.dataset}", "name its own file")
+    if cap.public_key != signer and not (raising and cap.public_key is not None):
+        by = "no key" if signer is None else f"the key {signer}"
+        hint = f"`dptext ledger set-cap {scope.dataset} --signed FILE --public-key KEY --reason WORDS` pins a key"
+        raise LedgerError(f"the ledger pins {by} for caps of {scope.name}, and this cap is not signed so", hint)
 
 
 def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:
@@ -301,7 +343,4 @@ def cap_change(scope: Scope, pinned: Pinned, cap: Cap | None) -> CapChange | Non
         {name: limit / steps(name) for name, limit in zip(item.components, item.limits, strict=True)}
         for item in (pinned, wanted)
     ]
-    if pinned.measure != cap.measure:
-        return CapChange(str(scope), "measure", *shown)
-    higher = any(new > old for new, old in zip(wanted.limits, pinned.limits, strict=True))
-    return CapChange(str(scope), "higher" if higher else "lower", *shown)
+    return CapChange(str(scope), _change(pinned, wanted), *shown)

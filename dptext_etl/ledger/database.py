@@ -7,10 +7,10 @@ from typing import Any
 
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger.caps import Scopes
-from dptext_etl.ledger.freezing import Freezes
 from dptext_etl.ledger.id_key import IdKey, check_value, ensure_key_file, resolve_id_key
 from dptext_etl.ledger.plan import Keys, Plans
 from dptext_etl.ledger.releases import Releases
+from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import HashedIds, Index
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.records import Holdings, Records
@@ -31,9 +31,9 @@ class Database:
         self.journal = Journal(store, ledger_id, secrets.token_hex(4))
         self.segments = Segments(store, self.journal)
         self.records = Records(store, self.journal, self.segments)
-        self.releases = Releases(store, self.journal)
-        self.scopes = Scopes(store, self.journal, self.segments, self.records)
-        self.freezes = Freezes(store, self.journal, self.releases, self.scopes)
+        self.standing = Standing(store, self.journal)
+        self.releases = Releases(store, self.journal, self.standing)
+        self.scopes = Scopes(store, self.journal, self.segments, self.records, self.standing)
         self.keys, self.plans = Keys(), Plans()
 
     def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:

@@ -23,16 +23,12 @@ from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.freezing import checked_losses, in_micro
-from dptext_etl.ledger.plan import ACCEPTED_UNITS
-from dptext_etl.ledger.releases import refuse_frozen
+from dptext_etl.ledger.losses import checked_losses, in_micro, lower
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, hashed_ids
-from dptext_etl.ledger.types import OF, UNIT, Event, IdForms, Mask, Scope
+from dptext_etl.ledger.types import ACCEPTED_UNITS, FORGOTTEN, OF, UNIT, Event, IdForms, Mask, Scope
 
 PINNED_FORMS = "form/"
 """The prefix of names in the table `meta` of pinned forms and of pinned names of columns."""
-FORGOTTEN = "forgotten/"
-"""The prefix of names under which `meta` lists the events that forget or readmit records and units of a dataset."""
 _COLUMN = "name"
 _ROLES = ("record", "subject")
 _HINT = "bring the column into the pinned form: another one would give everybody a new budget"
@@ -136,13 +132,14 @@ def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
 
 
 def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
-    refuse_frozen(db.store, dataset)
+    db.store.require_steward()
+    db.standing.refuse_frozen(dataset)
     names = "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?"
     scopes = sorted(name for (name,) in db.store.rows(names, (dataset,)))
     if not scopes:
         raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
     lost = checked_losses(lost)
-    lowered = db.freezes.lower({dataset}, lost)
+    lowered = lower(db, {dataset}, lost, reason)
     seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
     db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
     for name in names_of_units(dataset, scopes):

@@ -14,34 +14,15 @@ import pyarrow as pa
 from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError, bare
 from dptext_etl.ledger.batch import PreparedBatch, hash_batch, hash_ids, read_charge, seal_rows
-from dptext_etl.ledger.commit import (
-    PreparedCommit,
-    abort,
-    commit,
-    examine,
-    expire,
-    read_results,
-    record_postprocessing,
-)
+from dptext_etl.ledger.commit import PreparedCommit, abort, commit, examine, expire, read_results, record_postprocessing
 from dptext_etl.ledger.database import Database, initialize
 from dptext_etl.ledger.identities import require_forms
 from dptext_etl.ledger.plan import KEPT, LedgerPlan
 from dptext_etl.ledger.reader import LedgerReader
-from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.reserve import Preview, Request, preview, reserve
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
 from dptext_etl.ledger.storage.store import open_store
-from dptext_etl.ledger.types import (
-    U8,
-    Charge,
-    IdForms,
-    Mask,
-    ReleaseRef,
-    ReserveResult,
-    Scope,
-    Unit,
-    require_plain,
-)
+from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain
 from dptext_etl.policy import Cap
 
 
@@ -124,16 +105,26 @@ class Ledger(LedgerReader):
         with suppress(LedgerError):
             self._db.store.checkpoint()
 
-    def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
-        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name."""
+    def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False, reason: str | None = None) -> None:
+        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name.
+
+        With `raising`, it may also be raised, start everybody at zero, or take the place of a `pure` cap as an
+        `approx` one of the same epsilon: then nothing counts that commits gave back. The journal keeps the reason.
+
+        Raises:
+            LedgerError: The cap cannot be changed so, the reason is not plain, or this user is no steward.
+        """
+        if reason is not None:
+            require_plain(reason, "cap")
         with self._db.store.transaction():
-            self._db.scopes.charge(scope, cap, raising=raising, lowering=True)
+            self._db.store.require_steward()
+            self._db.scopes.charge(scope, cap, raising=raising, lowering=True, reason=reason)
 
     def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
         """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap."""
 
         def agree() -> None:
-            refuse_frozen(self._db.store, scope.dataset)
+            self._db.standing.refuse_frozen(scope.dataset)
             self._db.scopes.charge(scope, cap, lowering=lowering)
 
         self._db.store.write(0, agree)
@@ -141,7 +132,7 @@ class Ledger(LedgerReader):
     def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
         """Refuse what `agree_on_cap` would refuse, or charges without a cap where there is one; nothing is written."""
         with self._db.store.snapshot():
-            refuse_frozen(self._db.store, scope.dataset, scope.group)
+            self._db.standing.refuse_frozen(scope.dataset, scope.group)
             self._db.scopes.check(scope, cap, lowering=lowering)
 
     @bare

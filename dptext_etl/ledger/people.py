@@ -12,13 +12,8 @@ from dptext_etl.arrays import to_numpy
 from dptext_etl.guarantee import Micro
 from dptext_etl.ledger import identities, views
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, binaries, hashed_ids, matrix
-from dptext_etl.ledger.types import (
-    Mask,
-    ReleaseRef,
-    require_plain,
-)
+from dptext_etl.ledger.types import Mask, ReleaseRef, require_plain
 
 
 class People:
@@ -44,7 +39,8 @@ class People:
         hashed = self._db.id_key.records(records).hashes
         units = self._db.id_key.subjects(pa.array([], pa.large_string()) if subjects is None else subjects)
         with self._db.store.transaction():
-            refuse_frozen(self._db.store, dataset)
+            self._db.store.require_steward()
+            self._db.standing.refuse_frozen(dataset)
             return identities.readmit(self._db, dataset, hashed, units, reason)
 
     def forgotten(self, dataset: str, ids: pa.Array, units: pa.Array | None = None) -> Mask:

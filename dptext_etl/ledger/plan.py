@@ -35,7 +35,7 @@ from dptext_etl.ledger.storage.hashed_ids import (
 )
 from dptext_etl.ledger.storage.journal import Head
 from dptext_etl.ledger.storage.records import Holdings, Places
-from dptext_etl.ledger.types import I64, NEW, Event, Mask, ReleaseRef, State
+from dptext_etl.ledger.types import ACCEPTED_UNITS, I64, NEW, Event, Mask, ReleaseRef, State
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.database import Database
@@ -46,8 +46,6 @@ BLOCK = 1 << 17
 """Ids in a block, at most, unless one batch has more: small batches are gone through together."""
 KEPT = 1 << 24
 """Ids that are kept in memory, in all columns of a ledger: 256 MB. Later batches are read again for each plan."""
-ACCEPTED_UNITS = "units/"
-"""The prefix of names under which `meta` says up to which event the records of a dataset may have other units."""
 REFUNDED = (PURE,)
 """The components of a cap of which committed rows may give a part back."""
 

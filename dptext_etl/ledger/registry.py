@@ -12,10 +12,7 @@ from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.ledger import views
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.releases import public_facts
-from dptext_etl.ledger.types import (
-    ReleaseRef,
-    require_plain,
-)
+from dptext_etl.ledger.types import ReleaseRef, require_plain
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 

@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 from dptext_etl._kernel import Secret
 from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import FrozenLedgerError, KeyReferenceError, LedgerError, counted
+from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
+from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, Event, ReleaseRef
@@ -81,7 +82,8 @@ def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
 
 
 class Releases:
-    def __init__(self, store: Store, journal: Journal) -> None:
+    def __init__(self, store: Store, journal: Journal, standing: Standing) -> None:
+        self._standing = standing
         self._store = store
         self._journal = journal
 
@@ -102,7 +104,7 @@ class Releases:
         """
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
-        refuse_frozen(self._store, dataset)
+        self._standing.refuse_frozen(dataset)
         self._refuse_revoked(dataset, release)
         pinned = self._store.row("select distinct id_type from release where dataset=? and col=?", (dataset, column))
         if pinned is not None and pinned[0] != names["id_type"]:
@@ -164,7 +166,7 @@ class Releases:
         row = self._store.row("select dataset, col, release, cfg from release where id=?", (ref.id,))
         if row != (ref.dataset, ref.column, ref.release, ref.cfg):
             raise LedgerError(f"{ref} is not registered in this ledger", "call ledger.releases.register first")
-        refuse_frozen(self._store, ref.dataset)
+        self._standing.refuse_frozen(ref.dataset)
         self._refuse_revoked(ref.dataset, ref.release)
 
     def require_refundable(self, ref: ReleaseRef) -> None:
@@ -315,16 +317,3 @@ def refuse_other_table(ref: ReleaseRef) -> NoReturn:
     """Refuse records or texts that are not those to which a release is pinned as a whole."""
     msg = f"{ref} is pinned to other records or texts: it holds one table, whole"
     raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
-
-
-def refuse_frozen(store: Store, dataset: str, group: str | None = None) -> None:
-    """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
-    rows = store.rows("select dataset, body from frozen join event on event.seq = frozen.seq order by dataset")
-    frozen = {name: json.loads(body) for name, body in rows}
-    if dataset in frozen:
-        hint = "`dptext ledger thaw` revokes its release names and charges what may have been lost"
-        raise FrozenLedgerError(f"the dataset {dataset} is frozen: {frozen[dataset]['reason']}", hint)
-    for name, facts in frozen.items():
-        if group is not None and group in facts.get("groups", ()):
-            msg = f"the group {group} is frozen with the dataset {name}: {facts['reason']}"
-            raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")

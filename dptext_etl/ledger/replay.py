@@ -17,14 +17,13 @@ from dptext_etl.guarantee import PURE, GuaranteeClass
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.commit import PROVENANCES
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.identities import FORGOTTEN, form_name, names_of_units, refines
-from dptext_etl.ledger.plan import ACCEPTED_UNITS
+from dptext_etl.ledger.identities import form_name, names_of_units, refines
 from dptext_etl.ledger.releases import COMMITMENTS
 from dptext_etl.ledger.storage.hashed_ids import Index
 from dptext_etl.ledger.storage.journal import ChainCheck, Entry, stored_heads
 from dptext_etl.ledger.storage.records import POSTS, Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, Column, limits_of, root
-from dptext_etl.ledger.types import AGAIN, GROUP, I64, OF, U8, UNIT, Event, State
+from dptext_etl.ledger.types import ACCEPTED_UNITS, AGAIN, FORGOTTEN, GROUP, I64, OF, U8, UNIT, Event, State
 
 _MOVES: dict[Event, tuple[tuple[State, ...], State, str]] = {
     Event.COMMIT: ((State.RESERVED, State.EXPIRED), State.COMMITTED, "committed"),
@@ -70,7 +69,7 @@ class Replay:
         self.blobs: dict[int, set[str]] = {}
         self.releases: dict[int, dict[str, Any]] = {}
         self.revoked: dict[tuple[str, str], int] = {}
-        self.frozen: dict[str, int] = {}
+        self.frozen: dict[str, bool] = {}
         self.frozen_groups: dict[str, list[str]] = {}
         self.meta: dict[str, str] = {}
         self.scopes: dict[int, tuple[str, str, str]] = {}
@@ -159,7 +158,7 @@ class Replay:
         self.revoked.setdefault((event.facts["dataset"], event.facts["release"]), event.seq)
 
     def _freeze(self, event: SealedEvent) -> None:
-        self.frozen[event.facts["dataset"]] = event.seq
+        self.frozen[event.facts["dataset"]] = True
         self.frozen_groups[event.facts["dataset"]] = event.facts.get("groups", [])
 
     def _thaw(self, event: SealedEvent) -> None:

@@ -9,10 +9,7 @@ from typing import Any
 
 from dptext_etl.ledger import views
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.types import (
-    Event,
-    Scope,
-)
+from dptext_etl.ledger.types import Event, Scope
 
 
 class Reports:
@@ -38,6 +35,11 @@ class Reports:
         """List the scopes with their caps, amounts in millionths."""
         with self._db.store.snapshot():
             return views.caps(self._db)
+
+    def history(self) -> list[dict[str, Any]]:
+        """List what people decided: changes of caps, freezes, thaws, revocations, and who may be released (`views`)."""
+        with self._db.store.snapshot():
+            return views.history(self._db)
 
     def export(self) -> dict[str, Any]:
         """Return what may be published: configurations, claims, constants, and the number of subjects of a dataset.

@@ -15,7 +15,6 @@ from dptext_etl.ledger.caps import Pinned, admit
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import are_forgotten, refuse_other_units
 from dptext_etl.ledger.plan import LedgerPlan
-from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import Index, Values
 from dptext_etl.ledger.storage.records import Holdings
 from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, Event, Mask, Outcome, Scope, State
@@ -161,7 +160,7 @@ def compare(request: Request) -> tuple[list[ColumnState], U8]:
     """Return what the ledger knows of a batch, and what it answers without a look at the cap; it writes nothing."""
     db, batch, scope = request.db, request.batch, request.scope
     states = [_look_up(request, column) for column in request.columns]
-    refuse_frozen(db.store, scope.dataset, scope.group)
+    db.standing.refuse_frozen(scope.dataset, scope.group)
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
     outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
     outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED

@@ -23,6 +23,10 @@ AGAIN = "again"
 """Says in a RESERVE event how many of its rows take the place of an earlier text of the same record."""
 OF, UNIT = "of", "unit"
 """Say in a FORGET or READMIT event that it names units, not records."""
+FORGOTTEN = "forgotten/"
+"""The prefix of names under which `meta` lists the events that name forgotten people, by dataset."""
+ACCEPTED_UNITS = "units/"
+"""The prefix of names under which `meta` holds the event up to which batches of a dataset bind no unit."""
 NEW = 0
 """The number of a release that no ledger holds yet."""
 U8 = npt.NDArray[np.uint8]
@@ -30,6 +34,7 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
+Change = Literal["first", "same", "lower", "higher", "measure"]
 _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
 
@@ -57,6 +62,10 @@ class Event(StrEnum):
     READMIT = "READMIT"
     PIN = "PIN"
     KEY = "KEY"
+
+
+DECISIONS = tuple(map(Event, ("CAP_SET", "FREEZE", "THAW", "UNITS", "FORGET", "READMIT", "BURN", "EXPIRE", "ABORT")))
+"""Events that someone may have decided, so they name the user."""
 
 
 class State(IntEnum):
@@ -262,7 +271,7 @@ class CapChange:
     """What a policy would change about the cap of a scope."""
 
     scope: str  # the scope in words
-    change: Literal["lower", "higher", "measure"]  # "lower" in some component, "higher" in some component, or "measure"
+    change: Change  # "lower" in some component, "higher" in some component, or "measure"
     pinned: dict[str, float]  # the pinned cap by component, in units of epsilon, rho or delta
     asked: dict[str, float]  # the cap of the policy, likewise
 

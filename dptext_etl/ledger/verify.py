@@ -13,14 +13,13 @@ from dptext_etl.errors import LedgerError, UnavailableLedgerError
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.identities import FORGOTTEN, PINNED_FORMS
-from dptext_etl.ledger.plan import ACCEPTED_UNITS
+from dptext_etl.ledger.identities import PINNED_FORMS
 from dptext_etl.ledger.releases import COMMITMENTS, PINNED_NAMES
 from dptext_etl.ledger.replay import Replay
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, HashedIds, Index, Values, concatenated
 from dptext_etl.ledger.storage.records import POSTS
 from dptext_etl.ledger.storage.segments import LAYOUTS, IdRange, ScannedRows, id_ranges, read_limits
-from dptext_etl.ledger.types import I64, State, VerifyReport
+from dptext_etl.ledger.types import ACCEPTED_UNITS, FORGOTTEN, I64, State, VerifyReport
 from dptext_etl.ledger.views import COUNTS
 
 _META = (
@@ -71,7 +70,7 @@ def _compare_tables(db: Database, replay: Replay) -> None:
     query = "select id, dataset, col, release, cfg, id_type, publishable, facts, burnt from release"
     stored["release"] = {row[0]: (*row[1:6], bool(row[6]), *row[7:]) for row in rows(query)}
     derived["frozen dataset"] = replay.frozen
-    stored["frozen dataset"] = dict(rows("select dataset, seq from frozen"))
+    stored["frozen dataset"] = dict.fromkeys((name for (name,) in rows("select dataset from frozen")), True)
     derived["revoked name"] = replay.revoked
     stored["revoked name"] = {row[:2]: row[2] for row in rows("select dataset, release, seq from burnt")}
     for prefix, what in _META:
@@ -150,12 +149,16 @@ def _check_unique(  # noqa: PLR0917
 
 
 def _check_balances(db: Database, replay: Replay) -> None:
-    """Judge each charge of a capped scope by the cap of its time."""
+    """Judge each charge of a capped scope by the cap of its time, and by what that cap counts."""
     for number, history in replay.caps.items():
-        batches = [seq for seq, batch in replay.batches.items() if batch.scope == number]
-        for within in id_ranges(_rows(replay, batches)):
-            of_range = charges(db, replay, within, batches, MEASURES[history[-1][1]])
-            _check_caps(replay, of_range, np.array(batches, np.int64), history)
+        ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
+        for measure in dict.fromkeys(name for _, name, _ in history):
+            pairs = zip(history, ends, strict=True)
+            mine = [(since, until, limits) for (since, name, limits), until in pairs if name == measure]
+            batches = [seq for seq, batch in replay.batches.items() if batch.scope == number and seq < mine[-1][1]]
+            for within in id_ranges(_rows(replay, batches)):
+                of_range = charges(db, replay, within, batches, MEASURES[measure])
+                _check_caps(replay, of_range, np.array(batches, np.int64), mine)
 
 
 def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
@@ -181,7 +184,7 @@ def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], n
     return concatenated(ids), np.concatenate(when), np.concatenate(amounts, axis=1)
 
 
-def _check_caps(replay: Replay, charges: Charges, batches: I64, history: list[tuple[int, str, list[int]]]) -> None:
+def _check_caps(replay: Replay, charges: Charges, batches: I64, caps: list[tuple[int, int, list[int]]]) -> None:
     """Add a problem for every charge after which its unit was over the cap that was in force.
 
     Only batches charge. A refund may be 0, and its unit may be over a cap that was set after the charge.
@@ -197,8 +200,7 @@ def _check_caps(replay: Replay, charges: Charges, batches: I64, history: list[tu
         amounts = amounts.astype(object)  # no sum wraps
     sums = np.cumsum(amounts, axis=1)
     sums -= np.repeat(sums[:, starts] - amounts[:, starts], np.diff(np.append(starts, len(order))), axis=1)
-    ends = [since for since, _, _ in history[1:]] + [np.iinfo(np.int64).max]
-    for (since, _, limits), until in zip(history, ends, strict=True):
+    for since, until, limits in caps:
         charged = (event > since) & (event < until) & np.isin(event, batches)
         over = charged & (sums > np.array(limits, np.int64)[:, None]).any(axis=0)
         for seq, count in zip(*(item.tolist() for item in np.unique(event[over], return_counts=True)), strict=True):

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.accounting import log10_odds
+from dptext_etl.accounting import MEASURES, log10_odds
 from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import PURE, Micro, millionths
+from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.plan import REFUNDED, LedgerPlan
 from dptext_etl.ledger.releases import SINK
 from dptext_etl.ledger.storage.hashed_ids import Bytes, Part, WantedIds, concatenated, fold, hashed_ids
-from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges
-from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
+from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of
+from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
 
 COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
 """The counts of a release, in the order of their columns in the table `tally`."""
@@ -294,6 +294,32 @@ def caps(db: Database) -> list[dict[str, Any]]:
         cap = {part: millionths(part, limit) for part, limit in zip(pinned.components, pinned.limits, strict=True)}
         entry = {"scope": name, "period": period, "unit": pinned.unit, "datasets": members}
         shown.append(entry | {"measure": pinned.measure, "limits": cap})
+    return shown
+
+
+def history(db: Database) -> list[dict[str, Any]]:
+    """List the events that someone decided, the oldest first; amounts are in units of epsilon, rho, and delta.
+
+    A cap has its scope in `of`, and what it was and became in `before` and `after`; other events name their dataset or
+    job. Events of earlier versions name no user and no change.
+    """
+    shown, caps = [], dict[int, dict[str, float]]()
+    for entry in db.journal.entries(*DECISIONS):
+        facts, before, after = entry.facts, None, None
+        if entry.kind == Event.CAP_SET:
+            names = MEASURES[facts["measure"]]
+            pairs = zip(names, limits_of(facts), strict=True)
+            before = caps.get(facts["scope"])
+            after = caps[facts["scope"]] = {name: limit / steps(name) for name, limit in pairs}
+        elif "lost" in facts:
+            after = {f"lost {name}": amount / MICRO for name, amount in facts["lost"].items()}
+        elif entry.kind in {Event.EXPIRE, Event.ABORT} and "reason" not in facts:
+            continue  # a run ended these by itself
+        of = f"{facts['name']}, period {facts['period']}" if after and "name" in facts else facts.get("dataset")
+        of = f"{of}, release {facts['release']}" if entry.kind == Event.BURN else of or f"job {facts['job']}"
+        stated = {name: facts.get(name) for name in ("user", "change", "reason", "server_ts")}
+        stated |= {"event": entry.seq, "kind": entry.kind, "at": facts["ts"], "of": of}
+        shown.append(stated | {"before": before, "after": after})
     return shown
 
 

@@ -17,6 +17,7 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     for table, names in (
         (values, ("source", "sink", "staging", "key")),
         (values.get("ledger"), ("url", "id_key")),
+        (values.get("cap"), ("file",)),
     ):
         for name in names:
             if isinstance(table, dict) and isinstance(table.get(name), str):

@@ -21,11 +21,13 @@ from pydantic import (
 
 from dptext_etl import keys
 from dptext_etl.parameters import changed_parameters, validated
+from dptext_etl.policy import cap_files
 from dptext_etl.store_options import holds_password, is_secret, require_catalog
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
 """The name of a key. A policy refuses a key itself when it is built, so that no one can print or send one with it."""
+_Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{64}){1,2}$")]
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 """A finite number above 0; `True` is none."""
 
@@ -261,6 +263,9 @@ class Cap(Checked):
         delta: The cap's delta, for "approx".
         period: Name of the period that the cap covers, such as "2026".
         group: Name that datasets share if their spends add up; by default the dataset itself.
+        dataset: The dataset that a signed cap is for, unless it is for a group.
+        public_key: The Ed25519 key that the cap is signed under, 64 hex digits.
+        signature: The signature of all other entries. `file`, next to `public_key`, names a file with all entries.
     """
 
     measure: Literal["pure", "zcdp", "approx"] = "pure"
@@ -269,6 +274,32 @@ class Cap(Checked):
     delta: Annotated[Amount, Field(lt=1)] | None = None
     period: Name = "all"
     group: Name | None = None
+    dataset: Name | None = Field(default=None, exclude_if=lambda name: name is None)
+    public_key: _Hex | None = Field(default=None, exclude_if=lambda key: key is None)
+    signature: _Hex | None = Field(default=None, exclude_if=lambda signature: signature is None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_file(cls, entries: Any) -> Any:
+        return cap_files.read(entries) if isinstance(entries, Mapping) and "file" in entries else entries
+
+    @model_validator(mode="after")
+    def _signed(self) -> Self:
+        if (self.public_key, self.signature) == (None, None):
+            return self
+        if self.public_key is None or self.signature is None or self.group is self.dataset is None:
+            msg = (
+                "a signed cap takes `public_key`, `signature` (`dptext ledger sign-cap`), and its `dataset` or `group`"
+            )
+            raise ValueError(msg)
+        if not cap_files.is_signed(self.stated(), self.public_key, self.signature):
+            msg = "the signature of the cap is wrong: an entry was changed, or another key signed it"
+            raise ValueError(msg)
+        return self
+
+    def stated(self) -> dict[str, Any]:
+        """Return what a signature covers: all entries but those of the signature."""
+        return self.model_dump(mode="json", exclude={"public_key", "signature"}, exclude_none=True)
 
     @model_validator(mode="after")
     def _amounts(self) -> Self:

@@ -114,7 +114,8 @@ def facts(
                 _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
                 _add_charges(found, ledger.reports.show())
                 ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
-                found["caps"] = [_cap_facts(ledger, pinned) for pinned in ours]
+                history = ledger.reports.history()
+                found["caps"] = [_cap_facts(ledger, pinned, history) for pinned in ours]
     return found
 
 
@@ -178,8 +179,8 @@ def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
             }
 
 
-def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a cap, and how much of it is left to the unit that has least."""
+def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a cap, who set it, and how much of it is left to the unit that has least."""
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
     held = ledger.remaining(scope).as_dict()
@@ -191,6 +192,11 @@ def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:
         "at_the_cap": held["exhausted"],
         "most_used": {name: _units(at["max"]) for name, at in held["used"].items() if at},
         "least_left": {name: _units(at["min"]) for name, at in held["left"].items() if at},
+        "set": [
+            {name: event[name] for name in ("user", "at", "change", "reason")}
+            for event in history
+            if event["kind"] == "CAP_SET" and event["of"] == held["scope"]
+        ],
     }
 
 
@@ -510,6 +516,7 @@ def _cap(cap: Mapping[str, Any]) -> str:
     limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
     rows = [
         ("cap", limits),
+        *(("set by", _listed([item for item in event.values() if item])) for event in cap["set"]),
         (f"{cap['unit']}s charged", f"{cap['units']:,}, {cap['at_the_cap']:,} of them at the cap"),
         *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
         *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),

@@ -47,7 +47,17 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
     assert dptext("ledger", "freeze", "reviews", "--reason", "x", "--ledger", job.folder / "ledger.db")["frozen"] == [
         "reviews"
     ]
-    asked = ("ledger", "thaw", "reviews", "--lost", "eps_pure=400", "--ledger", job.folder / "ledger.db")
+    asked = (
+        "ledger",
+        "thaw",
+        "reviews",
+        "--lost",
+        "eps_pure=400",
+        "--reason",
+        "restored",
+        "--ledger",
+        job.folder / "ledger.db",
+    )
     refused = CliRunner().invoke(app, [*map(str, asked)])
     assert refused.exit_code == 5, "asked and not answered"
     assert "Thaw reviews and what froze with it, with release names revoked and caps lowered by eps_pure 400?" in (
@@ -73,7 +83,7 @@ def test_a_lost_ledger_is_noticed(make_job):
         path.unlink()
     with pytest.raises(LedgerError, match="bring the right ledger back"):
         job.run()
-    place = ("--ledger", job.folder / "ledger.db")
+    place = ("--reason", "restored", "--ledger", job.folder / "ledger.db")
     dptext("ledger", "thaw", "reviews", "--yes", *place)
     with pytest.raises(LedgerError, match="knows no cap of dataset:reviews, period 2026 that it lowered"):
         job.run()

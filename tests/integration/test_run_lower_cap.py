@@ -76,7 +76,7 @@ def invoke(*arguments, **options):
 
 def test_a_cap_is_set_by_command(ledger):
     job, place = ledger
-    asked = ("ledger", "set-cap", "reviews", "--epsilon", 7, "--period", "2026", *place)
+    asked = ("ledger", "set-cap", "reviews", "--epsilon", 7, "--period", "2026", "--reason", "less is enough", *place)
     refused = invoke(*asked, input="n\n")
     assert refused.exit_code == 5
     assert "nothing was changed" in refused.output
@@ -86,15 +86,34 @@ def test_a_cap_is_set_by_command(ledger):
     expected = {"scope": "dataset:reviews, period 2026", "before": {"eps_pure": 1000.0}, "after": {"eps_pure": 7.0}}
     assert told == expected | {"changed": True}
     assert json.loads(invoke(*asked, "--json").stdout)["changed"] is False
-    raised = invoke("ledger", "set-cap", "reviews", "--epsilon", 2000, "--period", "2026", *place, input="y\n")
+    asked = ("ledger", "set-cap", "reviews", "--period", "2026", *place)
+    for reason in ((), ("--reason", ""), ("--reason", "a\x1bb"), ("--reason", "r" * 201)):
+        assert invoke(*asked, "--epsilon", 2000, "--yes", *reason).exit_code in {2, 5}, reason
+    asked += ("--reason", "board of May 4")
+    raised = invoke(*asked, "--epsilon", 2000, input="y\n")
     assert raised.exit_code == 0
     assert "is now eps_pure 2000" in raised.output
     assert job.run(cap={**TYPO, "epsilon": 2000.0}).rows["replayed"] == 240
     with job.ledger() as book:
         assert book.verify().ok
-    other = invoke("ledger", "set-cap", "reviews", "--rho", 2, "--period", "2026", *place, "--yes")
+    other = invoke(*asked, "--rho", 2, "--yes")
     assert other.exit_code == 5
     assert "is capped on pure, got zcdp" in other.output
+    history = json.loads(invoke("ledger", "history", *place, "--json").stdout)["history"]
+    assert [(event["change"], event["reason"]) for event in history] == [
+        ("first", None),
+        ("lower", "less is enough"),
+        ("higher", "board of May 4"),
+    ]
+    assert "board of May 4" in invoke("ledger", "history", *place).output
+    approx = {"measure": "approx", "epsilon": 2000.0, "delta": 1e-6, "period": "2026"}
+    with pytest.raises(LedgerError, match="is capped on pure, got approx") as caught:
+        job.run(cap=approx)
+    command = caught.value.hint.partition("`")[2].partition("`")[0].replace("WORDS", "one-scope").split()
+    assert command[:3] == ["dptext", "ledger", "set-cap"]
+    converted = invoke(*command[1:], *place, "--yes")
+    assert "is now eps_approx 2000 and delta 1e-06" in converted.output
+    assert job.run(cap=approx).rows["replayed"] == 240
 
 
 def test_the_command_line_asks_for_the_lower_cap(ledger):

@@ -1,6 +1,8 @@
 """The page to sign: what a release holds, promises and cost, from its manifest and its ledger alone."""
 
 import json
+import os
+import pwd
 import re
 import shlex
 
@@ -24,6 +26,9 @@ def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, s
     assert set(review["disclosures"]) == {"cluster", "length", "nullness"}
     assert {"id", "stars"} <= set(facts["in_clear"])
     written, page = ((tmp_path / "out" / f"statement.{form}").read_text() for form in ("md", "html"))
+    ((first,),) = (cap["set"] for cap in facts["caps"])
+    assert (first["change"], first["user"]) == ("first", pwd.getpwuid(os.getuid()).pw_name)
+    assert f"{first['user']}, {first['at']}, first" in written.replace("\\", "")
     for said in (
         f"ε {charged:g}",
         "ε 20,000 for the longest text",

@@ -160,7 +160,17 @@ def test_a_new_period_is_opened_by_name(make_job, reviews):
     with pytest.raises(LedgerError, match="would not count what was charged in dataset:reviews, period 2026"):
         job.run(**later)
     assert any("opens the period by name" in note for note in plan(job.policy(**later)).notes)
-    place = ("reviews", "--epsilon", 1000, "--period", "2027", "--ledger", job.folder / "ledger.db")
+    place = (
+        "reviews",
+        "--epsilon",
+        1000,
+        "--period",
+        "2027",
+        "--reason",
+        "a new year",
+        "--ledger",
+        job.folder / "ledger.db",
+    )
     refused = CliRunner().invoke(app, ["ledger", "set-cap", *map(str, place)])
     assert "charged in dataset:reviews, period 2026 does NOT count: every unit starts at zero" in refused.stderr
     assert dptext("ledger", "set-cap", *place, "--yes")["changed"]

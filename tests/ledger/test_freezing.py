@@ -7,6 +7,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Anchor, Outcome, Scope
+from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 
@@ -138,6 +139,28 @@ def test_tables_follow_from_the_journal(kit):
     ):
         store.execute(statement)
         assert any(said in problem for problem in kit.ledger.verify().problems), statement
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("delete from frozen", "frozen datasets"),
+        ("delete from burnt", "revoked names"),
+        ("update scope set limits='[99000000]'", "caps"),
+        ("delete from meta where name like 'forgotten/%'", "forgotten people"),
+        ("insert into meta values('units/reviews', '99')", "forgotten people"),
+    ],
+)
+def test_the_next_run_refuses_tables_that_differ_from_the_journal(kit, statement, what):
+    kit.reserve(["a", "b"], ["ann", "bob"], cap=9)
+    kit.ledger.people.forget("reviews", kit.ids("a"), kit.ids())
+    kit.ledger.losses.freeze("songs", "by hand", in_use=["r0"])
+    kit.db.store.execute(statement)
+    kit.reopen()
+    with pytest.raises(LedgerError, match=f"the {what} of the ledger differ from its journal: nothing is charged"):
+        kit.reserve(["c"], ["ann"], cap=9)
+    with pytest.raises(LedgerError, match=f"the {what}"):
+        kit.ledger.losses.frozen()
 
 
 def test_a_ledger_of_the_first_schema_is_refused(kit):
@@ -282,9 +305,9 @@ def test_a_loss_that_was_settled_covers_anchors_from_before(kit):
 def test_a_charge_of_a_frozen_group_is_found(kit):
     refs = group_kit(kit)
     kit.ledger.losses.freeze("a", "restored", missing=lost(kit))
-    store = kit.db.store
-    store.execute("delete from frozen")
     scope, cap = shared(kit, "d", "2029")
-    kit.ledger.set_cap(scope, cap, raising=True)
-    kit.reserve(["x"], ["ann"], 1, cap, refs=[refs["d"]], scope=scope)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Standing, "refuse_frozen", lambda *_: None)
+        kit.ledger.set_cap(scope, cap, raising=True)
+        kit.reserve(["x"], ["ann"], 1, cap, refs=[refs["d"]], scope=scope)
     assert any("the group:people was frozen before" in problem for problem in kit.ledger.verify().problems)

@@ -10,6 +10,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.storage.postgres_sql import WRITES, grants, missing_grant
 from dptext_etl.ledger.storage.store import require_writable
+from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 
 from .conftest import ID_KEY, Kit
@@ -22,7 +23,7 @@ DENIED = "may not be so used by this user: it lacks"
 def admin(postgres):
     """A superuser's connection, and a login for each role."""
     with psycopg.connect(postgres.url().partition("?")[0], autocommit=True, client_encoding="UTF8") as connection:
-        for role in ("the owner", "o'writer", 'au"ditor', "stranger"):
+        for role in ("the owner", "o'writer", "steward", 'au"ditor', "stranger"):
             connection.execute(psycopg.sql.SQL("create role {} login").format(psycopg.sql.Identifier(role)))
         yield connection
 
@@ -43,10 +44,11 @@ def granted(admin, place, kind, name):
 
 
 def ready(admin, place):
-    """A ledger that its owner made, with a writer and an auditor."""
+    """A ledger that its owner made, with a writer, a steward, and an auditor."""
     granted(admin, place, "owner", "the owner")
     Ledger.open(as_role(place, "the owner"), KEY).close()
     granted(admin, place, "writer", "o'writer")
+    granted(admin, place, "steward", "steward")
     granted(admin, place, "auditor", 'au"ditor')
     return Kit(as_role(place, "o'writer")), as_role(place, 'au"ditor')
 
@@ -54,7 +56,7 @@ def ready(admin, place):
 def test_a_writer_does_all_that_writers_do(admin, place):
     kit, _ = ready(admin, place)
     ref = kit.ref(refundable=True)
-    scope, cap = Scope("reviews", "2026"), Cap(epsilon=900, period="2026")
+    cap = Cap(epsilon=900, period="2026")
     for turn in range(2):
         ids = [f"{turn}-{row}" for row in range(20)]
         assert set(kit.reserve(ids, [f"p{row}" for row in range(20)], 2, cap=cap, refs=[ref])) == {Outcome.RESERVED}
@@ -64,16 +66,13 @@ def test_a_writer_does_all_that_writers_do(admin, place):
     kit.ledger.post("job", ref, "ef" * 32, [step], ids, kit.keys(ref, ids.to_pylist()))
     kit.ledger.releases.record_publication(ref, "v1", "ab" * 32, 30)
     kit.ledger.releases.retire([ref], "v", "v2", "cd" * 32, 20)
-    kit.ledger.set_cap(scope, Cap(epsilon=800, period="2026"))
     kit.ledger.people.forget("reviews", pa.array(["0-0"]), pa.array([], pa.string()))
-    kit.ledger.people.readmit("reviews", pa.array(["0-0"]), "by mistake")
     kit.ledger.expire("job")
     kit.reserve(["late"], refs=[ref], job="late")
     kit.ledger.abort("late", compute_never_started=True, reason="never computed")
-    kit.ledger.people.accept_units("reviews", {"eps_pure": 1.0}, "accounts were merged")
-    kit.ledger.losses.freeze("reviews", "by hand")
-    kit.ledger.losses.thaw("reviews", {"eps_pure": 1.0})
+    kit.ledger.agree_on_cap(Scope("notes"), Cap(epsilon=9))
     kit.ledger.releases.revoke(kit.ref(release="r2"), "no longer wanted")
+    kit.ledger.losses.freeze("reviews", "by hand")
     kit.sound()
     store = kit.db.store
     for statement, lacks in (("update event set body=''", "UPDATE"), ("delete from event", "DELETE")):
@@ -81,6 +80,73 @@ def test_a_writer_does_all_that_writers_do(admin, place):
             store.execute(statement)
     with pytest.raises(LedgerError, match=f"{DENIED} CREATE on the schema"):
         store.execute("create table other(a int)")
+    kit.ledger.close()
+
+
+SCOPE = Scope("reviews", "2026")
+DECISIONS = (
+    lambda ledger: ledger.losses.thaw("songs", {}, reason="nothing was lost"),
+    lambda ledger: ledger.set_cap(SCOPE, Cap(epsilon=99, period="2026"), raising=True, reason="more"),
+    lambda ledger: ledger.set_cap(SCOPE, Cap(epsilon=7, period="2026"), reason="less"),
+    lambda ledger: ledger.people.readmit("reviews", pa.array(["a"]), "by mistake"),
+    lambda ledger: ledger.people.accept_units("reviews", {"eps_pure": 1.0}, "accounts were merged"),
+)
+
+
+def test_only_a_steward_decides_and_the_journal_names_the_steward(admin, place):
+    kit, _ = ready(admin, place)
+    kit.reserve(["a", "b"], cap=9)
+    kit.ledger.people.forget("reviews", pa.array(["a"]), pa.array([], pa.string()))
+    kit.ledger.losses.freeze("songs", "by hand", alone=True)
+    steward = Kit(as_role(place, "steward"))
+    for decide in DECISIONS:
+        with pytest.raises(
+            LedgerError, match="only a steward may do this\nHint: `dptext ledger grants --role steward`"
+        ):
+            decide(kit.ledger)
+        decide(steward.ledger)
+    for ask in (kit.ledger.require_cap, kit.ledger.agree_on_cap):  # a plan, and a run
+        with pytest.raises(LedgerError, match="only a steward"):
+            ask(SCOPE, Cap(epsilon=2, period="2026"), lowering=True)
+    history = {(event["kind"], event["change"]): event for event in steward.ledger.reports.history()}
+    first, raised = history["CAP_SET", "first"], history["CAP_SET", "higher"]
+    assert (first["user"], first["before"], first["after"]) == ("o'writer", None, {"eps_pure": 9})
+    assert (raised["user"], raised["before"], raised["after"]) == ("steward", {"eps_pure": 9}, {"eps_pure": 99})
+    assert (raised["reason"], raised["of"]) == ("more", "dataset:reviews, period 2026")
+    assert raised["server_ts"][:10] == raised["at"][:10]
+    assert {history[kind, None]["user"] for kind in ("THAW", "READMIT", "UNITS")} == {"steward"}
+    kit.sound()
+    steward.ledger.close()
+    kit.ledger.close()
+
+
+FORGED = "insert into event values(99, '{}', '', '')"
+
+
+def test_a_writer_changes_neither_what_is_sealed_nor_what_a_steward_decides(admin, place):
+    kit, _ = ready(admin, place)
+    kit.reserve(["a", "b"], cap=9)
+    kit.ledger.losses.freeze("songs", "by hand", alone=True)
+    store = kit.db.store
+    for statement, lacks in (
+        ("update scope set limits=''", "UPDATE on the table scope\nHint: `dptext ledger grants --role steward`"),
+        ("delete from frozen", "DELETE on the table frozen"),
+        ("delete from meta", "DELETE on the table meta"),
+        *((FORGED.format(kind), "INSERT on the table event") for kind in ("THAW", "UNITS", "READMIT")),
+    ):
+        with pytest.raises(LedgerError, match=lacks):
+            store.execute(statement)
+    before = store.rows("select * from segment order by seq, name")
+    assert before
+    for statement in ("delete from segment", "update segment set data=''", "update segment set seq=-seq"):
+        store.execute(statement)
+    assert store.rows("select * from segment order by seq, name") == before
+    kit.sound()
+    facts = {"scope": 1, "dataset": "reviews", "name": "dataset:reviews", "period": "2026", "unit": "subject"}
+    with store.transaction():  # as SQL could
+        kit.db.journal.append(Event.CAP_SET, **facts, measure="pure", limits=[99_000_000])
+    with pytest.raises(LedgerError, match="the caps of the ledger differ from its journal"):
+        kit.reserve(["c"], cap=9)
     kit.ledger.close()
 
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
+from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.guarantee import MICRO, PURE, millionths
-from dptext_etl.ledger import CommitOutcome, State, batch, plan
+from dptext_etl.ledger import CommitOutcome, Scope, State, batch, plan
 from dptext_etl.ledger.id_key import IdKey
 from dptext_etl.ledger.storage import postgres_sql
 from dptext_etl.ledger.views import QUANTILES
@@ -49,6 +50,10 @@ ROWS = [*((name, False) for name in "abcdef"), *((name, True) for name in "ax")]
 """Records and canary rows; one of these has the id of a record."""
 COLUMNS = ("review", "title")
 JOBS = ("first", "second", "shared", *map(str, range(20)))
+
+
+def as_approx(scope, epsilon):
+    return Cap(measure="approx", epsilon=epsilon, delta=ROOM / 1e6, period=scope.period, group=scope.group)
 
 
 class BrokenError(BaseException):
@@ -404,7 +409,20 @@ class FullScan(RuleBasedStateMachine):
 
     @rule(writer=writers, scope=st.sampled_from([scope for scope, cap in SCOPES.items() if cap is not None]))
     def set_cap(self, writer, scope):
-        self.kits[writer].ledger.set_cap(scope, SCOPES[scope], raising=True)
+        if self.scan().cap(scope)[0] == MEASURES[SCOPES[scope].measure]:
+            self.kits[writer].ledger.set_cap(scope, SCOPES[scope], raising=True)
+        else:
+            self.kits[writer].ledger.set_cap(scope, as_approx(scope, ROOM), raising=True)
+
+    @rule(writer=writers, scope=st.sampled_from([Scope("reviews", "2026"), Scope("rows", "2027")]))
+    def convert(self, writer, scope):
+        """Make a pure cap approximate: what commits gave back counts again."""
+        names, (limit, *_) = self.scan().cap(scope)
+        if names == (PURE,) and limit:
+            ledger = self.kits[writer].ledger
+            with pytest.raises(LedgerError, match="keeps its epsilon"):
+                ledger.set_cap(scope, as_approx(scope, limit / MICRO + 1), raising=True)
+            ledger.set_cap(scope, as_approx(scope, limit / MICRO), raising=True)
 
     @rule(
         writer=writers, scope=st.sampled_from(list(SCOPES)), rows=st.just(ROWS) | some, shift=st.sampled_from([0, 0, 1])

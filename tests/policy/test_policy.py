@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from contextlib import suppress
 
 import pytest
 
@@ -321,10 +320,7 @@ def test_words_of_pydantic_do_not_reach_users():
         for name, field in kind.model_fields.items():
             for wrong in (object(), [object()], {"a": object()}, -7, "no such word", 3.5):
                 entry = field.alias or name
-                with suppress(ValueError):
-                    kind(**{entry: wrong})
-                    continue
-                with pytest.raises(PolicyError) as caught:
-                    kind(**{entry: wrong})
+                with pytest.raises(PolicyError) as caught:  # other entries are missing
+                    kind(**{"no entry": 1, entry: wrong})
                 said = [part for part in caught.value.message.split("; ") if entry in part]
                 assert not [part for part in said if "Input" in part or "valid" in part.split()], said

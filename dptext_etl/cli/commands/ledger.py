@@ -174,8 +174,8 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 def grants(
     *,
     role: Annotated[
-        Literal["writer", "auditor", "owner"],
-        typer.Option(help="The role that charges (writer), only reads (auditor), or makes the ledger (owner)."),
+        Literal["writer", "steward", "auditor", "owner"],
+        typer.Option(help="The role: charges (writer), changes caps (steward), reads (auditor), or makes it (owner)."),
     ],
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")
@@ -201,6 +201,22 @@ def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) ->
     with open_ledger(ledger, id_key) as handle:
         head = str(handle.anchor())
     report({"anchor": head}, head, as_json=as_json)
+
+
+@command("dptext ledger history --ledger ledger.db", ("history",))
+def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """List who changed caps, froze, thawed, revoked, forgot, readmitted, or ended jobs, when, and why.
+
+    Users are as the ledger's own events state them. A SQLite file does not protect them.
+    """
+    with open_ledger(ledger, id_key) as handle:
+        events = handle.reports.history()
+    if as_json:
+        terminal.emit({"history": events})
+        return
+    columns = ("event", "at", "user", "kind", "of", "change", "before", "after", "reason")
+    shown = [event | {at: amounts.shown(event[at]) for at in ("before", "after")} for event in events]
+    terminal.table(columns, [[event[name] for name in columns] for event in shown])
 
 
 @command("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))

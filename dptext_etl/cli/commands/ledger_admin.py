@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.amounts import plain_all
-from dptext_etl.cli.commands.ledger import command, in_pinned_form, open_ledger, report, scope_of
-from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, require_confirmation
+from dptext_etl.cli.amounts import plain_all, shown
+from dptext_etl.cli.commands.ledger import app, command, in_pinned_form, open_ledger, report, scope_of
+from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, epilog, require_confirmation
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -60,11 +61,12 @@ def freeze(
     report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
-@command(f"dptext ledger thaw reviews --lost {PURE}=40 --ledger ledger.db", ("caps", "thawed"))
+@command(f"dptext ledger thaw reviews --lost {PURE}=40 --reason restored --ledger ledger.db", ("caps", "thawed"))
 def thaw(
     dataset: Dataset,
     *,
     ledger: LedgerUrl,
+    reason: Reason,
     lost: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,8 +91,8 @@ def thaw(
         before = handle.losses.frozen()
         if dataset in before:
             question = f"Thaw {dataset} and what froze with it, with release names revoked and caps lowered by "
-            require_confirmation(f"{question}{_shown(losses) or 0}?", yes=yes)
-        caps = plain_all(handle.losses.thaw(dataset, losses))
+            require_confirmation(f"{question}{shown(losses) or 0}?", yes=yes)
+        caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.losses.frozen()})
     report(
@@ -218,15 +220,16 @@ def abort(
 
 
 @command(
-    "dptext ledger set-cap reviews --epsilon 700 --period 2026 --ledger ledger.db",
+    'dptext ledger set-cap reviews --epsilon 700 --period 2026 --reason "board of May 4" --ledger ledger.db',
     ("scope", "before", "after", "changed"),
 )
 def set_cap(
     dataset: Dataset,
     *,
     ledger: LedgerUrl,
+    reason: Reason,
     epsilon: Annotated[float | None, typer.Option(help="The cap in epsilon: pure, or with --delta approx.")] = None,
-    delta: Annotated[float | None, typer.Option(help="The cap's delta, with --epsilon.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta; without --epsilon, a pure cap becomes approx.")] = None,
     rho: Annotated[float | None, typer.Option(help="The cap in rho (zCDP).")] = None,
     period: Annotated[
         str,
@@ -240,6 +243,12 @@ def set_cap(
     unit: Annotated[
         Literal["subject", "record"], typer.Option(help="Whose budget it is, as the policy says.")
     ] = "subject",
+    signed: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A signed cap (`dptext ledger sign-cap`), with --public-key.")
+    ] = None,
+    public_key: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The key that signs all caps of the dataset or group from now on.")
+    ] = None,
     yes: Yes = False,
     id_key: IdKey = None,
     as_json: Json = False,
@@ -249,33 +258,61 @@ def set_cap(
     A first cap counts what was charged before in the same period. It does not count what was charged in other periods,
     in "all", or in another group: every unit starts at zero, and the command says so before it asks. Once a named
     period has a cap, nothing more is charged in "all".
+
+    A pure cap that becomes approx counts all that was reserved, without what commits gave back: balances are upper
+    bounds from then on, and the change cannot be undone.
     """
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import anchored
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
-    limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    cap = Cap(measure=measure, **limits, period=period, group=group)
+    cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
+    if cap is not None:
+        period, group, epsilon, delta, rho = cap.period, cap.group, cap.epsilon, cap.delta, cap.rho
     scope = Scope(dataset, period, group, unit)
     with open_ledger(ledger, id_key, write=True) as handle:
-        change, before = handle.cap_change(scope, cap), _pinned(handle, scope)
+        before = _pinned(handle, scope)
+        if measure == "approx" and epsilon is None:
+            epsilon = (before or {}).get(PURE)
+        limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
+        cap = cap or Cap(measure=measure, **limits, period=period, group=group)
+        change = handle.cap_change(scope, cap)
         uncounted = handle.reports.uncounted(scope)
-        changed = before is None or change is not None or bool(uncounted)
+        changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
         if changed:
-            now = (
-                f"it is {_shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
-            )
+            now = f"it is {shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
             if uncounted:
                 now += f"; what was charged in {' and '.join(uncounted)} does NOT count: every unit starts at zero"
+            if change is not None and change.change == "measure":
+                now += "; what commits gave back counts again"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
-            require_confirmation(f"Set the cap of {scope} to {_shown(wanted)} ({now})?", yes=yes)
+            require_confirmation(f"Set the cap of {scope} to {shown(wanted)} ({now})?", yes=yes)
             with anchored(handle, scope):
-                handle.set_cap(scope, cap, raising=True)
+                handle.set_cap(scope, cap, raising=True, reason=reason)
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
-    then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"
+    then = f"is now {shown(after)}; write it into the policy" if changed else "is that already"
     report(facts, f"the cap of {scope} {then}", as_json=as_json)
+
+
+@app.command(epilog=epilog("dptext ledger sign-cap cap.toml --key file:steward.key", ("public_key", "file")))
+def sign_cap(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML: a cap, with its `dataset` or `group`.")],
+    *,
+    key: Annotated[str, typer.Option(metavar="REF", help="The signing key, which `dptext key new PATH` makes.")],
+    as_json: Json = False,
+) -> None:
+    """Sign the cap in a file, write the signature into it, and print the public key for the policy and `set-cap`."""
+    from dptext_etl import files
+    from dptext_etl.policy import Cap, cap_files
+
+    stated = cap_files.read({"file": file}) | {"public_key": None, "signature": None}
+    public, signature = cap_files.sign(Cap.model_validate(stated).stated(), key)
+    kept = [line for line in file.read_text("utf-8").splitlines() if not line.startswith("signature")]
+    files.write(file, "\n".join([*kept, f'signature = "{signature}"', ""]).encode(), action="writing the signed cap")
+    facts = {"public_key": public, "file": str(file)}
+    report(facts, f'signed; in the policy: public_key = "{public}"', as_json=as_json)
 
 
 @command(
@@ -306,7 +343,7 @@ def accept_units(
     """
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
-        lowered = _shown(losses) or 0
+        lowered = shown(losses) or 0
         question = f"May all known records of {dataset} have other subjects, with caps lowered by {lowered}?"
         require_confirmation(question, yes=yes)
         with _writing(handle, dataset):
@@ -365,7 +402,3 @@ def _pinned(handle: Ledger, scope: Scope) -> Mapping[str, float] | None:
         if f"{cap['scope']}, period {cap['period']}" == str(scope) and cap["measure"] is not None:
             return plain_all(cap["limits"])
     return None
-
-
-def _shown(amounts: Mapping[str, float] | None) -> str:
-    return " and ".join(f"{name} {amount:g}" for name, amount in (amounts or {}).items())

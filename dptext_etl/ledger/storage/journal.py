@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from dptext_etl.artifacts import canon
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import Anchor, Event
+from dptext_etl.ledger.types import DECISIONS, Anchor, Event
 
 CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
 """Events that writers append next to each other; every other event waits until all writers are done."""
@@ -108,6 +108,7 @@ class Journal:
         """
         if kind not in CONCURRENT_EVENTS:
             self._store.require_exclusive()
+        facts |= self._store.who() if kind in DECISIONS else {}
         self._store.lock(APPEND)
         heads = self.heads()
         seq = max((head.seq for head in heads.values()), default=0) + 1

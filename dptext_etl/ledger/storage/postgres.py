@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_sql as pg
-from dptext_etl.ledger.storage.store import (
-    APPLICATION,
-    INDEXED,
-    NOTHING_WRITTEN,
-    VERSION,
-    MissingLedgerError,
-    Store,
-)
+from dptext_etl.ledger.storage.store import APPLICATION, INDEXED, NOTHING_WRITTEN, VERSION, MissingLedgerError, Store
 
 if TYPE_CHECKING:
     import psycopg
@@ -125,6 +119,14 @@ class PostgresStore(Store):
             " order by table_name, ordinal_position",
             (self.schema,),
         )
+
+    def who(self) -> dict[str, str]:
+        user, now = self.rows("select session_user::text, clock_timestamp()")[0]
+        return {"user": user, "server_ts": now.astimezone(UTC).isoformat(timespec="milliseconds")}
+
+    def require_steward(self) -> None:
+        if not self.rows("select has_table_privilege('frozen', 'delete')")[0][0]:
+            raise self._denied("only a steward may do this", pg.PRINT_GRANTS.format(role="steward"))
 
     def close(self) -> None:
         with self._thread_lock:

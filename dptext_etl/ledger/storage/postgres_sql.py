@@ -204,26 +204,36 @@ def milliseconds(seconds: float) -> str:
     return f"{max(1, int(seconds * 1000))}ms"
 
 
-Role = Literal["writer", "auditor", "owner"]
+Role = Literal["writer", "steward", "auditor", "owner"]
 WRITES: Mapping[str, str] = {
-    "meta": "INSERT, UPDATE, DELETE",
+    "meta": "INSERT, UPDATE",
     "event": "INSERT",
     "segment": "INSERT, UPDATE, DELETE",
     "release": "INSERT, UPDATE",
     "tally": "INSERT, UPDATE",
-    "scope": "INSERT, UPDATE",
+    "scope": "INSERT",
     "member": "INSERT",
     "batch": "INSERT, UPDATE",
     "commit_part": "INSERT",
-    "frozen": "INSERT, DELETE",
+    "frozen": "INSERT",
     "burnt": "INSERT",
     "publication": "INSERT",
 }
 """What a writer does to each table, next to reading it: no writer changes or deletes an event."""
-_NOT_IN_A_RUN = {("frozen", "DELETE")}
-"""What thawing takes and no run does."""
+_DRAFTS = "UPDATE USING (seq < 0) WITH CHECK (true)"
+_EVENTS = (
+    "INSERT WITH CHECK (has_table_privilege({frozen}, 'DELETE') OR CASE WHEN kind = 'CAP_SET'"
+    " THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
+)
+STEWARDS: Mapping[str, str] = {"scope": "UPDATE", "frozen": "DELETE", "meta": "DELETE"}
+"""What a steward also does: change a cap, thaw, accept other units."""
+_POLICIES = {
+    "segment": ("SELECT USING (true)", "INSERT WITH CHECK (true)", _DRAFTS, "DELETE USING (seq < 0)"),
+    "event": ("SELECT USING (true)", _EVENTS),
+}
+"""Row-level security: only drafts, whose numbers are negative, change; a steward's events are a steward's."""
 _STATEMENT = re.compile(r"\s*(insert|update|delete|select)\b(?:.*?\b(?:into|from)\b)?\s+\"?(\w+)", re.DOTALL)
-_PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
+PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
 
 
 _OWN_TABLES = """DECLARE name text; BEGIN
@@ -234,7 +244,7 @@ END"""
 
 
 def grants(role: Role, name: str, database: str, schema: str) -> str:
-    """Return the statements that make a role of the server a writer, an auditor or the owner of a ledger."""
+    """Return the statements that make a role a writer, a steward, an auditor, or the owner of a ledger."""
     if one_line(name) != name:
         raise LedgerError("the name of a role has control characters", "name a role of the server: --to NAME")
     to, space = _quote(name), _quote(schema)
@@ -246,16 +256,25 @@ def grants(role: Role, name: str, database: str, schema: str) -> str:
             f"DO {_literal(_OWN_TABLES.format(schema=_literal(schema), owner=_literal(name)))};",
         ]
     else:
-        lines += [f"GRANT USAGE ON SCHEMA {space} TO {to};", f"GRANT SELECT ON ALL TABLES IN SCHEMA {space} TO {to};"]
-    if role == "writer":
-        lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for table, rights in WRITES.items()]
+        lines += [
+            f"GRANT USAGE ON SCHEMA {space} TO {to};",
+            f"REVOKE ALL ON ALL TABLES IN SCHEMA {space} FROM {to};",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {space} TO {to};",
+        ]
+    granted = {"writer": [WRITES], "steward": [WRITES, STEWARDS]}.get(role, [])
+    lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for some in granted for table, rights in some.items()]
+    for table, policies in _POLICIES.items() if granted else ():
+        lines.append(f"ALTER TABLE {space}.{table} ENABLE ROW LEVEL SECURITY;")
+        for policy in policies:
+            on = f"dptext_{policy.partition(' ')[0].lower()} ON {space}.{table}"
+            rule = policy.format(frozen=_literal(f"{space}.frozen"))
+            lines += [f"DROP POLICY IF EXISTS {on};", f"CREATE POLICY {on} FOR {rule};"]
     return "\n".join(lines)
 
 
 def run_rights() -> list[tuple[str, str]]:
     """Return the tables and rights of a writer that a run may need, in pairs."""
-    pairs = [(table, right) for table, rights in WRITES.items() for right in ("SELECT", *rights.split(", "))]
-    return [pair for pair in pairs if pair not in _NOT_IN_A_RUN]
+    return [(table, right) for table, rights in WRITES.items() for right in ("SELECT", *rights.split(", "))]
 
 
 LACKING = (
@@ -274,7 +293,7 @@ def missing_rights(lacking: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None
     table = lacking[0][0]
     *others, last = [right for name, right in lacking if name == table]
     rights = f"{', '.join(others)} and {last}" if others else last
-    return f"it lacks {rights} on the table {table}", _PRINT_GRANTS.format(role="writer")
+    return f"it lacks {rights} on the table {table}", PRINT_GRANTS.format(role="writer")
 
 
 def missing_grant(statement: str) -> tuple[str, str]:
@@ -282,14 +301,14 @@ def missing_grant(statement: str) -> tuple[str, str]:
     words = statement.split()
     if words[:1] == ["create"]:
         where = "the database" if words[1:2] == ["schema"] else "the schema"
-        return f"it lacks CREATE on {where}", _PRINT_GRANTS.format(role="owner")
+        return f"it lacks CREATE on {where}", PRINT_GRANTS.format(role="owner")
     match = _STATEMENT.match(statement)
     if match is None:
-        return "it does not own the tables", _PRINT_GRANTS.format(role="owner")
+        return "it does not own the tables", PRINT_GRANTS.format(role="owner")
     verb, table = match[1].upper(), match[2]
     rights = f"{verb} and UPDATE" if statement.lstrip().startswith("insert or replace") else verb
-    role = "auditor" if verb == "SELECT" else "writer"
-    return f"it lacks {rights} on the table {table}", _PRINT_GRANTS.format(role=role)
+    role = "auditor" if verb == "SELECT" else "steward" if verb in STEWARDS.get(table, "") else "writer"
+    return f"it lacks {rights} on the table {table}", PRINT_GRANTS.format(role=role)
 
 
 def _quote(name: str) -> str:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from pwd import getpwuid
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -219,6 +220,16 @@ class Store(ABC):
             hint = "upgrade dptext-etl" if version > VERSION else "start a new ledger under new release names"
             msg = f"{self.name} has ledger schema {version}; this version of dptext-etl knows {VERSION}"
             raise LedgerError(msg, f"{hint}; nothing was read or changed")
+
+    def who(self) -> dict[str, str]:
+        """Return who decides: the user of this process, or that of a server with its time."""
+        try:
+            return {"user": getpwuid(os.getuid()).pw_name}
+        except KeyError:  # of a container, for example
+            return {"user": f"uid {os.getuid()}"}
+
+    def require_steward(self) -> None:  # noqa: B027  (the permissions of a file are all that protects it)
+        """Refuse a user of a server who may not change caps, thaw, readmit, or accept units."""
 
     def checkpoint(self) -> None:  # noqa: B027  (a server does so by itself)
         """Do now what `close` would do with a write-ahead log; others may read and write meanwhile."""

@@ -128,7 +128,7 @@ def lines(part: Mapping[str, Any]) -> list[str]:
     ways = ((item["name"], item["coarse"]) for item in part["columns"])
     named = ", ".join(f"{name} ({way_of(rule)})" if rule else name for name, rule in ways)
     single, few = _share(part["single"], rows), _share(part["few"], rows)
-    said = [f"kept columns: {named}", f"they single out {single}; fewer than {FEW} rows share their values: {few}"]
+    said = [f"kept columns: {named}", f"they single out {single}; groups of fewer than {FEW} hold {few}"]
     if len(part["columns"]) > 1:
         each = (f"{item['name']} {item['single'] / rows:.1%}" for item in part["columns"])
         said.append(f"each of them singles out: {', '.join(each)}")
