@@ -105,11 +105,11 @@ def evaluate_table(
     if manifest is None:
         raise InputError("no synthetic table is published there", "`dptext run POLICY` publishes it")
     statistic = read_statistic({"columns": manifest.columns}, policy.statistic.corpus)
-    text, label_of = synthetic.column, _label_of(synthetic)
+    text, label_of = pl.col(synthetic.column).alias("text"), _label_of(synthetic)
     with seam("reading the synthetic table", InputError, "`dptext check` says more"):
         table = scan_published(place, policy.storage_options).select(text, label_of).collect()
     measure = LearnedFromTable(
-        tuple(table[text]),
+        tuple(table["text"]),
         table["label"].to_numpy().astype(str),
         statistic,
         synthetic.names,
@@ -159,10 +159,10 @@ def _refuse_links(given: dict[str, Any]) -> None:
 
 def _raw(policy: Policy, synthetic: Synthetic, rows: int) -> Pairs:
     """Return a sample of raw texts with their labels, as the statistic counts these; unlisted ones go by "other"."""
-    text, name, listed = synthetic.column, "label", policy.statistic.labels
+    text, name, listed = "text", "label", policy.statistic.labels
     subject = policy.subject if policy.unit == "subject" else None
     frame = open_table(policy, Layout.of(policy)).frame.select(
-        text,
+        pl.col(synthetic.column).alias(text),
         _label_of(synthetic),
         *([] if subject is None else [pl.col(subject).cast(pl.String).alias("subject")]),
     )
@@ -180,14 +180,18 @@ def _label_of(synthetic: Synthetic, unlisted: str | None = OTHER) -> pl.Expr:
 
 def _public(place: str, synthetic: Synthetic) -> tuple[tuple[str, ...], Values]:
     """Read public texts with listed labels."""
-    text, name = synthetic.column, "label"
+    text, name = "text", "label"
     frame = Files.at(place).scan()
     if missing := [column for column in synthetic.columns if column not in schema_of(frame)]:
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", "rename its columns")
     values = [] if synthetic.labels is None else list(synthetic.labels.cells)
     with seam("reading the public table", InputError, "is the file whole and readable?"):
         strings = frame.select(pl.col(synthetic.columns).cast(pl.String)).drop_nulls()
-        found = strings.select(text, _label_of(synthetic, unlisted=None)).drop_nulls().collect()
+        found = (
+            strings.select(pl.col(synthetic.column).alias(text), _label_of(synthetic, unlisted=None))
+            .drop_nulls()
+            .collect()
+        )
         found = found.filter(pl.col(name).is_in(values))
     if found[name].n_unique() < 2:
         raise InputError(
