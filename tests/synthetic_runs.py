@@ -12,6 +12,8 @@ SYNTHETIC = {
     "per_subject": 6,
     "mechanism": {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"},
 }
+CELLS = [["music", "5"], ["money", "5"], ["music", "4|"], ["other", "other"]]
+CELLED = {**SYNTHETIC, "labels": {"columns": ["topic", "grade"], "values": CELLS}}
 COLUMN = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]
 WITHOUT = {name: entry for name, entry in SYNTHETIC.items() if name != "labels"}
 CAP = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
@@ -26,6 +28,12 @@ def labeled(reviews):
         pl.when(number % 7 > 0).then(topic.replace_strict(TEXTS)).alias("review"),
         pl.when(number % 5 > 0).then(topic).alias("topic"),
     )
+
+
+def graded(reviews):
+    """Reviews of three topics with one of two grades, or none."""
+    grade = pl.Series([("5", "4|", None, "5")[place % 4] for place in range(reviews.height)])
+    return labeled(reviews).with_columns(grade=grade)
 
 
 def published(job):

@@ -12,6 +12,8 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from dptext_etl.families.aggregate.mechanism import Aggregate
 
 NEIGHBORS = "two tables that differ in the text, the label, or both of one record; ids and subjects are the same"
@@ -24,27 +26,73 @@ CLAIM = Guarantee(
 )
 """What is claimed of every synthetic table."""
 _MODEL = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+OTHER = "other"  # the label of null and unlisted values
+SEPARATOR = " | "  # between the values of a label of several columns
+_ESCAPES, _NULL = (("\\", "\\\\"), ("|", "\\|")), "\\0"
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 
+def _escaped(value: str) -> str:
+    for written, escaped in _ESCAPES:
+        value = value.replace(written, escaped)
+    return value
+
+
 class Labels(BaseModel):
-    """The labels of the records.
+    """The labels of the records: one column, or the cells of several.
 
     Attributes:
-        column: Column that holds them.
-        values: The public list of labels; others, and null, count as "other".
+        column: Column that holds them; or `columns`.
+        columns: Two columns or more, whose values in a row are one label, written "billing | high".
+        values: The public list of labels; of several columns lists, such as ["billing", "high"]. Others, and null,
+            count as "other", which a list of this value only names.
         names: Public words that describe a label, by label; by default the label itself, in words.
     """
 
     model_config = _MODEL
 
-    column: _Text
-    values: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    column: _Text | None = Field(default=None, exclude_if=lambda column: column is None)
+    columns: Annotated[tuple[_Text, ...], Field(min_length=2)] | None = Field(
+        default=None, exclude_if=lambda columns: columns is None
+    )
+    values: Annotated[tuple[_Text | tuple[_Text, ...], ...], Field(min_length=1)]
     names: dict[_Text, str] = Field(default_factory=dict)
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Return the columns that hold labels."""
+        return self.columns or (str(self.column),)
+
+    @property
+    def cells(self) -> dict[str, tuple[str, ...]]:
+        """Return the values of every listed label, by the label in the statistic."""
+        if self.columns is None:
+            return {str(value): (str(value),) for value in self.values}
+        cells = [tuple(value) for value in self.values]
+        return {OTHER if {*cell} == {OTHER} else SEPARATOR.join(map(_escaped, cell)): cell for cell in cells}
+
+    def label_of(self) -> pl.Expr:
+        """Return the label of a row; equal only if all values are, null or not. One column is read as it is."""
+        import polars as pl  # policies of other releases start without it
+
+        if self.columns is None:
+            return pl.col(str(self.column))
+        values = [pl.col(name) for name in self.columns]
+        for written, escaped in _ESCAPES:
+            values = [value.str.replace_all(written, escaped, literal=True) for value in values]
+        return pl.concat_str([value.fill_null(_NULL) for value in values], separator=SEPARATOR).alias("label")
 
     @model_validator(mode="after")
     def _listed(self) -> Self:
-        unlisted = set(self.names) - set(self.values)
+        if (self.column is None) == (self.columns is None):
+            raise ValueError("name one column of labels as column, or several as columns")
+        lengths = {1 if isinstance(value, str) else len(value) for value in self.values}
+        whole = all(isinstance(value, str) == (self.columns is None) for value in self.values)
+        if not whole or lengths != {len(self.all_columns)} or len({*self.all_columns}) < len(self.all_columns):
+            raise ValueError("values lists a text for each label of one column, or a value for each of the columns")
+        if len(self.cells) < len(self.values):
+            raise ValueError("values lists a label twice: list each public label once")
+        unlisted = set(self.names) - set(self.cells)
         if unlisted:
             raise ValueError(f"{len(unlisted)} of the names are of labels that values does not list")
         return self
@@ -75,7 +123,8 @@ class Synthetic(BaseModel):
 
     Attributes:
         column: The text column.
-        labels: The labels of the records: `column`, `values` (the public list), and `names` in words; None without.
+        labels: The labels of the records: `column` or `columns`, `values` (the public list), and `names` in words; None
+            without.
         rows: Rows of the table, public.
         per_subject: Records of a person that count, at most.
         mechanism: `name = "maxent"`, `epsilon` of the whole table for one record at `delta`, `corpus`, and `width`.
@@ -92,7 +141,7 @@ class Synthetic(BaseModel):
     @property
     def columns(self) -> tuple[str, ...]:
         """Return the columns of the published table: texts, and labels if there are any."""
-        return (self.column,) if self.labels is None else (self.column, self.labels.column)
+        return (self.column,) if self.labels is None else (self.column, *self.labels.all_columns)
 
     @property
     def names(self) -> dict[str, str]:
@@ -112,7 +161,7 @@ class Synthetic(BaseModel):
         """
         made = self.mechanism
         corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
-        values = () if self.labels is None else self.labels.values
+        values = () if self.labels is None else tuple(self.labels.cells)
         return _described(made, corpus, values, self.per_subject, self.n_rec)
 
 

@@ -85,7 +85,10 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
     if policy.synthetic is None:
         return claimed
     labels, names = policy.synthetic.labels, policy.synthetic.names
-    table = {"rows": policy.synthetic.rows, **({} if labels is None else {"label": labels.column, "names": names})}
+    table: dict[str, Any] = {"rows": policy.synthetic.rows}
+    if labels is not None:
+        said = {"label": labels.column} if labels.columns is None else {"labels": list(labels.columns)}
+        table |= {**said, "names": names}
     return [{**claim, "synthetic": table} for claim in claimed]
 
 

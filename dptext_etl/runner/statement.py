@@ -135,8 +135,12 @@ def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy:
 def _columns_of(column: Mapping[str, Any]) -> list[str]:
     """Return the names of the published columns that come from a column of the source."""
     kept = [f"{column['name']}{INTERMEDIATE}"] if column.get("postprocess") else []
-    labels = [column["synthetic"]["label"]] if "label" in column.get("synthetic", {}) else []
-    return [column["name"], *kept, *labels]
+    return [column["name"], *kept, *_labels_of(column)]
+
+
+def _labels_of(column: Mapping[str, Any]) -> list[str]:
+    made = column.get("synthetic", {})
+    return made.get("labels") or ([made["label"]] if "label" in made else [])
 
 
 def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,7 +303,8 @@ def _is_synthetic(column: Mapping[str, Any]) -> bool:
 
 def _released_synthetic(found: Mapping[str, Any]) -> str:
     (column,) = found["columns"]
-    labels = f" with labels in {column['synthetic']['label']}" if "label" in column["synthetic"] else ""
+    names = ", ".join(_labels_of(column))
+    labels = f" with labels in {names}" if names else ""
     return (
         f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
         "which is in the manifest. No text of a record was released, and no row belongs to a record."

@@ -1,4 +1,6 @@
-"""Train classifiers on one kind of text and test them on another, so that every row is tested once.
+"""Train classifiers on one kind of text and test them on another, so that every row of a sample is tested once.
+
+The rows that the sample leaves out are for training only.
 
 The classifier is TF-IDF over words with logistic regression, one label against the rest. Its regularization is strong,
 because released texts are noisy. Labels weigh the same, however often they occur, so that a rare one is found. Metrics,
@@ -17,7 +19,7 @@ import numpy.typing as npt
 
 from dptext_etl.errors import InputError, seam
 from dptext_etl_eval.measure import Score, library
-from dptext_etl_eval.pairs import Pairs, Values, words_of
+from dptext_etl_eval.pairs import SUBJECT, Pairs, Values, words_of
 from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
 FOLDS = 5
@@ -42,7 +44,9 @@ def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
     if known not in pairs.memory:
         truth: Values = getattr(pairs, target)
         require_classes(truth, target)
-        pairs.memory[known] = guess(_counts(pairs, train), _counts(pairs, test), truth, pairs.subject)
+        pairs.memory[known] = guess(
+            _counts(pairs, train), _counts(pairs, test), truth, pairs.subject, _rest(pairs, target, train)
+        )
     found: Guesses = pairs.memory[known]
     return found
 
@@ -54,13 +58,43 @@ def counted(texts: Sequence[str]) -> Any:
         return make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=words_of).transform(texts)
 
 
-def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) -> Guesses:
-    """Guess `truth` of every row of `test` by a classifier that learned from other rows of `train`."""
-    guessed, blind = truth.copy(), truth.copy()
-    for learnt, judged in _folds(truth, groups):
-        values, counts = np.unique(truth[learnt], return_counts=True)
+@dataclass(frozen=True)
+class Rest:
+    """Rows to learn from that are not tested."""
+
+    words: Any  # how often each text holds each word, sparse, shape (n, COLUMNS)
+    truth: Values  # true values, shape (n,)
+    groups: Values | None  # persons, shape (n,)
+
+    def without(self, persons: Values | None) -> Rest:
+        """Return the rows of other persons."""
+        if persons is None or self.groups is None:
+            return self
+        other = ~np.isin(self.groups, persons)
+        return Rest(self.words[other], self.truth[other], self.groups[other])
+
+
+def guess(train: Any, test: Any, truth: Values, groups: Values | None = None, rest: Rest | None = None) -> Guesses:
+    """Guess `truth` of every row of `test` by a classifier that learned from other rows of `train` and from `rest`.
+
+    If `rest` has at least four fifths of all rows, without the persons of `test`, one classifier learns from it.
+    Otherwise there are five folds, and each learns from the other folds and from `rest`.
+    """
+    guessed = truth.astype(np.result_type(truth, truth if rest is None else rest.truth))
+    blind = guessed.copy()
+    everything = np.arange(len(truth))
+    folds = _folds(truth, groups)
+    if rest is not None and len((others := rest.without(groups)).truth) >= (FOLDS - 1) * len(truth):
+        folds, rest = [(everything[:0], everything)], others
+    for learnt, judged in folds:
+        words, known = train[learnt], truth[learnt]
+        if rest is not None:
+            more = rest.without(None if groups is None else groups[judged])
+            words = library("scipy.sparse").vstack([words, more.words], format="csr")
+            known = np.concatenate([known, more.truth])
+        values, counts = np.unique(known, return_counts=True)
         blind[judged] = values[counts.argmax()]
-        guessed[judged] = blind[judged] if len(values) < 2 else fit(train[learnt], truth[learnt])(test[judged])
+        guessed[judged] = blind[judged] if len(values) < 2 else fit(words, known)(test[judged])
     return Guesses(truth, guessed, blind)
 
 
@@ -84,6 +118,17 @@ def _counts(pairs: Pairs, which: str) -> Any:
     if ("counted", which) not in pairs.memory:
         pairs.memory["counted", which] = counted(pairs.texts(which))
     return pairs.memory["counted", which]
+
+
+def _rest(pairs: Pairs, target: str, train: str) -> Rest | None:
+    """Return the rows outside the sample, counted once for each kind of text."""
+    if pairs.rest is None:
+        return None
+    if ("counted rest", train) not in pairs.memory:
+        pairs.memory["counted rest", train] = counted(pairs.rest[train].to_list())
+    truth = pairs.rest[target].to_numpy().astype(str)
+    groups = None if pairs.subject is None else pairs.rest[SUBJECT].to_numpy().astype(str)
+    return Rest(pairs.memory["counted rest", train], truth, groups)
 
 
 def require_classes(truth: Values, target: str) -> None:

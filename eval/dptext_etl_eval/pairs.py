@@ -40,6 +40,8 @@ class Pairs:
         attribute: What an attacker wants to learn about the writer, one value per row; None if not given.
         subject: The person behind each row; None if not given.
         of: The number of rows that were there before a sample was taken.
+        rest: The rows that the sample leaves out, with the columns of this class as texts: classifiers learn from them,
+            too. None without a sample.
         show_texts: Whether raw texts may appear in what is written; it stays inside the boundary anyway.
         mechanism: The mechanism that made the releases; attackers know it, and no key. None if it is not known.
         models: Whether measures may run language models, which need torch and take minutes.
@@ -52,6 +54,7 @@ class Pairs:
     attribute: Values | None = field(default=None, repr=False)
     subject: Values | None = field(default=None, repr=False)
     of: int = 0
+    rest: pl.DataFrame | None = field(default=None, repr=False)
     show_texts: bool = False
     mechanism: Mechanism | None = None
     models: bool = False
@@ -116,7 +119,7 @@ def join(
     mechanism: Mechanism | None = None,
     models: bool = False,
 ) -> Pairs:
-    """Join a raw table and its release by id, and take a sample.
+    """Join a raw table and its release by id, and take a sample to test; classifiers also learn from the other rows.
 
     Rows that the release lacks are left out: a run may have quarantined them. Null texts count as empty. Rows whose
     label, attribute or subject is null are left out.
@@ -130,7 +133,7 @@ def join(
         label: Column of labels, taken from the raw table.
         attribute: Column of attributes of writers, taken from the raw table.
         subject: Column of persons, taken from the raw table.
-        rows: Largest number of rows to take.
+        rows: Largest number of rows to test.
         seed: Number of the sample.
         show_texts: Let raw texts appear in what is written.
         mechanism: The mechanism that made the releases.
@@ -164,21 +167,29 @@ def join(
     named = [role for role, name in roles.items() if name is not None]
     _refuse_nothing(joined, named)
     joined = joined.drop_nulls(named)
-    taken = joined.sample(min(rows, joined.height), seed=seed, shuffle=True)
+    taken, rest = _divided(joined, rows, seed)
     extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in named}
     extra |= {"show_texts": show_texts, "mechanism": mechanism, "models": models}
-    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=joined.height, **extra)
+    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=joined.height, rest=rest, **extra)
 
 
 def raw_sample(
     found: pl.DataFrame, text: str, label: str, rows: int, *, what: str, subject: str | None = None
 ) -> Pairs:
     """Return a sample of raw texts with their labels, for releases whose rows belong to no record."""
-    taken = found.sample(min(rows, found.height), seed=0, shuffle=True)
+    roles = {RAW: text, LABEL: label, **({} if subject is None else {SUBJECT: subject})}
+    named = found.select(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items())
+    taken, rest = _divided(named.with_columns(pl.lit("").alias(RELEASED)), rows, seed=0)
     if taken.height < FEWEST:
         raise InputError(f"{taken.height} raw rows have {what}; {FEWEST} are the fewest")
-    labels, persons = (None if name is None else taken[name].to_numpy().astype(str) for name in (label, subject))
-    return Pairs(tuple(taken[text]), ("",) * taken.height, label=labels, subject=persons, of=found.height)
+    extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in roles if role != RAW}
+    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=found.height, rest=rest, **extra)
+
+
+def _divided(found: pl.DataFrame, rows: int, seed: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Return a sample of rows, and the other rows; None if there are none."""
+    shuffled = found.sample(fraction=1.0, seed=seed, shuffle=True)
+    return shuffled[:rows], shuffled[rows:] if rows < found.height else None
 
 
 def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyFrame:

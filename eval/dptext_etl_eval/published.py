@@ -92,6 +92,9 @@ def claimed(place: str, column: str, options: dict[str, str] | None = None) -> t
     if any("statistic" in item for item in manifest.columns):
         msg = "a synthetic table is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")
+    if any("unlinked" in item for item in manifest.columns):
+        msg = "an unlinked release is published there, and no row of it belongs to a record"
+        raise PolicyError(msg, "give its policy: `dptext evaluate POLICY --label COLUMN`")
     entry = next((item for item in manifest.columns if item["name"] == column), {})
     facts = {name.replace("_", " "): value for name, value in entry.items() if name != "name"}
     return scan_published(place, options), facts

@@ -105,12 +105,12 @@ def evaluate_table(
     if manifest is None:
         raise InputError("no synthetic table is published there", "`dptext run POLICY` publishes it")
     statistic = read_statistic({"columns": manifest.columns}, policy.statistic.corpus)
-    text, name = synthetic.columns
+    text, label_of = pl.col(synthetic.column).alias("text"), _label_of(synthetic)
     with seam("reading the synthetic table", InputError, "`dptext check` says more"):
-        table = scan_published(place, policy.storage_options).select(text, name).collect()
+        table = scan_published(place, policy.storage_options).select(text, label_of).collect()
     measure = LearnedFromTable(
-        tuple(table[text]),
-        table[name].to_numpy().astype(str),
+        tuple(table["text"]),
+        table["label"].to_numpy().astype(str),
         statistic,
         synthetic.names,
         None if public is None else _public(public, synthetic),
@@ -140,8 +140,9 @@ def _with_labels(policy: Policy, label: str | None) -> Synthetic:
     if synthetic is None or synthetic.labels is None:
         msg = "the synthetic table has no labels, so no classifier learns from it"
         raise PolicyError(msg, "`read_statistic` reads its mean; a table with labels names them in [synthetic]")
-    if label not in {None, synthetic.labels.column}:
-        msg = f"the synthetic table has the labels of column {synthetic.labels.column!r} alone"
+    if label is not None and (label,) != synthetic.labels.all_columns:
+        names = ", ".join(map(repr, synthetic.labels.all_columns))
+        msg = f"the synthetic table has the labels of {names} only"
         raise PolicyError(msg, "leave out --label; other labels take a table of their own")
     return synthetic
 
@@ -158,12 +159,11 @@ def _refuse_links(given: dict[str, Any]) -> None:
 
 def _raw(policy: Policy, synthetic: Synthetic, rows: int) -> Pairs:
     """Return a sample of raw texts with their labels, as the statistic counts these; unlisted ones go by "other"."""
-    text, name = synthetic.columns
-    listed = policy.statistic.labels
+    text, name, listed = "text", "label", policy.statistic.labels
     subject = policy.subject if policy.unit == "subject" else None
     frame = open_table(policy, Layout.of(policy)).frame.select(
-        text,
-        pl.when(pl.col(name).is_in(list(listed))).then(pl.col(name)).otherwise(pl.lit(OTHER)).alias(name),
+        pl.col(synthetic.column).alias(text),
+        _label_of(synthetic),
         *([] if subject is None else [pl.col(subject).cast(pl.String).alias("subject")]),
     )
     with seam("reading the raw table", InputError, "is the file whole and readable?"):
@@ -171,15 +171,27 @@ def _raw(policy: Policy, synthetic: Synthetic, rows: int) -> Pairs:
     return raw_sample(found, text, name, rows, what="a text and a listed label", subject="subject" if subject else None)
 
 
+def _label_of(synthetic: Synthetic, unlisted: str | None = OTHER) -> pl.Expr:
+    """Return the listed label of a row, as the statistic names it."""
+    assert synthetic.labels is not None  # noqa: S101  (the caller looked)
+    label = synthetic.labels.label_of()
+    return pl.when(label.is_in(list(synthetic.labels.cells))).then(label).otherwise(pl.lit(unlisted)).alias("label")
+
+
 def _public(place: str, synthetic: Synthetic) -> tuple[tuple[str, ...], Values]:
     """Read public texts with listed labels."""
-    text, name = synthetic.columns
+    text, name = "text", "label"
     frame = Files.at(place).scan()
-    if missing := [column for column in (text, name) if column not in schema_of(frame)]:
+    if missing := [column for column in synthetic.columns if column not in schema_of(frame)]:
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", "rename its columns")
-    values = [] if synthetic.labels is None else list(synthetic.labels.values)
+    values = [] if synthetic.labels is None else list(synthetic.labels.cells)
     with seam("reading the public table", InputError, "is the file whole and readable?"):
-        found = frame.select(text, pl.col(name).cast(pl.String)).drop_nulls().collect()
+        strings = frame.select(pl.col(synthetic.columns).cast(pl.String)).drop_nulls()
+        found = (
+            strings.select(pl.col(synthetic.column).alias(text), _label_of(synthetic, unlisted=None))
+            .drop_nulls()
+            .collect()
+        )
         found = found.filter(pl.col(name).is_in(values))
     if found[name].n_unique() < 2:
         raise InputError(

@@ -27,7 +27,7 @@ from dptext_etl.runner.source.table import Files
 from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import Metric, Score
-from dptext_etl_eval.pairs import Pairs, Values, raw_sample
+from dptext_etl_eval.pairs import LABEL, Pairs, Values, raw_sample
 from dptext_etl_eval.report import refuse_published
 
 
@@ -51,7 +51,9 @@ class SharesOfLabels(Metric):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the distance of counted and of near shares; the releases of `pairs` are not read."""
         labels = np.unique(np.asarray(pairs.label))
-        true = _shares(labels, Counter(np.asarray(pairs.label).tolist()))
+        rest = [] if pairs.rest is None else pairs.rest[LABEL].to_list()
+        labels = np.unique([*labels.tolist(), *rest])
+        true = _shares(labels, Counter([*np.asarray(pairs.label).tolist(), *rest]))
         guessed = label_names(labels, self.corpus)
         if guessed is None:
             return [Score("distance of counted shares", None, note=NO_WORDS)]

@@ -151,3 +151,37 @@ def test_every_file_of_the_two_rooms_is_a_measure():
         }
         assert names == {type(measure).__module__.rpartition(".")[2] for measure in found}
     assert all(measure.knows for measure in attacks())
+
+
+def test_classifiers_learn_from_the_rows_outside_the_sample():
+    from dptext_etl_eval.classifier import Rest, counted, guess
+
+    frame = table()
+    small, whole = (
+        figures(evaluate(pairs(lambda text: text, rows=rows)))[
+            "Downstream", "accuracy, learned from released texts, tested on raw texts"
+        ]
+        for rows in (20, ROWS)
+    )
+    assert (small.value, whole.value) == (1, 1)
+    # each row has a word of its own, so only its copy outside the sample can teach its label
+    truth = np.array(["a", "b"] * 10)
+    shown = counted([f"{word}{row}" for row, word in enumerate(truth)])
+    more = Rest(shown, truth, np.array([f"p{row}" for row in range(20)]))
+    assert list(guess(shown, shown, truth, None, more).guessed) == list(truth)
+    people = np.array([f"p{row}" for row in range(20)])
+    assert not (guess(shown, shown, truth, people, more).guessed == truth).all()  # a tested person teaches nothing
+    given = join(frame.lazy(), frame.lazy(), id="id", text="text", label="stars", subject="person", rows=20)
+    assert (len(given), given.rest.height, given.of) == (20, ROWS - 20, ROWS)
+    assert not set(given.rest["raw"]) & set(given.raw)
+
+
+def test_planted_examples_survive_only_where_the_mechanism_keeps_them():
+    from dptext_etl.catalog import build
+    from dptext_etl_eval.planted import EXAMPLES, planted
+
+    found = planted(build({"name": "surrogate", "epsilon": 4.0, "corpus": "example"}))
+    assert found.found == dict.fromkeys(EXAMPLES, 10)
+    assert found.survived == {}
+    kept = planted(build({"name": "custext", "epsilon": 1000.0}))
+    assert kept.survived != {}

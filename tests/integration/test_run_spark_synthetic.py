@@ -15,7 +15,7 @@ from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.spark import run_frame
 from tests.quick import quick
 
-from ..synthetic_runs import CAP, SYNTHETIC, labeled, ref_of, used, verified
+from ..synthetic_runs import CAP, CELLED, SYNTHETIC, graded, labeled, ref_of, used, verified
 from .spark_runs import frame_of
 
 TWO = {**SYNTHETIC, "per_subject": 2}
@@ -51,6 +51,12 @@ def test_the_bytes_and_the_charges_are_those_of_a_run(spark, make_pair):
         )
         assert ledger.records(ref_of(there, ledger)) == 80
     assert verified(there) == []
+
+
+def test_cells_of_several_columns_have_the_bytes_of_a_run(spark, make_pair, reviews):
+    here, expected, there = make_pair(synthetic=CELLED, frame=graded(reviews()), shard_rows=70)
+    assert run_frame(frame_of(spark, there), there.policy()).manifest == expected.manifest
+    assert there.files() == here.files()
 
 
 def test_the_same_table_again_costs_nothing_wherever_it_runs(spark, make_synthetic):

@@ -11,14 +11,27 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError, LockedLedgerError
 from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
-from dptext_etl.policy.synthetic import CLAIM
+from dptext_etl.policy.synthetic import CLAIM, Labels
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard import summing
 from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
-from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled, published, ref_of, used, verified
+from ..synthetic_runs import (
+    CAP,
+    CELLED,
+    CELLS,
+    COLUMN,
+    SYNTHETIC,
+    WITHOUT,
+    graded,
+    labeled,
+    published,
+    ref_of,
+    used,
+    verified,
+)
 
 STEPS = ["reserved", "pinned", "committed", "version written", "staged", "gated", "parts written", "recorded"]
 STEPS += ["manifest written", "shown"]
@@ -44,6 +57,33 @@ def test_the_table_holds_public_texts_with_listed_labels(make_synthetic):
     assert {verdict.name for verdict in verdicts} >= {"published_files", "texts_in_corpus"}
     assert all(verdict.passed for verdict in verdicts)
     assert verified(job) == []
+
+
+def test_the_cells_of_several_columns_are_one_label(make_synthetic, reviews):
+    job = make_synthetic(synthetic=CELLED, frame=graded(reviews()))
+    job.run()
+    found = published(job)
+    assert found.columns == ["review", "topic", "grade"]
+    assert set(found.select("topic", "grade").iter_rows()) == {tuple(cell) for cell in CELLS}
+    assert [topic.label for topic in read_statistic(job.folder / "published.manifest.json", "example").topics()] == [
+        "music | 5", "money | 5", "music | 4\\|", "other"
+    ]  # fmt: skip
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    assert verified(job) == []
+
+
+def test_labels_of_several_columns_are_equal_only_if_all_values_are():
+    labels = Labels(columns=("a", "b"), values=(("x", "y"), ("x | y", "z")))
+    values = [None, "", "x", "y", "|", "\\", "\\0", "x | y", "x |", "| y", "\\|"]
+    pairs = pl.DataFrame({"a": values}).join(pl.DataFrame({"b": values}), how="cross")
+    written = pairs.select(labels.label_of()).to_series()
+    assert written.null_count() == 0
+    assert written.n_unique() == pairs.height
+    listed = pairs.filter(written.is_in(list(labels.cells)))
+    assert listed.rows() == [("x", "y")]
+    for wrong in ({"columns": ("a", "a"), "values": (("x", "y"),)}, {"columns": ("a", "b"), "values": ("x",)}):
+        with pytest.raises(ValueError, match="values lists a text for each label"):
+            Labels(**wrong)
 
 
 def test_a_table_without_labels_has_one_column(make_synthetic):

@@ -54,9 +54,11 @@ class LabelsInList(_SyntheticGate):
         self.state["rows"] += batch.height
         if labels is None:
             return
-        cells = batch[labels.column] if labels.column in batch.columns else pl.Series(dtype=pl.Null)
-        listed = int(cells.is_in(labels.values).sum()) if cells.dtype == pl.String else 0
-        self.state["outside"] += batch.height - listed
+        names, listed = labels.all_columns, set(labels.cells.values())
+        if all(batch.schema.get(name) == pl.String for name in names):
+            self.state["outside"] += sum(cell not in listed for cell in batch.select(names).iter_rows())
+        else:
+            self.state["outside"] += batch.height
 
     def verdict(self) -> Verdict:
         rows, outside = self.state["rows"], self.state["outside"]

@@ -156,7 +156,7 @@ def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
     if policy.synthetic is None:
         return views_of(frame, column)
     labels, null = policy.synthetic.labels, pl.lit("n")
-    text, label = pl.col(column), pl.lit(None, pl.String) if labels is None else pl.col(labels.column)
+    text, label = pl.col(column), pl.lit(None, pl.String) if labels is None else labels.label_of()
     length = label.str.len_bytes().cast(pl.String)
     parts = (
         pl.when(label.is_null()).then(null).otherwise(pl.concat_str(length, pl.lit(":"), label)),

@@ -103,7 +103,7 @@ class Summing:
 
 def _contents(frame: pl.DataFrame, policy: Policy) -> tuple[pa.Array, pa.Array | None]:
     synthetic = described(policy)
-    labels = None if synthetic.labels is None else texts_of(frame, synthetic.labels.column)
+    labels = None if synthetic.labels is None else frame.select(synthetic.labels.label_of()).to_series().to_arrow()
     return texts_of(frame, synthetic.column), labels
 
 
@@ -135,8 +135,11 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         return found
     with seam("drawing the table", DPTextError, "this is a defect; nothing was published"):
         statistic = noisy(policy.statistic, column.release_key(), sums)
-        made = table(statistic, synthetic.rows, synthetic.names).rename_columns(list(synthetic.columns))
-        frame = pl.DataFrame(made)
+        made = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names))
+        cells = {} if synthetic.labels is None else synthetic.labels.cells
+        values = zip(*(cells[label] for label in made["label"]), strict=True) if cells else ()
+        texts = made["text"].rename(synthetic.column)
+        frame = pl.DataFrame([texts, *(map(pl.Series, synthetic.columns[1:], values))])
         charged = equal_spends(worst_spend(column.mechanism).as_dict(), records)
         counts = {"rows": frame.height, "words": 0, "null": 0}
         facts = Facts(counts, charged, {}, {}, {}, {}, base64.b64encode(packed(statistic)).decode())

@@ -9,8 +9,11 @@ import polars as pl
 
 from dptext_etl_eval.measure import Attack, Score
 from dptext_etl_eval.pairs import Pairs
-from dptext_etl_eval.personal_data import count_survivors
+from dptext_etl_eval.personal_data import SurvivorCount, count_survivors
+from dptext_etl_eval.planted import planted
 from dptext_etl_eval.statistics import wilson
+
+PLANTED = "planted examples"
 
 
 class PersonalData(Attack):
@@ -18,7 +21,9 @@ class PersonalData(Attack):
 
     title: ClassVar[str] = "Personal data that survives"
     says: ClassVar[str] = (
-        "What patterns find in raw texts (addresses, numbers, links), and how much of it stands in their own release."
+        "What patterns find in raw texts (addresses, numbers, links), and how much of it stands in their own release. "
+        "Then ten public examples of each kind (names, organizations, numbers, addresses), put through the mechanism "
+        "under a new key: the share whose words all survive. They show what patterns cannot find."
     )
     knows: ClassVar[str] = "only the release"
     order: ClassVar[int] = 30
@@ -28,9 +33,20 @@ class PersonalData(Attack):
         """Return the share by kind; what no pattern finds is not counted."""
         raw, released = (pl.Series(texts, dtype=pl.String) for texts in (pairs.raw, pairs.released))
         found = count_survivors(raw, released)
-        if not found.found:
-            return [Score("all kinds", None, note="no pattern finds any in the raw texts")]
-        return [
-            Score(kind, found.survived.get(kind, 0) / count, wilson(found.survived.get(kind, 0), count), blind=0.0)
-            for kind, count in sorted(found.found.items())
-        ]
+        by_kind = _shares(found) or [Score("all kinds", None, note="no pattern finds any in the raw texts")]
+        return [*by_kind, *_planted(pairs)]
+
+
+def _planted(pairs: Pairs) -> list[Score]:
+    if pairs.mechanism is None:
+        return [Score(PLANTED, None, note="give the policy, whose mechanism takes the examples")]
+    if not pairs.mechanism.reproducible and not pairs.models:
+        return [Score(PLANTED, None, note="the mechanism is a model: add --models")]
+    return _shares(planted(pairs.mechanism), f"{PLANTED}, ")
+
+
+def _shares(found: SurvivorCount, before: str = "") -> list[Score]:
+    return [
+        Score(before + kind, found.survived.get(kind, 0) / count, wilson(found.survived.get(kind, 0), count), blind=0.0)
+        for kind, count in sorted(found.found.items())
+    ]

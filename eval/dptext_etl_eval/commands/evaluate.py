@@ -42,7 +42,9 @@ def evaluate(
     released_text: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The text column of the released table, if named otherwise.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=20, help="Measure a sample of so many rows.")] = 2_000,
+    rows: Annotated[
+        int, typer.Option(min=20, help="Test on a sample of so many rows; classifiers learn from all.")
+    ] = 2_000,
     public: Annotated[
         str | None,
         typer.Option(metavar="TABLE", help="Public texts with labels, to compare a synthetic table with."),

@@ -19,7 +19,8 @@ class Downstream(Metric):
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (
-        "TF-IDF and logistic regression, five folds. It learns from released texts and is tested on raw texts, "
+        "TF-IDF and logistic regression, five folds; the rows outside the sample are learned from, too, so that one "
+        "classifier is enough for a small sample. It learns from released texts and is tested on raw texts, "
         "as a model is used that is trained on a release; then tested on released texts. Blind is the better of the "
         "most frequent label and of every label as often as it occurs. Label names alone is what anyone gets without "
         "the release: each raw text gets the label whose name has the largest inner product with it. A release that "

@@ -10,7 +10,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import nearest_mean, read_statistic
 from dptext_etl.policy.synthetic import CLAIM
 from tests.command_line import dptext
-from tests.synthetic_runs import SYNTHETIC, WITHOUT, labeled
+from tests.synthetic_runs import CELLED, SYNTHETIC, WITHOUT, graded, labeled
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
@@ -57,6 +57,19 @@ def test_every_figure_is_that_of_its_own_learner(published, reviews, tmp_path):
     assert set(found.left_out) >= {attack.title for attack in attacks()}
 
 
+def test_the_cells_of_several_columns_are_the_labels(make_synthetic, reviews, tmp_path):
+    job = make_synthetic(synthetic=CELLED, frame=graded(reviews()))
+    job.run()
+    public = graded(reviews()).select("review", "topic", "grade").drop_nulls()
+    public.write_parquet(tmp_path / "public.parquet")
+    given = {"rows": ALL, "public": str(tmp_path / "public.parquet")}
+    (found,) = evidence_of(job.policy(), tmp_path / "report", **given)
+    assert found.rows == labeled(reviews())["review"].drop_nulls().len()
+    said = figures(found)
+    assert 0 < said["macro-F1, learned from the synthetic table"].value <= 1
+    assert said["macro-F1, public labeled texts alone"].value > 0
+
+
 def test_the_cost_is_that_of_the_ledger(published, tmp_path):
     (found,) = evidence_of(published.policy(), tmp_path / "report")
     spend = published.policy().statistic.charge(CLAIM)
@@ -87,7 +100,7 @@ def test_the_command_compares_with_public_texts(published, tmp_path, sentinel, s
     refused = dptext("evaluate", path, "--attribute", "stars", "--out", tmp_path / "other")
     assert (refused.exit_code, "nearest_neighbour" in refused.output) == (5, True), refused.output
     refused = dptext("evaluate", path, "--label", "stars", "--out", tmp_path / "other")
-    assert (refused.exit_code, "labels of column 'topic' alone" in refused.output) == (5, True), refused.output
+    assert (refused.exit_code, "labels of 'topic' only" in refused.output) == (5, True), refused.output
 
 
 def test_what_cannot_be_measured_is_refused_by_name(make_synthetic, published, tmp_path):

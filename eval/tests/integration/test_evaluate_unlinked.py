@@ -14,7 +14,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eva
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
 
 from dptext_etl_eval.baselines import label_names
-from dptext_etl_eval.published import evidence_of
+from dptext_etl_eval.published import claimed, evidence_of
 
 SURROGATE = {"name": "surrogate", "epsilon": 6.0, "corpus": "example"}
 
@@ -57,6 +57,10 @@ def test_shares_are_compared_with_the_true_ones(make_unlinked, reviews, tmp_path
     assert 0 <= scores["distance of near shares"].value <= 1
     assert scores["distance of counted shares"].blind is not None
     assert found.attacks == ()
+    (part,) = evidence_of(job.policy(), tmp_path / "report", label="topic", rows=20)
+    assert {score.what: score.value for score in part.metrics[0].scores} == {
+        what: score.value for what, score in scores.items()
+    }
     assert float(found.cost["epsilon of a record"]) <= SURROGATE["epsilon"]
 
 
@@ -67,6 +71,8 @@ def test_what_compares_rows_is_refused_by_name(make_unlinked, tmp_path):
     with pytest.raises(PolicyError, match="--attribute, --show-texts: no text of an unlinked release"):
         list(evidence_of(job.policy(), tmp_path / "report", label="topic", attribute="stars", show_texts=True))
     job.run()
+    with pytest.raises(PolicyError, match="an unlinked release is published there"):
+        claimed(str(job.folder / "published"), "review")
     with pytest.raises(InputError, match="no column 'topics'"):
         list(evidence_of(job.policy(), tmp_path / "report", label="topics"))
 
