@@ -61,6 +61,10 @@ class Buckets:
             found.append(numbers[counts > most])
         return np.concatenate(found)
 
+    def distinct(self) -> int:
+        """Count the different rows, which are numbers of 8 bytes."""
+        return sum(len(np.unique(rows.view(np.uint64))) for rows in self.each())
+
     def aligned(self) -> Iterator[ByteRows]:
         """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
         for at in range(BUCKETS):

@@ -32,6 +32,8 @@ Hashes = npt.NDArray[np.uint64]
 
 DELTA = 1e-6
 """The delta of the statement about one person, unless the caller gives another."""
+FACTORS = (0.5, *(factor * 2**power for power in range(8) for factor in (1.0, 1.4)))
+"""Caps, as multiples of that of the policy, for which kept rows are counted."""
 _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
@@ -49,6 +51,7 @@ class Forecast:
         whole = PURE if policy.synthetic is None else "eps_approx"
         self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
         self._worst, self._over = Counter[int](), Counter[str](records=0, units=0)
+        self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
         self._rows: Buckets | None = None
 
@@ -61,7 +64,9 @@ class Forecast:
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
             rows = worst.shape[1]
-            self._over.update(self._beyond(_Rows(rows, np.arange(rows), worst[0], asked, used, charged)))
+            each = _Rows(rows, np.arange(rows), worst[0], asked, used, charged)
+            self._over.update(self._beyond(each))
+            self._fitting += self._fits(each)
             return
         hashed = units if isinstance(units, np.ndarray) else pl.Series(pl.from_arrow(units)).hash().to_numpy()
         table = np.concatenate([hashed.view(np.int64)[None], worst, asked, used, charged.astype(np.int64)])
@@ -95,6 +100,28 @@ class Forecast:
         for rows in self._by_unit():
             found.update(self._beyond(rows))
         return dict(found)
+
+    def kept(self) -> dict[float, int]:
+        """Count the records that would fit if the first limit of the cap were so many times as large, by `FACTORS`.
+
+        Where the records of a unit differ in cost, a run may keep some more: a later, cheaper one may fit.
+        """
+        fitting = self._fitting + sum(map(self._fits, self._by_unit()))
+        return dict(zip(FACTORS, np.cumsum(fitting).tolist(), strict=False))
+
+    def _fits(self, rows: _Rows) -> npt.NDArray[np.int64]:
+        """Count records by the least of `FACTORS` with which they fit; at the end are those that fit with none."""
+        if self._policy.cap is None:
+            return np.zeros(len(FACTORS) + 1, np.int64)
+        first, *others = limits(self._policy.cap)
+        asked = pl.DataFrame(rows.asked.T.astype(np.float64), schema=list(self.components), orient="row")
+        sums = asked.with_columns(unit=rows.where).select(pl.col(self.components).cum_sum().over("unit"))
+        totals = sums.to_numpy().T + rows.used
+        least = np.searchsorted(first * np.array(FACTORS), totals[0])
+        for total, limit in zip(totals[1:], others, strict=True):
+            least[total > limit] = len(FACTORS)
+        least[~(rows.asked > 0).any(axis=0)] = 0
+        return np.bincount(least, minlength=len(FACTORS) + 1)
 
     def _beyond(self, rows: _Rows) -> Counter[str]:
         """Count the records of some units that would not fit."""

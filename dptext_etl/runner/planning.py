@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -40,7 +41,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.table_check import traceable
+from dptext_etl.runner.table_check import selection, spellings, traceable
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class PlanSummary:
     hosts: list[str]  # what a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
     refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
-    table: dict[str, Any]  # what is known of the table around the texts: `traceable`, rows that kept columns single out
+    table: dict[str, Any]  # what is known of the table around the texts: `traceable`, `spellings`, and `selection`
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,8 +116,8 @@ def plan(
         sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
-        table_facts = traceable.trace(source, policy)
-        found, known = preflight(attempt, source, look, keep, refusals, traceable=table_facts)
+        traced = traceable.trace(source, policy)
+        found, known = preflight(attempt, source, look, keep, refusals, traceable=traced)
     except DPTextError as error:  # without what it refuses, nothing can be counted
         raise (refusals or [error])[0] from None
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
@@ -146,7 +147,8 @@ def plan(
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        table={"traceable": table_facts} if table_facts else {},
+        table=_checked_table(policy, table.frame, forecast, attempt.layout.scratch)
+        | ({"traceable": traced} if traced else {}),
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, held=found.held),
@@ -154,6 +156,16 @@ def plan(
             *attempt.layout.notes,
         ],
     )
+
+
+def _checked_table(policy: Policy, frame: pl.LazyFrame, forecast: Forecast, scratch: Path | None) -> dict[str, Any]:
+    """Return what is shown under "The table"."""
+    person = policy.id_columns.get("subject")
+    parts = {
+        "spellings": {} if person is None else spellings.spellings(frame, person, policy.normalize, scratch),
+        "selection": selection.caps(policy, forecast),
+    }
+    return {name: part for name, part in parts.items() if part}
 
 
 def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:

@@ -548,11 +548,18 @@ def _gate(gate: Mapping[str, Any]) -> str:
     return f"passed. Would have stopped: {catches[0].lower()}{catches[1:]}" if catches else "passed."
 
 
+_ONE_NAME = (
+    "The column of persons names each person once: a person with two spellings or two accounts counts as two, and has "
+    "two caps. `dptext plan POLICY` counts spellings."
+)
+
+
 def _assumptions(found: Mapping[str, Any]) -> str:
     names = sorted({name for column in found["columns"] for name in column["assumptions"]})
     return _section(
         "What is assumed",
         "The promise holds as long as these hold.",
+        *((_ONE_NAME,) if any(cap["unit"] == "subject" for cap in found["caps"]) else ()),
         rows=((name, ASSUMES.get(name, "see the specification")) for name in names),
     )
 

@@ -36,6 +36,7 @@ def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, s
         "the output set of every word",
         facts["manifest_sha256"],
         "rows_ledgered",
+        "names each person once",
     ):
         assert said in written
         assert said in page

@@ -148,12 +148,14 @@ def _show(forecast: Mapping[str, Any]) -> None:
 
 def show_table(table: Mapping[str, Any]) -> None:
     """Show what the checks of the table around the texts found."""
-    from dptext_etl.runner.table_check import traceable
+    from dptext_etl.runner.table_check import selection, spellings, traceable
 
-    if said := traceable.lines(table.get("traceable", {})):
+    parts = {"traceable": traceable, "spellings": spellings, "selection": selection}
+    said = [line for name, part in parts.items() for line in part.lines(table.get(name, {}))]
+    if said:
         terminal.heading("The table")
-        for line in said:
-            terminal.say(line)
+    for line in said:
+        terminal.say(line)
 
 
 def _odds(power: float | str | None) -> str | None:
