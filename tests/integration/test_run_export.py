@@ -101,6 +101,36 @@ def test_a_synthetic_table_is_exported(make_synthetic, tmp_path):
     assert verify(tmp_path / "out")["classes"] == ["CENTRAL_ZCDP"]
 
 
+def test_an_unlinked_release_is_exported(make_unlinked, tmp_path):
+    job = make_unlinked()
+    job.run()
+    export(job.policy(), tmp_path / "out")
+    assert verify(tmp_path / "out")["rows"] > 0
+
+
+def test_a_table_with_a_log_is_exported(job, tmp_path):
+    pytest.importorskip("deltalake")
+    job.run(table={"format": "delta"})
+    export(job.policy(table={"format": "delta"}), tmp_path / "out")
+    assert verify(tmp_path / "out")["rows"] == 240
+
+
+def test_a_store_gives_the_bytes_that_a_folder_would(make_job, store, tmp_path):
+    from tests.object_store import remote, upload
+
+    local, job = make_job("local"), make_job("remote")
+    local.run()
+    upload(job, store)
+    changes = remote(job, store)
+    job.run(**changes)
+    export(local.policy(), tmp_path / "first")
+    export(job.policy(**changes), tmp_path / "second")
+    pages = [contents(tmp_path / name) for name in ("first", "second")]
+    assert {name for name in pages[0] if name.startswith("data/")} < {*pages[1]}
+    assert verify(tmp_path / "second")["rows"] == 240
+    assert b"bucket" not in b"".join(pages[1].values())
+
+
 def test_refusals(job, tmp_path):
     with pytest.raises(InputError, match="nothing is published"):
         export(job.policy(), tmp_path / "out")

@@ -73,7 +73,7 @@ def run(
     compute_on(device, dtype)
     loaded, options = Policy.load(policy), {"accept_lower_cap": accept_lower_cap, "as_json": as_json}
     names = _all_partitions(loaded, partition) if all_partitions else [partition]
-    summaries = []
+    summaries = list[dict[str, Any]]()
     for name in names:
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
             summaries.append(_execute(partial(_run_on, engine), loaded, partition=name, **options))

@@ -166,10 +166,11 @@ def contract(manifest: Manifest) -> dict[str, Any]:
     texts = {column["name"]: column for column in manifest.columns}
 
     def column(name: str, kind: str) -> dict[str, Any]:
-        key = name == manifest.id
-        found = {"name": name, "logicalType": _logical(kind), "physicalType": kind, "required": key, "unique": key}
-        found["primaryKey"] = key
-        return found | {"customProperties": _properties(_claims(texts[name]))} if name in texts else found
+        logical = next((name for name, pattern in _LOGICAL.items() if re.fullmatch(pattern, kind)), "string")
+        keys = dict.fromkeys(("required", "unique", "primaryKey"), name == manifest.id)
+        found = {"name": name, "logicalType": logical, "physicalType": kind, **keys}
+        claims = {f"dptext_{claim}": texts[name][claim] for claim in _CLAIMS if claim in texts.get(name, ())}
+        return found | {"customProperties": _properties(claims)} if claims else found
 
     where = "" if manifest.partition is None else f":{manifest.partition}"
     rows = {"name": "rows", "type": "library", "metric": "rowCount", "mustBe": manifest.rows}
@@ -201,14 +202,6 @@ def contract(manifest: Manifest) -> dict[str, Any]:
             {"format": FORMAT, "release": manifest.release, "ids": manifest.ids, "manifestSha256": manifest.digest}
         ),
     }
-
-
-def _logical(kind: str) -> str:
-    return next((name for name, pattern in _LOGICAL.items() if re.fullmatch(pattern, kind)), "string")
-
-
-def _claims(column: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"dptext_{name}": column[name] for name in _CLAIMS}
 
 
 def _properties(values: Mapping[str, Any]) -> list[dict[str, Any]]:
