@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +25,7 @@ from dptext_etl.cli.options import (
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
-    from dptext_etl.runner import Progress, RunSummary
+    from dptext_etl.runner import Progress
 
 app = typer.Typer()
 KEYS = (
@@ -71,12 +70,13 @@ def run(
     from dptext_etl.policy import Policy
 
     compute_on(device, dtype)
-    loaded, options = Policy.load(policy), {"accept_lower_cap": accept_lower_cap, "as_json": as_json}
+    loaded = Policy.load(policy)
     names = _all_partitions(loaded, partition) if all_partitions else [partition]
     summaries = list[dict[str, Any]]()
     for name in names:
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
-            summaries.append(_execute(partial(_run_on, engine), loaded, partition=name, **options))
+            done = _execute(engine, loaded, name, accept_lower_cap=accept_lower_cap, as_json=as_json)
+            summaries.append(done)
         if profile and not as_json:
             _show_profile(summaries[-1]["profile"])
     if as_json:
@@ -120,11 +120,18 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def _execute(run: Callable[..., RunSummary], policy: Policy, *, as_json: bool, **options: Any) -> dict[str, Any]:
+def _execute(
+    engine: str, policy: Policy, partition: str | None, *, accept_lower_cap: bool, as_json: bool
+) -> dict[str, Any]:
     """Run a policy and print the results: counts, spends and verdicts, never a text or an id."""
+    from dptext_etl import engines
+
     try:
-        with progress_bar() as progress:
-            summary = run(policy, progress=progress, **options).as_dict()
+        with progress_bar() as progress, engines.named(engine).started(policy, partition) as started:
+            done = engines.run(
+                policy, engine=started, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress
+            )
+        summary = done.as_dict()
         summary["remaining"] = amounts.balance(summary["remaining"])
     except KeyboardInterrupt:
         terminal.note("stopped: nothing is lost; run the same command again to continue")
@@ -132,13 +139,6 @@ def _execute(run: Callable[..., RunSummary], policy: Policy, *, as_json: bool, *
     if not as_json:
         show(summary)
     return summary
-
-
-def _run_on(engine: str, policy: Policy, *, partition: str | None, **options: Any) -> RunSummary:
-    from dptext_etl import engines
-
-    with engines.named(engine).started(policy, partition) as started:
-        return engines.run(policy, engine=started, partition=partition, **options)
 
 
 def show(summary: Mapping[str, Any]) -> None:
