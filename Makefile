@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-core test-thorough lint docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-core test-thorough lint docs wheel local-wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -60,7 +60,12 @@ docs: $(DONE)/kernel $(DEV) ## Write the generated parts of docs/, and build the
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 	@echo "documentation: site/index.html"
 
-wheel: $(DONE)/venv | require-cargo ## Build wheels and sdist into dist/, install each in an empty environment and try it
+local-wheel: $(DONE)/kernel ## Build the core's wheel for machines like this one into dist/ (seconds after `make develop`)
+	@rm -f dist/dptext_etl-*.whl dist/SHA256SUMS
+	@$(BIN)/maturin build --quiet --release --locked --out dist
+	@cd dist && sha256sum *.whl | tee SHA256SUMS
+
+wheel: $(DONE)/venv | require-cargo ## Build wheels, sdist, and SHA256SUMS into dist/, install each in an empty environment and try it
 	@.ci/wheel
 
 develop: $(DONE)/kernel $(DEV) ## Set up .venv for development (EXTRAS=core: without torch and Spark)

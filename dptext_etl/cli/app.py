@@ -14,6 +14,7 @@ from dptext_etl.cli.commands import (
     corpus,
     demo,
     explain,
+    export,
     init,
     ledger,
     ledger_admin,  # noqa: F401  (adds commands to `dptext ledger`)
@@ -86,7 +87,7 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (init, plan, run, published, explain, preview, demo):
+for module in (init, plan, run, published, export, explain, preview, demo):
     app.registered_commands += module.app.registered_commands
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(init.keys, name="key")

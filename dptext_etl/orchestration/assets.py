@@ -189,7 +189,7 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
             secret = keys.resolve(getattr(context.resources, name.key).reference)
             now = {part: _fingerprint(policy, part or None, secret) for part in names}
             if settings.found:
-                later = sorted({*discovered(policy.source)} - {*names})
+                later = sorted({*discovered(policy)} - {*names})
         seen = "the files of the source are those that were seen before"
         new = {part: fingerprint for part, fingerprint in now.items() if fingerprint not in {"", before.get(part)}}
         if later:

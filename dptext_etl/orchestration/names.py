@@ -9,14 +9,14 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import dagster as dg
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
-from dptext_etl.runner.layout import check_partition
+from dptext_etl.runner.layout import check_partition, is_remote
+from dptext_etl.runner.source.partitions import partitions_of_source
 
 RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/published"
 """Tags of the stages, whose value is the dataset; `check_lineage` and selections in Dagster's pages use them."""
@@ -143,7 +143,7 @@ def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg
     if isinstance(given, dg.PartitionsDefinition):
         _check(policy, given)
         return given
-    values = list(given) if given is not None else discovered(policy.source)
+    values = list(given) if given is not None else discovered(policy)
     if not values:
         raise PolicyError(
             f"no file matches the source's template, so {PARTITION} has no values", "pass partitions=[…], or add files"
@@ -153,18 +153,12 @@ def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg
     return static
 
 
-def discovered(template: str) -> list[str]:
-    """List the values of "{partition}" for which a file exists, sorted."""
-    template = template.removeprefix("file://")
-    if "://" in template:
-        raise PolicyError(
-            f"the partitions of an object-store source cannot be listed: {template}", "pass partitions=[…]"
-        )
-    path = Path(template).absolute()
-    name = re.compile(_pattern(path.as_posix()))
-    files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
-    matches = (name.fullmatch(file.as_posix()) for file in files)
-    return sorted({match["partition"] for match in matches if match})
+def discovered(policy: Policy) -> list[str]:
+    """List the values of "{partition}" for which a file exists; a code location lists no object store as it loads."""
+    if is_remote(policy.source):
+        msg = f"the partitions of an object-store source cannot be listed: {policy.source}"
+        raise PolicyError(msg, "pass partitions=[…]")
+    return partitions_of_source(policy)
 
 
 def in_run(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str | None]:
@@ -198,15 +192,3 @@ def _check(policy: Policy, partitions: dg.PartitionsDefinition) -> None:
         known = []
     for name in known:
         check_partition(policy, name)
-
-
-def _pattern(template: str) -> str:
-    """Write a glob template as a regular expression that captures the first partition and repeats it."""
-    first, *rest = template.split(PARTITION)
-    return _any(first) + "(?P<partition>[^/]+)" + "(?P=partition)".join(map(_any, rest))
-
-
-def _any(part: str) -> str:
-    """Write the glob characters of a path part as a regular expression."""
-    pattern = re.escape(part).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-    return pattern.replace(r"\[", "[").replace(r"\]", "]")

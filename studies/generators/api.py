@@ -12,6 +12,7 @@ PACKAGES = (
     "dptext_etl",
     "dptext_etl.polars",
     "dptext_etl.spark",
+    "dptext_etl.duckdb",
     "dptext_etl.orchestration",
     "dptext_etl.corpora",
     "dptext_etl_eval",

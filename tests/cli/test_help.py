@@ -61,6 +61,8 @@ def test_the_commands_are_all_there():
         "demo",
         "schema",
         "gx-suite",
+        "export",
+        "verify-export",
     }
     trainings = {words for words in ALL if words[0] == "train"}  # a file each
     assert ("train", "masked-lm") in trainings
@@ -106,7 +108,7 @@ def test_one_concept_has_one_flag():
         assert len(kinds) == 1, (flag, kinds)
 
 
-TAKES_A_POLICY = {"plan", "run", "check", "clean", "forget", "gx-suite", "statement", "evaluate", "audit"}
+TAKES_A_POLICY = {"plan", "run", "check", "export", "clean", "forget", "gx-suite", "statement", "evaluate", "audit"}
 NO_LEDGER = ("ledger", "sign-cap")
 """It signs a file, wherever that is, and opens no ledger."""
 REFUSES_POLICIES = {("rehearse",)}

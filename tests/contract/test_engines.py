@@ -172,6 +172,18 @@ def films(spark):
 
 
 @few
+def test_duckdb(policy, expected):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
+    from dptext_etl.duckdb import register
+
+    connection = duckdb.connect()
+    register(connection, "private_text", policy)
+    connection.register("films", frame().to_arrow())
+    out = connection.sql("SELECT private_text(text, id) FROM films ORDER BY n").fetchall()
+    assert [text for (text,) in out] == expected
+
+
+@few
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_spark(policy, expected, films, form):
     from dptext_etl.spark import register

@@ -217,6 +217,21 @@ def test_partitions(folder, small_vectors, reviews, save):
     without = dptext("run", "privacy.toml")
     assert without.exit_code == 5
     assert "--partition" in without.stderr
+    save(reviews(rows=120, first=400), folder / "raw" / "c.ndjson")
+    done = dptext("run", "privacy.toml", "--all-partitions", "--json")
+    assert done.stderr.splitlines() == [f"partition {name} ({at} of 3)" for at, name in enumerate("abc", 1)]
+    runs = json.loads(done.stdout)["partitions"]
+    assert [(one["partition"], one["rows"].get("new", 0)) for one in runs] == [("a", 0), ("b", 0), ("c", 120)]
+    (folder / "raw" / "b.ndjson").write_text('{"id": 1}\n')
+    failed = dptext("run", "privacy.toml", "--all-partitions")
+    assert failed.exit_code == 5
+    assert "stopped at partition b; done: 1 of 3" in failed.stderr
+    assert "(3 of 3)" not in failed.stderr
+    (folder / "raw" / "d e.ndjson").touch()
+    refused = dptext("run", "privacy.toml", "--all-partitions")
+    assert "partition a" not in refused.stderr
+    assert refused.exit_code == 5
+    assert dptext("run", "privacy.toml", "--all-partitions", "--partition", "a").exit_code == 2
 
 
 def test_real_processes_give_the_same_bytes(inited):

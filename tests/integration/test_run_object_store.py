@@ -19,6 +19,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import table
+from dptext_etl.runner.source.partitions import partitions_of_source
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files
 from tests.quick import quick
@@ -336,3 +337,13 @@ def test_people_are_forgotten_and_versions_cleaned_in_a_store(make_job, store, r
     assert not failing(policy)
     with job.ledger() as ledger:
         assert ledger.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("template", "found"), [("{partition}.parquet", ["a", "b"]), ("month={partition}", ["01", "02"])]
+)
+def test_the_partitions_of_a_store_are_its_objects(job, store, template, found):
+    names = ("a.parquet", "b.parquet", "c.csv", "month=01/x.parquet", "month=02/y.parquet", "other/d.parquet")
+    store.objects |= {f"raw/{name}": b"" for name in names}
+    changes = remote(job, store, source=f"s3://bucket/raw/{template}", sink="s3://bucket/published/{partition}")
+    assert partitions_of_source(job.policy(**changes)) == found

@@ -225,10 +225,10 @@ def test_partitions_are_the_files_that_match_the_source(make_policy, tmp_path):
         ("month=0[12]/{partition}.parquet", ["02", "x"]),
     ],
 )
-def test_templates_are_read_as_globs(tmp_path, template, found):
+def test_templates_are_read_as_globs(make_policy, tmp_path, template, found):
     names = ("a.parquet", "b.c.parquet", "a.csv", "month=01/x.parquet", "month=02/02.parquet", "other/y.csv")
     touch(*(tmp_path / name for name in names))
-    assert discovered(str(tmp_path / template)) == found
+    assert discovered(make_policy(source=str(tmp_path / template))) == found
 
 
 def test_partitions_by_time_are_taken(make_policy):

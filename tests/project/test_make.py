@@ -204,7 +204,7 @@ def test_help_is_the_default_and_lists_every_target():
     targets = {name for name in phony.group(1).split() if not name.startswith("require-")}
     assert targets == {
         *("help", "demo", "test", "test-core", "test-thorough"),
-        *("lint", "docs", "wheel", "develop", "clean"),
+        *("lint", "docs", "wheel", "local-wheel", "develop", "clean"),
     }
     assert {line.split()[1] for line in shown.stdout.splitlines()} == targets
 

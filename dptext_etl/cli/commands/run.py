@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +25,7 @@ from dptext_etl.cli.options import (
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
-    from dptext_etl.runner import Progress, RunSummary
+    from dptext_etl.runner import Progress
 
 app = typer.Typer()
 KEYS = (
@@ -48,6 +47,9 @@ def run(
     policy: PolicyFile,
     *,
     partition: Partition = None,
+    all_partitions: Annotated[
+        bool, typer.Option("--all-partitions", help="Run every partition that the source has, in order.")
+    ] = False,
     accept_lower_cap: AcceptLowerCap = False,
     engine: Engine = "polars",
     device: Device = None,
@@ -59,21 +61,56 @@ def run(
 
     A run that was stopped continues where it stopped. A run over rows that were released before costs nothing and gives
     the same bytes. All engines give a record the same text.
+
+    With --all-partitions, the first partition that fails ends the command with its exit code. The message says how many
+    are done. --json then prints an object whose only key, `partitions`, lists the objects of the partitions.
     """
     if engine == "polars":
         startup.skip_pandas()
     from dptext_etl.policy import Policy
 
     compute_on(device, dtype)
-    summary = _execute(
-        partial(_run_on, engine),
-        Policy.load(policy),
-        partition=partition,
-        accept_lower_cap=accept_lower_cap,
-        as_json=as_json,
-    )
-    if profile and not as_json:
-        _show_profile(summary["profile"])
+    loaded = Policy.load(policy)
+    names = _all_partitions(loaded, partition) if all_partitions else [partition]
+    summaries = list[dict[str, Any]]()
+    for name in names:
+        with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
+            done = _execute(engine, loaded, name, accept_lower_cap=accept_lower_cap, as_json=as_json)
+            summaries.append(done)
+        if profile and not as_json:
+            _show_profile(summaries[-1]["profile"])
+    if as_json:
+        terminal.emit({"partitions": summaries} if all_partitions else summaries[0])
+
+
+def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
+    """Return the partitions of the source; a name that cannot be part of a path is refused before any of them runs."""
+    from dptext_etl.errors import InputError, PolicyError, UsageError
+    from dptext_etl.policy import PARTITION
+    from dptext_etl.runner.layout import check_partition
+    from dptext_etl.runner.source.partitions import partitions_of_source
+
+    if partition is not None:
+        raise UsageError("--all-partitions and --partition do not go together", "give one of them")
+    if PARTITION not in policy.source:
+        raise PolicyError(f"the source has no {PARTITION}", "leave out --all-partitions")
+    found = partitions_of_source(policy)
+    if not found:
+        raise InputError("no file matches the source", f"is the source of the policy right, up to {PARTITION}?")
+    for name in found:
+        check_partition(policy, name)
+    return found
+
+
+@contextmanager
+def _counting(name: str | None, names: Sequence[str | None], done: int) -> Iterator[None]:
+    """Say on stderr which partition runs, and, if it fails, how many are done."""
+    terminal.note(f"partition {name} ({done + 1} of {len(names)})")
+    try:
+        yield
+    except BaseException:
+        terminal.note(f"stopped at partition {name}; done: {done} of {len(names)}. The same command goes on from there")
+        raise
 
 
 def compute_on(device: str | None, dtype: str | None) -> None:
@@ -83,27 +120,25 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def _execute(run: Callable[..., RunSummary], policy: Policy, *, as_json: bool, **options: Any) -> dict[str, Any]:
+def _execute(
+    engine: str, policy: Policy, partition: str | None, *, accept_lower_cap: bool, as_json: bool
+) -> dict[str, Any]:
     """Run a policy and print the results: counts, spends and verdicts, never a text or an id."""
+    from dptext_etl import engines
+
     try:
-        with progress_bar() as progress:
-            summary = run(policy, progress=progress, **options).as_dict()
+        with progress_bar() as progress, engines.named(engine).started(policy, partition) as started:
+            done = engines.run(
+                policy, engine=started, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress
+            )
+        summary = done.as_dict()
         summary["remaining"] = amounts.balance(summary["remaining"])
     except KeyboardInterrupt:
         terminal.note("stopped: nothing is lost; run the same command again to continue")
         raise
-    if as_json:
-        terminal.emit(summary)
-    else:
+    if not as_json:
         show(summary)
     return summary
-
-
-def _run_on(engine: str, policy: Policy, *, partition: str | None, **options: Any) -> RunSummary:
-    from dptext_etl import engines
-
-    with engines.named(engine).started(policy, partition) as started:
-        return engines.run(policy, engine=started, partition=partition, **options)
 
 
 def show(summary: Mapping[str, Any]) -> None:

@@ -1,0 +1,291 @@
+"""Export a published version for readers elsewhere, as a folder or a zip file, and verify such an export.
+
+An export holds only what is published: the parts, the manifest, the public statement, a data contract (Open Data
+Contract Standard 3.1), a page for readers, and checksums. The same version gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import polars as pl
+
+from dptext_etl import escaping, files
+from dptext_etl.checks import require
+from dptext_etl.checks.published import check_published
+from dptext_etl.checks.sink import part_name
+from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl.errors import GateError, InputError, bare, seam
+from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.policy import Policy
+from dptext_etl.runner import statement
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest
+from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.storage import Storage
+
+FORMAT = "dptext-export/1"
+CONTRACT, MANIFEST, README, SUMS = "contract.odcs.yaml", "manifest.json", "README.md", "SHA256SUMS"
+STATEMENTS = "statement.md", "statement.html"
+_CLAIMS = (
+    "mechanism", "unit", "class", "unit_epsilon", "unit_delta", "largest_epsilon", "largest_delta", "disclosures",
+    "assumptions", "cfg",
+)  # fmt: skip
+_LOGICAL = {
+    "integer": r"U?Int\d+",
+    "number": r"Float\d+|Decimal.*",
+    "boolean": "Boolean",
+    "date": "Date",
+    "timestamp": r"Datetime.*",
+    "time": "Time",
+    "array": r"(List|Array\(\d+\)) of .*",
+    "object": r"(Struct|Map) of .*",
+}
+"""Types of the contract, by the types of the manifest; all others are strings."""
+_READ = {
+    "parquet": (
+        'pl.read_parquet("data/*.parquet")', 'pd.read_parquet("data")', "read_parquet('data/*.parquet')",
+        'spark.read.parquet("data")', 'arrow::open_dataset("data")',
+    ),
+    "csv": (
+        'pl.read_csv("data/*.csv")', 'pd.concat(map(pd.read_csv, sorted(glob.glob("data/*.csv"))))',
+        "read_csv('data/*.csv')", 'spark.read.csv("data", header=True, multiLine=True, escape=\'"\')',
+        'arrow::open_dataset("data", format = "csv")',
+    ),
+    "ndjson": (
+        'pl.read_ndjson("data/*.ndjson")',
+        'pd.concat(pd.read_json(name, lines=True) for name in sorted(glob.glob("data/*.ndjson")))',
+        "read_ndjson('data/*.ndjson')", 'spark.read.json("data")', 'arrow::open_dataset("data", format = "json")',
+    ),
+}  # fmt: skip
+_HINT = "ask for a new copy of the export: `dptext export POLICY --to FOLDER` makes it"
+
+
+@bare
+def export(policy: Policy, target: Path, partition: str | None = None) -> dict[str, Any]:
+    """Write the current published version into a new folder, or a new zip file, if `dptext check` passes.
+
+    Raises:
+        InputError: The target exists, or nothing of this release is published.
+        GateError: A gate fails for the published table.
+    """
+    if os.path.lexists(target):
+        raise InputError("the target of an export exists", "name a folder or a .zip file that does not exist")
+    layout = Layout.of(policy, partition)
+    manifest = published_manifest(layout)
+    if (manifest.dataset, manifest.release, manifest.partition) != (policy.dataset, policy.release, layout.partition):
+        msg = "the sink holds another dataset, release, or partition than the policy names"
+        raise InputError(msg, "`dptext run POLICY` publishes; or name the policy of the published release")
+    require(check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger)))
+    facts = statement.facts(policy=policy, partition=partition, public=True)
+    if facts["manifest_sha256"] != manifest.digest:
+        raise InputError("a run published to this sink meanwhile", "export again")
+    facts["sink"] = PurePosixPath(facts["sink"]).name
+    _write(target, _contents(layout, manifest, facts))
+    return _summary(target, manifest)
+
+
+def _summary(place: Path, manifest: Manifest) -> dict[str, Any]:
+    named = {name: getattr(manifest, name) for name in ("dataset", "release", "partition", "version", "rows")}
+    classes = sorted({column["class"] for column in manifest.columns})
+    return {"export": str(place), **named, "files": len(manifest.parts), "classes": classes,
+            "manifest_sha256": manifest.digest}  # fmt: skip
+
+
+def _contents(layout: Layout, manifest: Manifest, facts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Yield names and bytes of all files, in the order in which a zip file holds them."""
+    yield README, _readme(manifest).encode()
+    yield CONTRACT, (json.dumps(contract(manifest), indent=1, ensure_ascii=False) + "\n").encode()
+    yield MANIFEST, manifest.text().encode()
+    for name, text in zip(STATEMENTS, (statement.markdown(facts), statement.page(facts)), strict=True):
+        yield name, text.encode()
+    storage = layout.published if layout.remote_sink else Storage("")
+    for name, part in _data(manifest).items():
+        content = storage.read(part.path if layout.remote_sink else layout.part(part.path))
+        if content is None or _digest(content) != part.sha256:
+            raise InputError("a published file changed during the export", "export again; `dptext check` says more")
+        yield name, content
+
+
+def _data(manifest: Manifest) -> dict[str, Part]:
+    return {
+        f"data/{part_name(number, part.sha256, manifest.file_format)}": part
+        for number, part in enumerate(manifest.parts)
+    }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> None:
+    """Write the files and their checksums: all, or nothing."""
+    sums: list[str] = []
+
+    def summed() -> Iterator[tuple[str, bytes]]:
+        for name, content in contents:
+            sums.append(f"{_digest(content)}  {name}\n")
+            yield name, content
+        yield SUMS, "".join(sums).encode()
+
+    def zipped(file: Any) -> None:
+        with zipfile.ZipFile(file, "w") as archive:  # not compressed: bytes of zlib differ by version
+            for name, content in summed():
+                info = zipfile.ZipInfo(name)  # from 1980: no clock
+                info.create_system, info.external_attr = 3, (stat.S_IFREG | files.PUBLIC_FILE) << 16
+                archive.writestr(info, content)
+
+    action = "writing the export"
+    with seam(action, InputError, "give a place that can be written: --to FOLDER"):
+        files.make_folders(target.parent)
+    if target.suffix.lower() == ".zip":
+        files.write(target, zipped, mode=files.PUBLIC_FILE, action=action)
+        return
+    draft = files.draft_of(target)
+    try:
+        with seam(action, InputError, "give a place that can be written: --to FOLDER"):
+            for name, content in summed():
+                files.make_folders((draft / name).parent)
+                files.write(draft / name, content, mode=files.PUBLIC_FILE, action=action)
+            draft.replace(target)
+    finally:
+        files.remove(draft)
+
+
+def contract(manifest: Manifest) -> dict[str, Any]:
+    """Return the data contract of a version (ODCS 3.1), which follows from its manifest."""
+    texts = {column["name"]: column for column in manifest.columns}
+
+    def column(name: str, kind: str) -> dict[str, Any]:
+        logical = next((name for name, pattern in _LOGICAL.items() if re.fullmatch(pattern, kind)), "string")
+        keys = dict.fromkeys(("required", "unique", "primaryKey"), name == manifest.id)
+        found = {"name": name, "logicalType": logical, "physicalType": kind, **keys}
+        claims = {f"dptext_{claim}": texts[name][claim] for claim in _CLAIMS if claim in texts.get(name, ())}
+        return found | {"customProperties": _properties(claims)} if claims else found
+
+    where = "" if manifest.partition is None else f":{manifest.partition}"
+    rows = {"name": "rows", "type": "library", "metric": "rowCount", "mustBe": manifest.rows}
+    gates = [
+        {"name": gate, "type": "custom", "engine": "dptext_etl", "implementation": gate} for gate in manifest.gates
+    ]
+    return {
+        "apiVersion": "v3.1.0",
+        "kind": "DataContract",
+        "id": f"{manifest.dataset}:{manifest.release}{where}",
+        "name": manifest.dataset,
+        "version": str(manifest.version),
+        "status": "active",
+        "description": {
+            "purpose": "Texts that were rewritten under differential privacy",
+            "limitations": "No text is one that a person wrote; README.md lists the limits, statement.md the promise",
+        },
+        "servers": [{"server": "export", "type": "local", "path": "data", "format": manifest.file_format}],
+        "schema": [
+            {
+                "name": manifest.dataset,
+                "logicalType": "object",
+                "physicalType": "table",
+                "properties": [column(*entry) for entry in manifest.kinds.items()],
+                "quality": [rows, *gates],
+            }
+        ],
+        "customProperties": _properties(
+            {"format": FORMAT, "release": manifest.release, "ids": manifest.ids, "manifestSha256": manifest.digest}
+        ),
+    }
+
+
+def _properties(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"property": name, "value": value} for name, value in values.items()]
+
+
+def _readme(manifest: Manifest) -> str:
+    page = Path(__file__).with_name("export_readme.md").read_text("utf-8")
+    readers = dict(zip(("polars", "pandas", "duckdb", "spark", "arrow"), _READ[manifest.file_format], strict=True))
+    dataset, release = map(escaping.markdown, (manifest.dataset, manifest.release))
+    named = {"version": manifest.version, "rows": manifest.rows, "digest": manifest.digest}
+    return page.format(dataset=dataset, release=release, **named, **readers)
+
+
+@bare
+def verify(place: Path) -> dict[str, Any]:
+    """Check an export without policy, key, or ledger: checksums, manifest, contract, types, rows, and guarantee class.
+
+    Raises:
+        InputError: There is no export that can be read.
+        GateError: A file is missing, surplus, or a link, or differs from what the export says of it.
+    """
+    with seam("reading the export", InputError, _HINT):
+        if place.is_dir():
+            manifest = _verified(_names(place), lambda name: (place / name).read_bytes())
+        else:
+            with zipfile.ZipFile(place) as archive:
+                manifest = _verified(_entries(archive), archive.read)
+    return _summary(place, manifest)
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names of all files; a link, or anything else that is neither a file nor a folder, is refused."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    _require(all(path.is_file() and not path.is_symlink() for path in found), "the export holds a link")
+    return [path.relative_to(folder).as_posix() for path in found]
+
+
+def _entries(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of a zip file, which is never unpacked: names outside it are surplus files."""
+    for info in archive.infolist():
+        plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1
+        plain = plain and stat.S_IFMT(info.external_attr >> 16) in {0, stat.S_IFREG}
+        _require(plain, "the zip file holds a link, or an entry that is compressed or encrypted")
+    return archive.namelist()
+
+
+def _verified(names: list[str], read: Any) -> Manifest:
+    """Return the manifest of an export whose files agree with it and with each other."""
+    _require({MANIFEST, CONTRACT, SUMS} <= {*names}, "this is no export: manifest, contract, or checksums are missing")
+    text = read(MANIFEST).decode("ascii")
+    manifest = Manifest.parse(text)
+    parts = _data(manifest)
+    expected = [README, CONTRACT, MANIFEST, *STATEMENTS, *parts]
+    _require(sorted(names) == sorted([*expected, SUMS]), "the files are not those of the manifest")
+    lines = [f"{_digest(read(name))}  {name}" for name in expected]
+    _require(read(SUMS).decode().splitlines() == lines, f"the files are not those of {SUMS}")
+    _require(manifest.text() == text, "the manifest is not written as a run writes it")
+    _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement is that of another manifest")
+    known = {kind.value for kind in GuaranteeClass}
+    _require(all(column["class"] in known for column in manifest.columns), "a guarantee class is unknown")
+    _require(json.loads(read(CONTRACT)) == contract(manifest), "the contract is not that of the manifest")
+    for name, part in parts.items():
+        content = read(name)
+        _require(_digest(content) == part.sha256, "a data file is not that of the manifest")
+        _require(_table(content, manifest) == part.rows, "a data file holds another number of rows")
+    return manifest
+
+
+def _require(agrees: bool, problem: str) -> None:
+    if not agrees:
+        raise GateError(problem, _HINT)
+
+
+def _table(content: bytes, manifest: Manifest) -> int:
+    """Return the number of rows of a data file, whose columns must be those of the manifest."""
+    kinds, file = manifest.kinds, io.BytesIO(content)
+    if manifest.file_format == "parquet":
+        rows = pl.scan_parquet(file)
+    else:
+        csv = manifest.file_format == "csv"
+        rows = pl.scan_csv(file, infer_schema=False) if csv else pl.scan_ndjson(file, infer_schema_length=None)
+    typed = manifest.file_format == "parquet" and not manifest.carries
+    schema = rows.collect_schema().items()
+    found = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
+    _require(found == [*kinds.items()], "a data file has other columns than the manifest")
+    return int(rows.select(pl.len()).collect(engine="streaming").item())

@@ -1,0 +1,233 @@
+"""An export holds what is published and nothing else, and shows without key or ledger that it is whole."""
+
+import glob
+import hashlib
+import io
+import json
+import re
+import shutil
+import zipfile
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+
+from dptext_etl.errors import GateError, InputError
+from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, SUMS, contract, export, verify
+from dptext_etl.runner.publish.manifest import Manifest, scan_published
+from tests.command_line import dptext, facts
+
+
+def contents(place):
+    return {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def unzipped(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def zipped(path, entries):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries:
+            archive.writestr(name, content)
+    return path
+
+
+def test_an_export_is_the_published_version(policy_of_job, tmp_path, sentinel, monkeypatch):
+    wrote = facts("export", policy_of_job, "--to", tmp_path / "out.zip")
+    dptext("export", policy_of_job, "--to", tmp_path / "again.zip")
+    assert (tmp_path / "out.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
+    dptext("export", policy_of_job, "--to", tmp_path / "out")
+    folder = contents(tmp_path / "out")
+    assert folder == unzipped(tmp_path / "out.zip")
+    sink = policy_of_job.parent / "published"
+    assert folder[MANIFEST] == sink.with_name("published.manifest.json").read_bytes()
+    published = pl.read_parquet(sink / "*.parquet")
+    assert sorted(content for name, content in folder.items() if name.startswith("data/")) == sorted(
+        path.read_bytes() for path in sink.iterdir()
+    )
+    everything = b"".join(content for name, content in folder.items())
+    for inside in (sentinel, str(policy_of_job.parent), "ledger.db", "noise.key"):
+        assert inside.encode() not in everything
+    for place in (tmp_path / "out", tmp_path / "out.zip"):
+        assert facts("verify-export", place) == wrote | {"export": str(place)}
+    require_read(tmp_path / "out", published, monkeypatch)
+
+
+def require_read(folder, published, monkeypatch):
+    """Run what the page for readers says, and compare texts with those of a table."""
+    monkeypatch.chdir(folder)
+    readers, texts = {"pl": pl, "pd": pd, "glob": glob}, published["review"].to_list()
+    lines = [line.strip() for line in (folder / "README.md").read_text().splitlines()]
+    frames = [pl.DataFrame(eval(line, readers)) for line in lines if line.startswith(("pl.", "pd."))]
+    frames += [duckdb.sql(re.search('"(.*)"', line)[1]).pl() for line in lines if line.startswith("duckdb.sql")]
+    assert [frame["review"].to_list() for frame in frames] == [texts] * 3
+
+
+def test_the_contract_states_claims_types_and_rows(policy_of_job, tmp_path):
+    yaml = pytest.importorskip("yaml")
+    dptext("export", policy_of_job, "--to", tmp_path / "out")
+    written = (tmp_path / "out" / CONTRACT).read_text()
+    found = yaml.safe_load(written)
+    assert found == json.loads(written)
+    assert {"apiVersion", "kind", "id", "version", "status"} <= set(found)  # what the standard requires
+    (table,) = found["schema"]
+    columns = {column["name"]: column for column in table["properties"]}
+    claims = {item["property"]: item["value"] for item in columns["review"]["customProperties"]}
+    assert (claims["dptext_class"], claims["dptext_unit"], claims["dptext_unit_epsilon"]) == ("COND_PURE", "word", 2.0)
+    assert claims["dptext_disclosures"] == ["cluster", "length", "nullness"]
+    assert "customProperties" not in columns["stars"]
+    assert (columns["stars"]["logicalType"], columns["id"]["primaryKey"]) == ("integer", True)
+    assert {"rowCount", *Manifest.parse((tmp_path / "out" / MANIFEST).read_text()).gates} == {
+        rule.get("metric") or rule["implementation"] for rule in table["quality"]
+    }
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson"])
+def test_files_without_types_are_verified(make_job, tmp_path, suffix, monkeypatch):
+    job = make_job(suffix=suffix)
+    job.run(ids="keyed")
+    export(job.policy(ids="keyed"), tmp_path / "out")
+    assert verify(tmp_path / "out")["rows"] == 240
+    require_read(tmp_path / "out", scan_published(str(job.folder / "published")).collect(), monkeypatch)
+
+
+def test_a_synthetic_table_is_exported(make_synthetic, tmp_path):
+    job = make_synthetic()
+    job.run()
+    export(job.policy(), tmp_path / "out")
+    assert verify(tmp_path / "out")["classes"] == ["CENTRAL_ZCDP"]
+
+
+def test_an_unlinked_release_is_exported(make_unlinked, tmp_path):
+    job = make_unlinked()
+    job.run()
+    export(job.policy(), tmp_path / "out")
+    assert verify(tmp_path / "out")["rows"] > 0
+
+
+def test_a_table_with_a_log_is_exported(job, tmp_path):
+    pytest.importorskip("deltalake")
+    job.run(table={"format": "delta"})
+    export(job.policy(table={"format": "delta"}), tmp_path / "out")
+    assert verify(tmp_path / "out")["rows"] == 240
+
+
+def test_a_store_gives_the_bytes_that_a_folder_would(make_job, store, tmp_path):
+    from tests.object_store import remote, upload
+
+    local, job = make_job("local"), make_job("remote")
+    local.run()
+    upload(job, store)
+    changes = remote(job, store)
+    job.run(**changes)
+    export(local.policy(), tmp_path / "first")
+    export(job.policy(**changes), tmp_path / "second")
+    pages = [contents(tmp_path / name) for name in ("first", "second")]
+    assert {name for name in pages[0] if name.startswith("data/")} < {*pages[1]}
+    assert verify(tmp_path / "second")["rows"] == 240
+    assert b"bucket" not in b"".join(pages[1].values())
+
+
+def test_refusals(job, tmp_path):
+    with pytest.raises(InputError, match="nothing is published"):
+        export(job.policy(), tmp_path / "out")
+    job.run()
+    with pytest.raises(InputError, match="another dataset, release"):
+        export(job.policy(release="2026-12"), tmp_path / "out")
+    (tmp_path / "there").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="exists"):
+        export(job.policy(), tmp_path / "there")
+    job.part(0).write_bytes(b"damaged")
+    with pytest.raises(GateError):
+        export(job.policy(), tmp_path / "out")
+    assert not [*tmp_path.glob("*out*")]
+
+
+def resealed(entries):
+    """Write checksums that fit, as a forger would."""
+    entries[SUMS] = "".join(
+        f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in entries.items() if name != SUMS
+    ).encode()
+
+
+def other_manifest(entries, change, *, fit):
+    facts = json.loads(entries[MANIFEST])
+    change(facts)
+    before = Manifest.parse(entries[MANIFEST].decode())
+    now = Manifest.parse(json.dumps(facts))
+    entries[MANIFEST] = now.text().encode()
+    if fit:
+        entries["statement.md"] = entries["statement.md"].replace(before.digest.encode(), now.digest.encode())
+        entries[CONTRACT] = json.dumps(contract(now)).encode()
+    resealed(entries)
+
+
+def more_rows(facts):
+    facts["parts"][0]["rows"] += 1
+
+
+def other_class(facts):
+    facts["columns"][0]["class"] = "PERFECT"
+
+
+def other_type(facts):
+    facts["schema"]["stars"] = "String"
+
+
+def other_words(entries):
+    name = next(name for name in entries if name.startswith("data/"))
+    frame = pl.read_parquet(io.BytesIO(entries[name])).with_columns(review=pl.lit("other"))
+    frame.write_parquet(written := io.BytesIO())
+    entries[name] = written.getvalue()
+
+
+def weaker_contract(entries):
+    entries[CONTRACT] = entries[CONTRACT].replace(b"COND_PURE", b"PURE_LDP")
+    resealed(entries)
+
+
+DAMAGES = {
+    "words": (other_words, "not those of SHA256SUMS"),
+    "words and sums": (lambda entries: (other_words(entries), resealed(entries)), "data file is not that"),
+    "more": (lambda entries: entries.update({"more.txt": b"x"}), "not those of the manifest"),
+    "outside": (lambda entries: entries.update({"../x": b"x"}), "not those of the manifest"),
+    "less": (lambda entries: entries.pop("statement.html"), "not those of the manifest"),
+    "no sums": (lambda entries: entries.pop(SUMS), "no export"),
+    "contract": (weaker_contract, "contract is not that"),
+    "manifest": (lambda entries: other_manifest(entries, more_rows, fit=False), "statement is that of another"),
+    "rows": (lambda entries: other_manifest(entries, more_rows, fit=True), "another number of rows"),
+    "class": (lambda entries: other_manifest(entries, other_class, fit=True), "class is unknown"),
+    "type": (lambda entries: other_manifest(entries, other_type, fit=True), "other columns"),
+}
+
+
+def test_what_differs_is_found(policy_of_job, tmp_path):
+    dptext("export", policy_of_job, "--to", tmp_path / "out.zip")
+    good = unzipped(tmp_path / "out.zip")
+    for name, (damage, said) in DAMAGES.items():
+        entries = dict(good)
+        damage(entries)
+        with pytest.raises(GateError, match=said):
+            verify(zipped(tmp_path / f"{name}.zip", entries.items()))
+    with pytest.raises(GateError, match="not those of the manifest"), pytest.warns(UserWarning, match="Duplicate"):
+        verify(zipped(tmp_path / "twice.zip", [*good.items(), (MANIFEST, good[MANIFEST])]))
+    link = zipfile.ZipInfo("statement.html")
+    link.external_attr = 0o120777 << 16
+    rest = [item for item in good.items() if item[0] != link.filename]
+    with pytest.raises(GateError, match="holds a link"):
+        verify(zipped(tmp_path / "link.zip", [*rest, (link, b"/etc/passwd")]))
+    assert dptext("verify-export", tmp_path / "words.zip").exit_code == 4
+    (tmp_path / "text.zip").write_text("no zip")
+    assert dptext("verify-export", tmp_path / "text.zip").exit_code == 5
+    assert dptext("verify-export", tmp_path / "nothing").exit_code == 5
+
+
+def test_a_folder_with_links_is_refused(policy_of_job, tmp_path):
+    dptext("export", policy_of_job, "--to", tmp_path / "out")
+    shutil.move(tmp_path / "out" / "statement.html", tmp_path / "elsewhere.html")
+    (tmp_path / "out" / "statement.html").symlink_to(tmp_path / "elsewhere.html")
+    with pytest.raises(GateError, match="holds a link"):
+        verify(tmp_path / "out")
