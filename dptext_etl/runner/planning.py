@@ -147,8 +147,7 @@ def plan(
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        table=_checked_table(policy, table.frame, forecast, attempt.layout.scratch)
-        | ({"traceable": traced} if traced else {}),
+        table=_checked_table(policy, table.frame, forecast, attempt.layout.scratch, traced),
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, held=found.held),
@@ -158,10 +157,13 @@ def plan(
     )
 
 
-def _checked_table(policy: Policy, frame: pl.LazyFrame, forecast: Forecast, scratch: Path | None) -> dict[str, Any]:
+def _checked_table(
+    policy: Policy, frame: pl.LazyFrame, forecast: Forecast, scratch: Path | None, traced: dict[str, Any]
+) -> dict[str, Any]:
     """Return what is shown under "The table"."""
     person = policy.id_columns.get("subject")
     parts = {
+        "traceable": traced,
         "spellings": {} if person is None else spellings.spellings(frame, person, policy.normalize, scratch),
         "selection": selection.caps(policy, forecast),
     }

@@ -316,11 +316,16 @@ def test_a_wrong_entry_names_its_line_and_the_names_that_are_close(tmp_path, lin
 
 
 def test_words_of_pydantic_do_not_reach_users():
-    for kind in (Policy, ColumnSpec, Cap):
+    places = {
+        Policy: dict,
+        ColumnSpec: lambda **entries: {"column": [entries]},
+        Cap: lambda **entries: {"cap": entries},
+    }
+    for kind, within in places.items():
         for name, field in kind.model_fields.items():
             for wrong in (object(), [object()], {"a": object()}, -7, "no such word", 3.5):
                 entry = field.alias or name
                 with pytest.raises(PolicyError) as caught:  # other entries are missing
-                    kind(**{"no entry": 1, entry: wrong})
+                    Policy.parse(within(**{"no entry": 1, entry: wrong}))
                 said = [part for part in caught.value.message.split("; ") if entry in part]
                 assert not [part for part in said if "Input" in part or "valid" in part.split()], said

@@ -26,6 +26,7 @@ EXTRAS = {
     "allocation",
     "postgres",
     "objects",
+    "signing",
     "tables",
     "telemetry",
     "semantic",
