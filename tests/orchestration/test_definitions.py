@@ -274,7 +274,7 @@ def test_partitions_of_a_source_without_any_are_refused(make_policy):
 
 def test_a_policy_file_that_says_too_little_is_told(tmp_path):
     (tmp_path / "privacy.toml").write_text('dataset = "notes"\n')
-    with pytest.raises(PolicyError, match="Hint: entries"):
+    with pytest.raises(PolicyError, match="release: is missing"):
         orchestration.build_definitions(tmp_path / "privacy.toml")
 
 

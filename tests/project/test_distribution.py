@@ -103,7 +103,7 @@ def test_nobody_is_sent_to_an_index_for_a_name_that_is_not_ours():
     assert not [str(path) for path in texts if NAME.search(path.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("extra", ["spark", "models", "eval", "postgres", "accounting"])
+@pytest.mark.parametrize("extra", ["spark", "models", "eval", "postgres", "signing"])
 def test_a_hint_names_the_extra(extra):
     assert extensions.pip_install(extra) == f"pip install 'dptext-etl[{extra}]'"
     assert extra in PROJECT["optional-dependencies"]
