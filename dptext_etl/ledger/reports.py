@@ -36,6 +36,11 @@ class Reports:
         with self._db.store.snapshot():
             return views.caps(self._db)
 
+    def together(self) -> dict[str, Any]:
+        """Return the most epsilon that all scopes of persons charged one of them (`views.together`)."""
+        with self._db.store.snapshot():
+            return views.together(self._db)
+
     def history(self) -> list[dict[str, Any]]:
         """List what people decided: changes of caps, freezes, thaws, revocations, and who may be released (`views`)."""
         with self._db.store.snapshot():

@@ -19,7 +19,7 @@ from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.plan import REFUNDED, LedgerPlan
 from dptext_etl.ledger.releases import SINK
-from dptext_etl.ledger.storage.hashed_ids import Bytes, Part, WantedIds, concatenated, fold, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Part, WantedIds, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of
 from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
 
@@ -295,6 +295,25 @@ def caps(db: Database) -> list[dict[str, Any]]:
         entry = {"scope": name, "period": period, "unit": pinned.unit, "datasets": members}
         shown.append(entry | {"measure": pinned.measure, "limits": cap})
     return shown
+
+
+def together(db: Database) -> dict[str, Any]:
+    """Return the most epsilon that all scopes of persons charged one of them, in millionths.
+
+    Epsilons of pure and approximate caps, and of scopes without a cap, add up. Scopes that count rho are named. All
+    units are in memory, 24 bytes each.
+    """
+    ids, amounts, in_rho = list[HashedIds](), [np.zeros((1, 0), np.int64)], list[str]()
+    for number, name, period in db.store.rows("select id, name, period from scope where unit='subject' order by id"):
+        pinned = db.scopes.by_id(number)
+        if pinned.measure == "zcdp":
+            in_rho.append(f"{name}, period {period}")
+            continue
+        for part in used_by_unit(db, pinned):
+            ids.append(part.ids)
+            amounts.append(part.values[:1])
+    total = fold(concatenated(ids), np.concatenate(amounts, axis=1)).values
+    return {"largest": _finite(PURE, int(total.max(initial=0))), "in_rho": in_rho}
 
 
 def history(db: Database) -> list[dict[str, Any]]:

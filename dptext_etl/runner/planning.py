@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import DPTextError, bare, counted, described
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import MICRO, PURE, Disclosure
+from dptext_etl.id_forms import normalized
+from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
@@ -41,7 +44,11 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.table_check import selection, spellings, traceable
+from dptext_etl.runner.source.table import batches
+from dptext_etl.runner.table_check import scopes, selection, spellings, traceable
+
+_PERSONS_AT_ONCE = 1 << 20
+"""Rows whose persons are looked up together: each look goes through the other scopes of the ledger."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class PlanSummary:
     hosts: list[str]  # what a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
     refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
-    table: dict[str, Any]  # what is known of the table around the texts: `traceable`, `spellings`, and `selection`
+    table: dict[str, Any]  # what is known of the table: `traceable`, `spellings`, `selection`, `scopes`
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -162,12 +169,22 @@ def _checked_table(
 ) -> dict[str, Any]:
     """Return what is shown under "The table"."""
     person = policy.id_columns.get("subject")
+    with ledger_of(policy) as ledger:
+        charged = scopes.of_persons(policy, ledger, _persons(policy, frame))
     parts = {
         "traceable": traced,
         "spellings": {} if person is None else spellings.spellings(frame, person, policy.normalize, scratch),
         "selection": selection.caps(policy, forecast),
+        "scopes": charged,
     }
     return {name: part for name, part in parts.items() if part}
+
+
+def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
+    """Iterate over the canonical ids of the persons of a source, each at least once."""
+    for batch in batches(frame.select(str(policy.subject)), _PERSONS_AT_ONCE):
+        names = batch.to_series().drop_nulls().unique(maintain_order=True).to_arrow()
+        yield canonical_ids(normalized(names, policy.normalize))
 
 
 def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:

@@ -26,7 +26,7 @@ from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.table_check import traceable
+from dptext_etl.runner.table_check import scopes, traceable
 
 _LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten", "changed_kept")
 """Counts of rows that are not published as they are in the source, as the summary of a run names them."""
@@ -110,12 +110,14 @@ def facts(
     else:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             _add_claims(found, ledger.reports.export())
+            ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
+            found["caps"] = [_limits(pinned) for pinned in ours]
             if not public:
                 _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
                 _add_charges(found, ledger.reports.show())
-                ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
                 history = ledger.reports.history()
-                found["caps"] = [_cap_facts(ledger, pinned, history) for pinned in ours]
+                found["together"] = ledger.reports.together()
+                found["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in ours]
     return found
 
 
@@ -183,15 +185,18 @@ def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
             }
 
 
+def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a public page says of a cap: whom it protects, and its limits."""
+    limits = {name: _units(amount) for name, amount in pinned["limits"].items()}
+    return {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
+
+
 def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a cap, who set it, and how much of it is left to the unit that has least."""
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
     held = ledger.remaining(scope).as_dict()
     return {
-        "scope": held["scope"],
-        "unit": held["unit"],
-        "limits": {name: _units(amount) for name, amount in held["limits"].items()},
         "units": held["units"],
         "at_the_cap": held["exhausted"],
         "most_used": {name: _units(at["max"]) for name, at in held["used"].items() if at},
@@ -265,17 +270,26 @@ def _escaped(text: str) -> str:
 
 def sections(found: Mapping[str, Any]) -> list[str]:
     return [
+        _traced(found),
         _released(found),
         *_left_out(found),
         *(part for column in found["columns"] for part in (_promise(column), _cost(column))),
         _whole(found),
-        *map(_cap, found["caps"]),
+        *(_cap(cap, found) for cap in found["caps"] if "units" in cap),
         _gates(found),
         _assumptions(found),
         _verify(found),
-        *([_section("Rows that columns single out", *said)] if (said := traceable.lines(found["traceable"])) else []),
         *([_section("What this page lacks", *found["lacks"])] if found["lacks"] else []),
     ]
+
+
+def _traced(found: Mapping[str, Any]) -> str:
+    """Say whether someone who knows a record could find its row."""
+    if any(map(_is_synthetic, found["columns"])):
+        said = ["No row belongs to a record."]
+    else:
+        said = traceable.lines(found["traceable"]) or ["Nothing but the released texts is published."]
+    return _section("Could a row be traced?", *said)
 
 
 def _released(found: Mapping[str, Any]) -> str:
@@ -441,11 +455,11 @@ def _cost(column: Mapping[str, Any]) -> str:
         largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
         rows.insert(0, ("largest charge of a record", _amounts(largest)))
         rows.append(("records charged", f"{charged['records']:,}"))
-    says = [meaning_of(largest["epsilon"], largest["delta"], disclosed=bool(column["disclosures"]))]
+    says = []
     if largest["epsilon"] != worst["epsilon"]:
         says.append(
-            "The worst case is that of the longest text that the policy admits. It is what the published table alone "
-            "can promise; the ledger charges what each record took."
+            "The worst case is the cost of the longest text that the policy admits. The ledger charges each record for "
+            "its text."
         )
     return _section(f"{column['name']}: what it cost", *says, rows=rows)
 
@@ -466,11 +480,14 @@ def _whole(found: Mapping[str, Any]) -> str:
         epsilon = cap["limits"].get(PURE, cap["limits"].get("eps_approx"))
         if epsilon is not None:
             limit = {"epsilon": epsilon, "delta": cap["limits"].get("delta", 0)}
-            rows.append((f"cap of a {cap['unit']}: {cap['scope']}", _amounts(limit)))
-            bound = meaning_of(epsilon, limit["delta"], disclosed=disclosed)
-            says.append(f"Everything that is released of one {cap['unit']} under the cap adds up. {bound}")
-    if not found["caps"]:
-        says.append("This page states no cap per person. Without one, a person with k records loses k times as much.")
+            power = f"odds move by 10^{at_most(epsilon / math.log(10), 3)} at most"
+            rows.append((f"cap of a {cap['unit']}: {cap['scope']}", f"{_amounts(limit)}: {power}"))
+    if rows[-1][0].startswith("cap"):
+        says.append("Everything that is released of one person or record under a cap adds up.")
+    elif found["lacks"]:
+        says.append("This page was made without the policy, so it does not say whether there is a cap per person.")
+    else:
+        says.append("There is no cap per person: a person with k records loses k times as much.")
     return _section("Per record and per person", *says, rows=rows)
 
 
@@ -517,7 +534,7 @@ def _sum(amounts: Sequence[float | str]) -> float | str:
     return "inf" if "inf" in amounts else math.fsum(float(amount) for amount in amounts)
 
 
-def _cap(cap: Mapping[str, Any]) -> str:
+def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
     rows = [
         ("cap", limits),
@@ -530,7 +547,8 @@ def _cap(cap: Mapping[str, Any]) -> str:
         f"All releases in this scope add up for each {cap['unit']}. "
         "A run that would exceed the cap leaves rows out or stops."
     )
-    return _section(f"Cap: {cap['scope']}", says, rows=rows)
+    everywhere = f"{scopes.together(found['together'])}.".capitalize() if cap["unit"] == "subject" else ""
+    return _section(f"Cap: {cap['scope']}", f"{says} {everywhere}".rstrip(), rows=rows)
 
 
 def _gates(found: Mapping[str, Any]) -> str:
@@ -559,7 +577,7 @@ def _assumptions(found: Mapping[str, Any]) -> str:
     return _section(
         "What is assumed",
         "The promise holds as long as these hold.",
-        *((_ONE_NAME,) if any(cap["unit"] == "subject" for cap in found["caps"]) else ()),
+        *((_ONE_NAME,) if any(cap["unit"] == "subject" and "units" in cap for cap in found["caps"]) else ()),
         rows=((name, ASSUMES.get(name, "see the specification")) for name in names),
     )
 

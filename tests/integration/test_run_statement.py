@@ -47,11 +47,13 @@ def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, s
 def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_path):
     facts = json.loads(dptext("statement", policy_of_job, "--public", "--json").stdout)
     assert "charged" not in facts["columns"][0]
-    assert facts["caps"] == []
+    assert [cap.keys() for cap in facts["caps"]] == [{"scope", "unit", "limits"}]
+    assert "together" not in facts
     assert facts["sink"] == "published"
     dptext("statement", policy_of_job, "--public", "--out", tmp_path / "out")
     written = (tmp_path / "out" / "statement.md").read_text()
     assert "inside your boundary: what records" not in written
+    assert "cap of a subject: dataset:reviews, period 2026 | ε 1000" in written
     assert str(policy_of_job.parent) not in written
 
 

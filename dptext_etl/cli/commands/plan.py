@@ -148,9 +148,9 @@ def _show(forecast: Mapping[str, Any]) -> None:
 
 def show_table(table: Mapping[str, Any]) -> None:
     """Show what the checks of the table around the texts found."""
-    from dptext_etl.runner.table_check import selection, spellings, traceable
+    from dptext_etl.runner.table_check import scopes, selection, spellings, traceable
 
-    parts = {"traceable": traceable, "spellings": spellings, "selection": selection}
+    parts = {"traceable": traceable, "spellings": spellings, "selection": selection, "scopes": scopes}
     said = [line for name, part in parts.items() for line in part.lines(table.get(name, {}))]
     if said:
         terminal.heading("The table")
