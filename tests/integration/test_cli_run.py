@@ -53,8 +53,9 @@ def inited(folder, small_vectors):
     policy = folder / "privacy.toml"
     words = f'{{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}\nallow = ["cluster"]'
     proposed = '{ name = "surrogate", epsilon = 4.0, corpus = "everyday-30k" }'
-    text = policy.read_text().replace(proposed, words).replace("epsilon = 20.0, period", "epsilon = 500.0, period")
-    policy.write_text(text)
+    text = policy.read_text().replace(proposed, words).replace("per_subject = 5\n", "")
+    limit = 'measure = "approx", epsilon = 20.0, delta = 1e-6'
+    policy.write_text(text.replace(limit, 'measure = "pure", epsilon = 500.0'))
     return folder
 
 
@@ -89,7 +90,7 @@ def test_init_into_another_folder_finds_the_source(folder):
     (folder / "policies").mkdir()
     found = facts("init", "reviews.parquet", "--out", "policies/reviews.toml")
     assert found["new_key"] == "policies/dptext.key"
-    assert facts("plan", "policies/reviews.toml")["rows"] == 300
+    assert facts("plan", "policies/reviews.toml")["rows"] == 200
 
 
 def test_init_takes_roles_by_name(folder):
@@ -97,7 +98,7 @@ def test_init_takes_roles_by_name(folder):
     raw.write_csv("tickets.csv")
     facts("init", "tickets.csv", "--id", "ticket", "--subject", "user_id", "--text", "review")
     assert tomllib.loads((folder / "privacy.toml").read_text())["id"] == "ticket"
-    assert facts("plan", "privacy.toml")["rows"] == 300
+    assert facts("plan", "privacy.toml")["rows"] == 200
 
 
 def test_a_plan_spends_nothing_and_bounds_the_run(inited):

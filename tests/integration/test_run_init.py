@@ -8,6 +8,8 @@ import pytest
 from dptext_etl import Policy, _kernel, run
 from dptext_etl.errors import InputError
 from dptext_etl.runner import init, plan
+from dptext_etl.runner.source.first_policy import cap_of
+from dptext_etl.runner.source.guessing import guess
 
 
 def guessed(folder, frame, save, name="raw.parquet"):
@@ -28,9 +30,9 @@ def test_the_policy_works(tmp_path, reviews, save, suffix):
     (tmp_path / "privacy.toml").write_text(small)
     _kernel.Secret().write(str(tmp_path / "dptext.key"))
     policy = Policy.load(tmp_path / "privacy.toml")
-    assert plan(policy).over_cap == {"records": 40, "units": 40}  # six texts of each of 40 users, and a cap for five
+    assert plan(policy).over_cap == {"records": 0, "units": 0}
     summary = run(policy)
-    assert summary.rows["released"] == 200
+    assert (summary.rows["released"], summary.rows["over_contribution"]) == (200, 40)  # of 40 users with six texts each
     assert (tmp_path / "published" / "raw.manifest.json").exists()
     assert (tmp_path / "ledger.db").exists()
 
@@ -44,7 +46,7 @@ def test_every_entry_is_explained(tmp_path, reviews, save):
 def test_no_person_means_records(tmp_path, reviews, save):
     values, text = guessed(tmp_path, reviews().drop("user_id"), save)
     assert values["unit"] == "record"
-    assert "subject" not in values
+    assert not {"subject", "per_subject", "normalize"} & values.keys()
     assert "k times the loss" in text
 
 
@@ -70,7 +72,21 @@ def test_no_number_of_a_policy_follows_from_values(tmp_path, reviews, save):
         (tmp_path / str(place)).mkdir()
         texts.append(guessed(tmp_path / str(place), frame, save)[1].replace(str(tmp_path / str(place)), ""))
     assert len(set(texts)) == 1
-    assert "epsilon = 20.0, period" in texts[0]
+    assert "epsilon = 20.0, delta = 1e-6, period" in texts[0]
+
+
+def test_ids_that_others_know_are_hashed_and_spellings_are_joined(tmp_path, reviews, save):
+    number = pl.int_range(pl.len())
+    persons = pl.format("Kunde {}{}", number % 20, pl.when(number % 40 < 20).then(pl.lit("")).otherwise(pl.lit(" ")))
+    frame = reviews().with_columns(id=pl.format("T-{}", number + 10), user_id=persons)
+    values, text = guessed(tmp_path, frame, save)
+    assert (values["ids"], values["normalize"]) == ("keyed", ["nfc", "casefold", "strip"])
+    assert "several spellings here" in text
+    said = " ".join(cap_of(guess(str(tmp_path / "raw.parquet"))))
+    assert "persons: 40 spellings of 20" in said
+    assert "% of the rows that name a person stay" in said
+    plain, _ = guessed(tmp_path, reviews(), save)
+    assert (plain["ids"], plain["per_subject"], "normalize" in plain) == ("keep", 5 // len(plain["column"]), False)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dptext_etl.errors import bare
+from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import PLAIN_CSV, Encoding
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
+from dptext_etl.runner.table_check.selection import kept_share
 
 EPSILON = 4.0
 """Of one text, whatever its length."""
@@ -86,12 +88,14 @@ def _roles(found: Guess) -> list[str]:
         _pair("id", found.id),
         '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
         "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: take keyed or drop.",
-        'ids = "keep"',
+        *(["# These ids look like ones that others know."] if found.known_ids else []),
+        f'ids = "{"keyed" if found.known_ids else "keep"}"',
     ]
     if found.subject is not None:
         lines += [
             "# Whose budget a record takes: caps add up over all records of a subject.",
             _pair("subject", found.subject),
+            *_spelled(found),
         ]
     else:
         lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
@@ -113,7 +117,9 @@ def _spending(found: Guess, key: str) -> list[str]:
         f"# The most that a {unit} may lose over all releases of the period; a row costs {row:g}.",
         *(f"# {line}" for line in odds_of_cap(cap, unit)),
         "# Set it by what you promise to people, never by what the table needs.",
-        f'cap = {{ measure = "pure", epsilon = {cap}, period = "all" }}',
+        "# Releases of all forms (rows, unlinked, synthetic tables) count under a cap of this measure.",
+        f'cap = {{ measure = "approx", epsilon = {cap}, delta = 1e-6, period = "all" }}',
+        *_limited(found),
         '# Records over the cap are left out; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
@@ -123,10 +129,51 @@ def _spending(found: Guess, key: str) -> list[str]:
     ]
 
 
+def _spelled(found: Guess) -> list[str]:
+    """Write `normalize` where more than 1% of the persons have several spellings."""
+    persons, alike = found.spellings.get("persons", 0), found.spellings.get("alike", 0)
+    if persons - alike <= persons / 100:
+        return []
+    return [
+        "# Some persons have several spellings here, which differ in case or blanks. Without this, each has a cap.",
+        'normalize = ["nfc", "casefold", "strip"]',
+    ]
+
+
+def _limited(found: Guess) -> list[str]:
+    """Write how many rows of a person fit the cap, a constant: the key chooses them, so that their order does not."""
+    if found.subject is None:
+        return []
+    return [
+        "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are left out.",
+        f"per_subject = {_rows_that_fit(found)}",
+    ]
+
+
+def _rows_that_fit(found: Guess) -> int:
+    return int(_proposed_cap(found)[0] // (EPSILON * len(found.texts)))
+
+
+def _left_out(found: Guess) -> list[str]:
+    """Say for people which share of the rows stays, and what helps where few do."""
+    said = (
+        [f"persons: {found.spellings['persons']:,} spellings of {found.spellings['alike']:,}"]
+        if _spelled(found)
+        else []
+    )
+    share = math.floor(100 * kept_share(found.rows_of_persons, _rows_that_fit(found)))
+    if not found.rows_of_persons or share == 100:
+        return said
+    stays = f"{share}% of the rows that name a person stay: the others are beyond per_subject"
+    few = share < 100 * Policy.model_fields["min_released"].default
+    more = "; a smaller epsilon per text keeps more, and readers who train or count need a [synthetic] table only"
+    return [*said, stays + (more if few else "")]
+
+
 def cap_of(found: Guess) -> list[str]:
     """Say for people which cap is proposed, and what it allows."""
     cap, unit = _proposed_cap(found)
-    return [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
+    return [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit), *_left_out(found)]
 
 
 def _proposed_cap(found: Guess) -> tuple[float, str]:

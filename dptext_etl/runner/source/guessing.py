@@ -13,11 +13,13 @@ import polars as pl
 
 from dptext_etl.data_types import all_plain, kind_of
 from dptext_etl.errors import InputError, by_place, seam
+from dptext_etl.id_forms import normalized
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.roles import id_kind
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
+from dptext_etl.runner.table_check.spellings import EVERY_STEP, spellings
 
 _TEXTS = frozenset(
     (
@@ -67,6 +69,9 @@ class Guess:
     other_byte: int | None  # line of a CSV file with the first byte that is not UTF-8, if an encoding was guessed
     why: Mapping[str, str]  # why a column has its role, by name
     shapes: Mapping[str, str]  # what is known of the values of each column, by place
+    known_ids: bool  # whether ids look like ticket numbers or addresses, which people outside know
+    spellings: Mapping[str, int]  # `persons` as they are spelled, and `alike` without case and blanks
+    rows_of_persons: tuple[int, ...]  # how many rows each person has; empty without a column of persons
 
     def rows(self) -> list[tuple[str, str, str]]:
         no_person = ("person", "none", "no column looks like one: records stand for themselves")
@@ -160,7 +165,30 @@ def guess(
     others = tuple(place for name, place in places.items() if name not in taken)
     shapes = {places[name]: str(shape) for name, shape in columns.shapes.items()}
     placed = None if label is None else (label, places[label])
-    return Guess(ids[0], person, texts, placed, others, files.format, files.csv, other_byte, why, shapes)
+    found = (ids[0], person, texts, placed, others, files.format, files.csv, other_byte, why, shapes)
+    return Guess(*found, _known_ids(rows, ids[0], schema), *_persons(rows, person))
+
+
+def _known_ids(rows: pl.LazyFrame, name: str, schema: pl.Schema) -> bool:
+    """Return whether nearly all ids are letters before a number, such as "T-00123", or e-mail addresses."""
+    if schema[name] != pl.String:
+        return False
+    with seam("looking at the ids", InputError, READ_HINT):
+        ids = rows.select(name).head(_ROWS).collect(engine="streaming").to_series().drop_nulls()
+    alike = ids.str.contains(_TICKET) | ids.str.contains(_ADDRESS)
+    return len(ids) >= _ENOUGH and bool(alike.mean() > _NEARLY)  # type: ignore[operator]
+
+
+def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:
+    """Count the spellings of persons, and the rows of each without case and blanks, over the whole table."""
+    if name is None:
+        return {}, ()
+    with seam("counting the rows of persons", InputError, READ_HINT):
+        counts = rows.drop_nulls(name).group_by(name).len("rows").collect(engine="streaming")
+    if counts.schema[name] == pl.String:
+        spelled = pl.Series(name, normalized(counts[name].to_arrow(), EVERY_STEP), dtype=pl.String)
+        counts = counts.with_columns(spelled).group_by(name).agg(pl.sum("rows"))
+    return spellings(rows, name), tuple(counts["rows"].to_list())
 
 
 def _person(
@@ -250,6 +278,8 @@ _CONTROLS = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
 _CP1252 = frozenset(range(0x80, 0xA0)) - _CONTROLS
 _ROWS, _ENOUGH = 50_000, 100
 """The first rows that are looked at, and the fewest from which anything follows."""
+_TICKET, _ADDRESS = r"^\p{L}{1,8}[-_/# ]\d{2,}$|^\p{L}{2,8}\d{3,}$", r"^\S+@\S+\.\S+$"
+_NEARLY = 0.9
 _DATE = r"^\d{1,4}[-./]\d{1,2}[-./]\d{1,4}|^\d{1,2}:\d{2}"
 
 
