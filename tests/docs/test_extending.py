@@ -116,5 +116,5 @@ print(WorkerPolicy.of(policy, {{}}).written())
 
 def test_a_policy_without_the_package_is_refused(tmp_path):
     said = python(ROOT, "-m", "dptext_etl.cli", "explain", NAME, code=5)
-    assert "there is no mechanism of that name; available: " in said
+    assert "there is no mechanism 'weekday'; available: " in said
     assert "if another package brings it, install that package here too" in said

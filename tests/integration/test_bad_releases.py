@@ -45,7 +45,7 @@ BAD = {
     "a label twice": (
         "synthetic",
         {"synthetic": {**SYNTHETIC, "labels": {**LABELS, "values": ["music", "music"]}}},
-        "distinct",
+        "a label twice",
     ),
     "a pure cap": ("synthetic", {"cap": PURE}, '"zcdp" or "approx" counts it'),
     "ids in keep, synthetic": ("synthetic", {"keep": ["id"]}, "keep must be empty"),

@@ -38,7 +38,7 @@ REFUSED = [
     ({"synthetic": {**SYNTHETIC, "column": "topic"}}, "two roles"),
     ({"synthetic": {**SYNTHETIC, "postprocess": []}}, "synthetic.postprocess"),
     ({"synthetic": {**SYNTHETIC, "rows": 0}}, "synthetic.rows"),
-    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a", "a"]}}}, "distinct"),
+    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a", "a"]}}}, "a label twice"),
     ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a"], "names": {"b": "x"}}}}, "names"),
     ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "delta": 1e-5}}}, "delta"),
     ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "name": "pe"}}}, "synthetic.mechanism.name"),

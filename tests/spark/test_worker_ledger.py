@@ -315,7 +315,11 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, pl.DataFrame({CANARY: [False] * 7}))]))
     monkeypatch.setattr(ShardResult, "of", done)
     releasing = tasks._Releasing(None, "release")
-    config = SimpleNamespace(messages=messages, names=(), most=1, step=1, open=lambda _: releasing)
+    monkeypatch.setattr(tasks, "policies", lambda *_: (None, None))
+    monkeypatch.setattr(tasks, "coarsened", lambda rows, *_: rows)
+    config = SimpleNamespace(
+        messages=messages, names=(), most=1, step=1, open=lambda _: releasing, policy="", columns=()
+    )
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
         assert (tasks.read(said)["rows"], messages.rows, messages.stopped) == (7, [7], False)

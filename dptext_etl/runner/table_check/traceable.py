@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import NEW
 from dptext_etl.policy import Policy
@@ -82,6 +82,7 @@ def of_source(policy: Policy, rows: int, counts: Counts, sample: pl.LazyFrame | 
     return {**found, "looks": looks, "accepted": policy.keep_unique == "accepted"} if found else {}
 
 
+@bare
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     """Return the facts of a run in this process, from all rows that its version would hold."""
     rows, number = source.shown
