@@ -49,8 +49,9 @@ def require_consistent(policy: Policy) -> None:
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
     two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
-    most = "per_subject is about subjects, and " + ('unit = "record" has none' if record else "belongs into the table")
-    whole = 'per_subject counts the rows of a person in the source, and deletions = "keep" is for one that lacks some'
+    most = "[unlinked] and [synthetic] have their own per_subject: write it there"
+    most = 'per_subject limits the rows of a subject, and unit = "record" has none' if record else most
+    whole = 'per_subject needs a source with all rows of a person; with deletions = "keep" it may lack published ones'
     problems = [
         (not record and policy.subject is None, no_subject),
         (policy.per_subject is not None and (record or policy.one_table), most),

@@ -72,8 +72,8 @@ class Policy(Checked):
             it as a person of its own.
         on_changed: If the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
             released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
-        per_subject: The most records of a person that a release holds, chosen by the key; released ones stay. An
-            [unlinked] or [synthetic] release has its own entry.
+        per_subject: The most records of a person that a release holds in a partition, chosen by the key; released
+            ones stay. An [unlinked] or [synthetic] release has its own entry.
         min_released: Least share of the rows that a version must hold; with less, nothing is charged or published.
         publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
