@@ -235,3 +235,11 @@ def test_a_closed_pipe_is_no_failure():
     )
     assert done.stdout == "{"
     assert "unexpected" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [(("paln",), "plan"), (("ledger", "shw"), "show"), (("corpus", "bild"), "build")]
+)
+def test_a_misspelled_command_is_suggested_once(words, meant):
+    done = subprocess.run([sys.executable, "-m", "dptext_etl.cli", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count(f"Did you mean '{meant}'?")) == (2, 1)
