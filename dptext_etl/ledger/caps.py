@@ -276,7 +276,8 @@ def _refuse_unsigned(scope: Scope, cap: Cap, signer: str | None, *, raising: boo
     if cap.public_key != signer and not (raising and cap.public_key is not None):
         by = "no key" if signer is None else f"the key {signer}"
         hint = f"`dptext ledger set-cap {scope.dataset} --signed FILE --public-key KEY --reason WORDS` pins a key"
-        raise LedgerError(f"the ledger pins {by} for caps of {scope.name}, and this cap is not signed so", hint)
+        msg = f"the ledger pins {by} for caps of {scope.name}, and this cap has another signer, or none"
+        raise LedgerError(msg, hint)
 
 
 def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:

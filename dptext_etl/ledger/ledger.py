@@ -112,7 +112,7 @@ class Ledger(LedgerReader):
         `approx` one of the same epsilon: then nothing counts that commits gave back. The journal keeps the reason.
 
         Raises:
-            LedgerError: The cap cannot be changed so, the reason is not plain, or this user is no steward.
+            LedgerError: The cap cannot be changed in this way, the reason is not plain, or this user is not a steward.
         """
         if reason is not None:
             require_plain(reason, "cap")

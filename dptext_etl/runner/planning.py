@@ -13,11 +13,9 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.accounting import log10_odds, require_delta
-from dptext_etl.errors import DPTextError, bare, counted, described
+from dptext_etl.errors import DPTextError, InputError, bare, counted, described, seam
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import MICRO, PURE, Disclosure
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
@@ -44,11 +42,12 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.source.table import batches
+from dptext_etl.runner.source.selection import persons_of
+from dptext_etl.runner.source.table import READ_HINT
 from dptext_etl.runner.table_check import scopes, selection, spellings, traceable
 
 _PERSONS_AT_ONCE = 1 << 20
-"""Rows whose persons are looked up together: each look goes through the other scopes of the ledger."""
+"""Persons who are looked up together: each look goes through the other scopes of the ledger."""
 
 
 @dataclass(frozen=True)
@@ -181,10 +180,12 @@ def _checked_table(
 
 
 def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
-    """Iterate over the canonical ids of the persons of a source, each at least once."""
-    for batch in batches(frame.select(str(policy.subject)), _PERSONS_AT_ONCE):
-        names = batch.to_series().drop_nulls().unique(maintain_order=True).to_arrow()
-        yield canonical_ids(normalized(names, policy.normalize))
+    """Iterate over the canonical ids of the persons of a source, each once."""
+    with seam("reading the persons of the source", InputError, READ_HINT):
+        named = frame.select(str(policy.subject)).drop_nulls().unique().collect(engine="streaming")
+    persons = persons_of(named, policy).unique()
+    for part in persons.to_frame().iter_slices(_PERSONS_AT_ONCE):
+        yield part.to_series().to_arrow()
 
 
 def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:

@@ -287,9 +287,16 @@ def _traced(found: Mapping[str, Any]) -> str:
     """Say whether someone who knows a record could find its row."""
     if any(map(_is_synthetic, found["columns"])):
         said = ["No row belongs to a record."]
-    else:
-        said = traceable.lines(found["traceable"]) or ["Nothing but the released texts is published."]
+    elif not (said := traceable.lines(found["traceable"])):
+        by_id = "No id is published." if found["id"] is None else _TRACED_BY_ID[found["ids"]]
+        said = [f"{by_id} No other column of the source is published."]
     return _section("Could a row be traced?", *said)
+
+
+_TRACED_BY_ID = {
+    "keep": "Record ids are published unchanged: a person who knows the ids can find every row.",
+    "keyed": "Record ids are keyed hashes: without the key, they do not show whose row it is.",
+}
 
 
 def _released(found: Mapping[str, Any]) -> str:
@@ -476,19 +483,25 @@ def _whole(found: Mapping[str, Any]) -> str:
     says = [
         f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
     ]
-    for cap in found["caps"]:
-        epsilon = cap["limits"].get(PURE, cap["limits"].get("eps_approx"))
-        if epsilon is not None:
-            limit = {"epsilon": epsilon, "delta": cap["limits"].get("delta", 0)}
-            power = f"odds move by 10^{at_most(epsilon / math.log(10), 3)} at most"
-            rows.append((f"cap of a {cap['unit']}: {cap['scope']}", f"{_amounts(limit)}: {power}"))
-    if rows[-1][0].startswith("cap"):
+    capped = [cap for cap in found["caps"] if cap["limits"]]
+    rows += [(f"cap of a {cap['unit']}: {cap['scope']}", _limit(cap["limits"])) for cap in capped]
+    if capped:
         says.append("Everything that is released of one person or record under a cap adds up.")
     elif found["lacks"]:
         says.append("This page was made without the policy, so it does not say whether there is a cap per person.")
     else:
         says.append("There is no cap per person: a person with k records loses k times as much.")
     return _section("Per record and per person", *says, rows=rows)
+
+
+def _limit(limits: Mapping[str, float]) -> str:
+    """Write a cap and what it bounds; odds have no bound where there is a delta, or only rho."""
+    if "rho" in limits:
+        return f"rho {at_most(limits['rho'])}"
+    epsilon, delta = limits.get(PURE, limits.get("eps_approx", 0.0)), limits.get("delta", 0.0)
+    power = at_most(epsilon / math.log(10), 3)
+    bound = f"an outcome is at most 10^{power} times as likely, plus δ" if delta else f"odds move by 10^{power} at most"
+    return f"{_amounts({'epsilon': epsilon, 'delta': delta})}: {bound}"
 
 
 def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool = False) -> str:
@@ -547,8 +560,8 @@ def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         f"All releases in this scope add up for each {cap['unit']}. "
         "A run that would exceed the cap leaves rows out or stops."
     )
-    everywhere = f"{scopes.together(found['together'])}.".capitalize() if cap["unit"] == "subject" else ""
-    return _section(f"Cap: {cap['scope']}", f"{says} {everywhere}".rstrip(), rows=rows)
+    more = [f"{scopes.together(found['together'])}."] if cap["unit"] == "subject" else []
+    return _section(f"Cap: {cap['scope']}", says, *more, rows=rows)
 
 
 def _gates(found: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from dptext_etl import column, keys
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.personal_data import Span, SurvivorCount, count_spans
 
-SENTENCE = "Hello, please write to {} about my last order, because nobody answers."
+SENTENCE = "Hello, please write to {} about my last order, because I got no answer."
 EXAMPLES = {
     "name": (
         "Maria Jensen", "Tomasz Kowalski", "Aisha Rahman", "John Whitfield", "Chen Wei",

@@ -4,13 +4,13 @@ import polars as pl
 
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import plan, statement
+from dptext_etl.runner import plan, planning, statement
 from dptext_etl.runner.table_check import scopes
 
 CAP = {"measure": "pure", "epsilon": 1000.0, "period": "2026"}
 
 
-def test_persons_that_another_dataset_charged(job, reviews):
+def test_persons_that_another_dataset_charged(job, reviews, monkeypatch):
     frame = reviews().filter(reviews()["user_id"] <= "u009")
     frame.write_parquet(job.folder / "raw.parquet")
     job.run(cap=CAP)
@@ -20,6 +20,8 @@ def test_persons_that_another_dataset_charged(job, reviews):
     other = {"dataset": "calls", "sink": str(job.folder / "calls"), "cap": CAP}
     forecast = plan(job.policy(**other))
     part = forecast.table["scopes"]
+    monkeypatch.setattr(planning, "_PERSONS_AT_ONCE", 7)
+    assert plan(job.policy(**other)).table["scopes"] == part, "each person counts once, however rows are divided"
     persons = frame["user_id"].n_unique()
     assert (part["persons"], part["shared"]) == (40, {"dataset:reviews, period 2026": persons})
     assert (part["largest"], part["in_rho"]) == (first, [])

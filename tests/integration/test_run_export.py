@@ -195,7 +195,7 @@ DAMAGES = {
     "more": (lambda entries: entries.update({"more.txt": b"x"}), "not those of the manifest"),
     "outside": (lambda entries: entries.update({"../x": b"x"}), "not those of the manifest"),
     "less": (lambda entries: entries.pop("statement.html"), "not those of the manifest"),
-    "no sums": (lambda entries: entries.pop(SUMS), "no export"),
+    "no sums": (lambda entries: entries.pop(SUMS), "not an export"),
     "contract": (weaker_contract, "contract is not that"),
     "manifest": (lambda entries: other_manifest(entries, more_rows, fit=False), "statement is that of another"),
     "rows": (lambda entries: other_manifest(entries, more_rows, fit=True), "another number of rows"),

@@ -9,6 +9,7 @@ import shlex
 import pytest
 
 from dptext_etl import escaping
+from dptext_etl.runner import statement
 from dptext_etl.runner.statement import markdown, meaning_of, page
 from tests.command_line import dptext
 from tests.test_escaping import HOSTILE, READER, Reader
@@ -109,3 +110,43 @@ def test_no_name_is_read_as_markup(policy_of_job, name):
     (command,) = [line for line in markdown(hostile).splitlines() if line.startswith("dptext check")]
     place = escaping.one_line(name).replace("`", "'")
     assert shlex.split(command, comments=True) == ["dptext", "check", "POLICY", "--released", place]
+
+
+@pytest.mark.parametrize(
+    ("cap", "said"),
+    [
+        ({"measure": "zcdp", "rho": 900.0, "period": "2026"}, "period 2026 | rho 900 |"),
+        ({"measure": "approx", "epsilon": 500.0, "delta": 1e-3, "period": "2026"}, "10^218 times as likely, plus δ |"),
+        (None, "There is no cap per person"),
+    ],
+)
+def test_a_cap_is_stated_by_its_measure(job, cap, said):
+    """Odds have no bound where a cap counts a delta, or rho; a cap that counts rho is a cap."""
+    job.run(cap=cap)
+    for public in (False, True):
+        text = markdown(statement.facts(policy=job.policy(cap=cap), public=public))
+        assert said in text
+        assert ("There is no cap" in text) == (cap is None)
+        assert "odds move by" not in text
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ("keep", "a person who knows the ids can find every row. No other column"),
+        ("keyed", "Record ids are keyed hashes: without the key"),
+        ("drop", "No id is published. No other column"),
+    ],
+)
+def test_ids_decide_where_no_column_is_kept(job, ids, said):
+    job.run(ids=ids, keep=[])
+    assert said in markdown(statement.facts(policy=job.policy(ids=ids, keep=[])))
+
+
+def test_names_of_scopes_keep_their_case(job):
+    job.run(dataset="Reviews")
+    text = markdown(statement.facts(policy=job.policy(dataset="Reviews")))
+    assert "All scopes of the ledger together have charged one person" in text
+    cap = {"measure": "zcdp", "rho": 900.0, "period": "2026"}
+    job.run(dataset="Calls", sink=str(job.folder / "calls"), cap=cap)
+    assert "without dataset:Calls, period 2026" in markdown(statement.facts(policy=job.policy(dataset="Reviews")))

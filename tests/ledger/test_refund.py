@@ -78,7 +78,7 @@ def test_it_never_passes_the_reservation(kit):
 
 
 def test_nothing_is_given_back_to_a_unit_over_a_cap_that_was_set_later(kit):
-    """`verify` judges charges by the cap of their time; a refund of 0 is no charge."""
+    """`verify` judges charges by the cap of their time; a refund of 0 is not a charge."""
     ref = kit.ref(refundable=True)
     kit.reserve(["a"], ["ann"], [4], refs=[ref])
     kit.reserve(["b"], ["ann"], [3], refs=[ref], job="other")

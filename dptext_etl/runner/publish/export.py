@@ -251,7 +251,7 @@ def _entries(archive: zipfile.ZipFile) -> list[str]:
 
 def _verified(names: list[str], read: Any) -> Manifest:
     """Return the manifest of an export whose files agree with it and with each other."""
-    _require({MANIFEST, CONTRACT, SUMS} <= {*names}, "this is no export: manifest, contract, or checksums are missing")
+    _require({MANIFEST, CONTRACT, SUMS} <= {*names}, "not an export: manifest, contract, or checksums are missing")
     text = read(MANIFEST).decode("ascii")
     manifest = Manifest.parse(text)
     parts = _data(manifest)

@@ -153,7 +153,7 @@ def at_most(
         for rows in batches(pairs, BATCH_ROWS):
             batch = rows.drop_nulls(str(policy.subject))
             nameless += rows.height - batch.height
-            persons = _persons(batch, policy)
+            persons = persons_of(batch, policy)
             hashes.add(persons.hash().to_numpy().view(np.uint8).reshape(-1, 8))
             total += sum_of_pairs(canonical_ids(batch[policy.id].to_arrow()), persons)
         crowded = pl.Series(hashes.frequent(most), dtype=pl.UInt64)
@@ -162,7 +162,7 @@ def at_most(
         parts = []
         for rows in batches(pairs, BATCH_ROWS):
             batch = rows.drop_nulls(str(policy.subject))
-            persons = _persons(batch, policy)
+            persons = persons_of(batch, policy)
             theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
             parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
         crowd = pl.concat(parts)
@@ -184,7 +184,8 @@ def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:
     return sum(value << 8 * place for place, value in enumerate(places)) % PAIRS
 
 
-def _persons(batch: pl.DataFrame, policy: Policy) -> pl.Series:
+def persons_of(batch: pl.DataFrame, policy: Policy) -> pl.Series:
+    """Return the canonical ids of the persons of rows, as the policy spells them; no row may lack a person."""
     subjects = normalized(batch[str(policy.subject)].to_arrow(), policy.normalize)
     return pl.Series(canonical_ids(subjects), dtype=pl.String)
 

@@ -43,7 +43,7 @@ def lines(part: dict[str, Any]) -> list[str]:
     if not part:
         return []
     said = [
-        f"{name} has charged {count:,} of these {part['persons']:,} persons, under a cap of its own; "
+        f"{name} has charged {count:,} of these {part['persons']:,} persons, under another cap; "
         "datasets with one `cap.group` share a cap"
         for name, count in part["shared"].items()
         if count
@@ -55,4 +55,4 @@ def together(part: dict[str, Any]) -> str:
     """Say what all scopes of persons charged the most charged one."""
     epsilon = part["largest"] if isinstance(part["largest"], str) else at_most(part["largest"] / MICRO)
     left_out = f"; without {', '.join(part['in_rho'])}, which count rho" if part["in_rho"] else ""
-    return f"all scopes of the ledger together have charged one person epsilon {epsilon} at most{left_out}"
+    return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{left_out}"
