@@ -82,6 +82,8 @@ def test_ids_that_others_know_are_hashed_and_spellings_are_joined(tmp_path, revi
     values, text = guessed(tmp_path, frame, save)
     assert (values["ids"], values["normalize"]) == ("keyed", ["nfc", "casefold", "strip"])
     assert "several spellings here" in text
+    assert "at most 10^8.69 times as likely" in text
+    assert "plus delta" in text
     said = " ".join(cap_of(guess(str(tmp_path / "raw.parquet"))))
     assert "persons: 40 spellings of 20" in said
     assert "% of the rows that name a person stay" in said

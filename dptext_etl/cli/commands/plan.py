@@ -92,6 +92,8 @@ def _show(forecast: Mapping[str, Any]) -> None:
 
     odds = forecast["log10_odds"]
     cap_odds = _odds(odds.get("cap"))
+    if cap_odds is not None and "delta" in forecast["cap"]:
+        cap_odds += ", plus delta"
     if cap_odds is not None and float(odds["cap"]) >= _VACUOUS:  # "inf" included
         cap_odds += " (bounds nothing in practice)"
     models = [

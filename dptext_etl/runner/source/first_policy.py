@@ -181,12 +181,12 @@ def _proposed_cap(found: Guess) -> tuple[float, str]:
 
 
 def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
-    """Say what a cap allows readers to learn of one unit, and from where on it says nothing."""
+    """Say what an (epsilon, delta) cap allows readers to learn of one unit, and from where on it says nothing."""
     power = at_most(epsilon / math.log(10), 3)
     vacuous = ": in practice it bounds nothing" if epsilon >= VACUOUS else ""
     return (
-        f"Epsilon {epsilon:g} lets the odds between all texts that one {unit} could have written move by 10^{power}",
-        f"at most{vacuous}. 8 is a factor of 3,000; from {VACUOUS} on (10^13) a cap bounds nothing in practice.",
+        f"Epsilon {epsilon:g}: an outcome is at most 10^{power} times as likely for some texts of one {unit} as for",
+        f"others, plus delta{vacuous}. 8 is a factor of 3,000; from {VACUOUS} on (10^13) it bounds nothing in practice.",
     )
 
 
