@@ -186,7 +186,7 @@ def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
     vacuous = ": in practice it bounds nothing" if epsilon >= VACUOUS else ""
     return (
         f"Epsilon {epsilon:g}: an outcome is at most 10^{power} times as likely for some texts of one {unit} as for",
-        f"others, plus delta{vacuous}. 8 is a factor of 3,000; from {VACUOUS} on (10^13) it bounds nothing real.",
+        f"others, plus delta{vacuous}. 8 is a factor of 3,000; from {VACUOUS} on (10^13) it says nothing in practice.",
     )
 
 
