@@ -36,8 +36,11 @@ class Read(NamedTuple):
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
     """Read the first `n_max` words of a text in the form of lookups."""
-    words = [_form(segment) for segment, is_word in _kernel.split(text) if is_word][:n_max]
-    return Read(words, [word in kept for word in words])
+    words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
+    if not words:
+        return Read([], [])
+    words = _form("\n".join(words)).split("\n")  # no word holds a line end, and a letter's form does not depend on it
+    return Read(words, [word in kept for word in words] if kept else [False] * len(words))
 
 
 def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:

@@ -53,7 +53,7 @@ class WorstSession:
 
     def __init__(self, scorer: WorstScorer, scripts: Sequence[Script]) -> None:
         self._scorer = scorer
-        drawn = [[item.word for item in script.items if item.drawn] for script in scripts]
+        drawn = [script.word[script.drawn].tolist() for script in scripts]
         self._lowest = [
             [number < 0 or script.words[number] != scorer.word for number in numbers]
             for script, numbers in zip(scripts, drawn, strict=True)

@@ -301,7 +301,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     def _read(self, text: str | None, count: int) -> Read:
         reading = read_strict if self.mode == "strict" else read_faithful
         read = reading(text or "", self.kept_words, self.n_max) if text is not None else Read([], [])
-        if self.hides_length or sum(not keep for keep in read.kept) == count:
+        if self.hides_length or len(read.kept) - sum(read.kept) == count:
             return read
         return Read([""] * count, [False] * count)
 

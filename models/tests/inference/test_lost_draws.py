@@ -93,7 +93,7 @@ def test_a_row_ends_where_its_room_does():
     """Long kept words between masks: rows hold fewer masks, and one mask always fits."""
     words = ["film"] * 60
     items = [Item(number, drawn=number % 6 == 0, tail=number + 1) for number in range(60)]
-    layout, asked = rows_of(Script(words, items), 64, [(0, 0, 10)])
+    layout, asked = rows_of(Script.of(words, items), 64, [(0, 0, 10)])
     rows = layout.rows(asked)
     columns, real = layout.columns(rows, asked, int((asked.last - asked.first).max()))
     assert real.sum() == 10
@@ -101,7 +101,7 @@ def test_a_row_ends_where_its_room_does():
     tokens, _, _ = layout.fill(rows, len(asked.first), 64)
     for row, (places, held) in enumerate(zip(columns, real, strict=True)):
         assert (tokens[row][places[held]] == layout.frame.mask).all()
-    long = Script(["film", "x" * 5_000, "film"], [Item(0, True, 1), Item(1, False, 2), Item(2, True, 3)])
+    long = Script.of(["film", "x" * 5_000, "film"], [Item(0, True, 1), Item(1, False, 2), Item(2, True, 3)])
     layout, asked = rows_of(long, 64, [(0, 0, 2)])
     assert (asked.last - asked.first).tolist() == [1, 1]
 
@@ -110,7 +110,7 @@ def test_a_row_ends_where_its_room_does():
 def test_what_lost_nothing_is_laid_out_as_before(count):
     """Without kept words between masks, rows are cut by their number of masks alone; so they are where all fits."""
     plain = Script.plain(["film"] * count)
-    added = Script(["film"] * count, [*plain.items, Item(INSERTED, True, count)])
+    added = Script.of(["film"] * count, [*plain.items, Item(INSERTED, True, count)])
     for script in (plain, added):
         _, asked = rows_of(script, 64, [(0, 0, script.draws)], most=14)
         assert (asked.last - asked.first).max() <= 14

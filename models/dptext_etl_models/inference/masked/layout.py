@@ -9,7 +9,8 @@ around the masks, by sub-words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,49 +74,41 @@ class Layout:
 
     def __init__(self, scripts: Sequence[Script], pieces: Sequence[Pieces], frame: Frame, longest: int) -> None:
         self.frame = frame
-        self._offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
-        self._words = np.concatenate([[0], np.cumsum([len(script.words) for script in scripts])]).astype(np.int64)
-        self._anchors, self._tails, self._drawn, replaced, pattern = self._items(scripts, pieces)
-        self._places = np.concatenate([[0], np.cumsum([len(piece) for piece in pattern])]).astype(np.int64)
+        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        self._offsets = _bounds(sizes)
+        self._words = _bounds([len(script.words) for script in scripts])
+        self._items_of = _bounds([len(script.drawn) for script in scripts])
+        self.starts = _bounds([script.draws for script in scripts])
+        word, tail = _joined([script.word for script in scripts]), _joined([script.tail for script in scripts])
+        self._drawn = _joined([script.drawn for script in scripts]).astype(bool)
+        first = np.repeat(self._words[:-1], np.diff(self._items_of))
+        self._anchors = first + np.where(word >= 0, word, np.maximum(0, tail - 1))
+        self._tails = first + tail
+        replaced = np.where(word >= 0, first + word, -1)
         self.item_of_draw = np.flatnonzero(self._drawn)
         self.replaced = replaced[self.item_of_draw]
         """Index of the word that each draw replaces, among the words of all texts; -1 if it replaces none."""
-        self.starts = np.concatenate([[0], np.cumsum([script.draws for script in scripts])]).astype(np.int64)
-        self._items_of = np.concatenate([[0], np.cumsum([len(script.items) for script in scripts])]).astype(np.int64)
+        originals = np.fromiter(chain.from_iterable(pieces), np.int64, int(self._offsets[-1]))
+        # the pattern: a mask for each draw, none for padding, and the pieces of kept words
+        self._places = _bounds(np.where(self._drawn, word != PADDED, sizes[replaced] if len(sizes) else 0))
+        masked = np.full(int(self._places[-1]), frame.mask, np.int64)
+        kept = np.flatnonzero(~self._drawn)
+        inside = _within(sizes[replaced[kept]])
+        masked[np.repeat(self._places[kept], sizes[replaced[kept]]) + inside] = originals[
+            np.repeat(self._offsets[replaced[kept]], sizes[replaced[kept]]) + inside
+        ]
         most = np.where(self._drawn, longest, np.diff(self._places))
-        ends = np.concatenate([[0], np.cumsum(most)])[self._items_of].astype(np.int64)
-        head = [*frame.before, *frame.between, *frame.after]
-        originals = [token for piece in pieces for token in piece]
-        masked = [token for piece in pattern for token in piece]
+        ends = _bounds(most)[self._items_of]
+        head = np.array([*frame.before, *frame.between, *frame.after], np.int64)
         self._text, self._pattern = len(head), len(head) + len(originals)
         self._released = self._pattern + len(masked)
         self.tokens = np.zeros(self._released + int(ends[-1]), np.int64)
-        self.tokens[: self._released] = [*head, *originals, *masked]
+        self.tokens[: self._released] = np.concatenate([head, originals, masked])
         self._begin, self._done = self._released + ends[:-1], np.zeros(len(scripts), np.int64)
         self._keeps = not bool(self._drawn.all())
         if self._keeps:
             for record in range(len(scripts)):
                 self._keep(record, int(self._items_of[record]))
-
-    def _items(
-        self, scripts: Sequence[Script], pieces: Sequence[Pieces]
-    ) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_], Numbers, list[Pieces]]:
-        """Flatten items to arrays: positions, words that follow, drawn or not, replaced words, masks or words."""
-        anchors, tails, drawn, replaced = [], [], [], []
-        pattern: list[Pieces] = []
-        mask = [self.frame.mask]
-        for script, first in zip(scripts, self._words.tolist(), strict=False):
-            for item in script.items:
-                at = item.word if item.word >= 0 else max(0, item.tail - 1)
-                anchors.append(first + at)
-                tails.append(first + item.tail)
-                drawn.append(item.drawn)
-                replaced.append(first + item.word if item.word >= 0 else -1)
-                beyond = [] if item.word == PADDED else mask
-                pattern.append(beyond if item.drawn else pieces[first + item.word])
-        numbers = (np.array(part, np.int64) for part in (anchors, tails, replaced))
-        first_of, tail_of, replaced_by = numbers
-        return first_of, tail_of, np.array(drawn, bool), replaced_by, pattern
 
     def asked(self, blocks: Sequence[Block] | Numbers, most: int) -> Asked:
         """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row.
@@ -234,10 +227,12 @@ class Layout:
         self, blocks: Sequence[Block], chosen: Sequence[Choices], pieces: Sequence[Pieces], single: Numbers | None
     ) -> None:
         """Append the outputs of complete blocks, and the kept words after them."""
-        if single is not None and not self._keeps and all(last - first == 1 for _, first, last in blocks):
+        if single is not None and not self._keeps:  # a token for each output, and one block of each text
             records = np.array([block.record for block in blocks], np.int64)
-            self.tokens[self._begin[records] + self._done[records]] = single[np.concatenate(chosen)]
-            self._done[records] += 1
+            sizes = np.fromiter(map(len, chosen), np.int64, len(chosen))
+            start = np.repeat(self._begin[records] + self._done[records], sizes)
+            self.tokens[start + _within(sizes)] = single[np.concatenate(chosen)]
+            self._done[records] += sizes
             return
         for (record, first, _), outputs in zip(blocks, chosen, strict=True):
             draw = int(self.starts[record]) + first
@@ -259,6 +254,20 @@ class Layout:
         start = self._begin[record] + self._done[record]
         self.tokens[start : start + len(piece)] = piece
         self._done[record] += len(piece)
+
+
+def _bounds(sizes: Sequence[int] | Numbers) -> Numbers:
+    """Return where parts of these sizes begin, and where the last one ends, shape (n + 1,)."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _within(sizes: Numbers) -> Numbers:
+    """Count from 0 within each part."""
+    return np.asarray(np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes))
 
 
 def _shared(left: Numbers, right: Numbers, room: Numbers) -> tuple[Numbers, Numbers]:

@@ -153,7 +153,8 @@ class MaskedScorer:
     def _adjusted(self, scores: Any, layout: Layout, draws: Numbers, words: Sequence[str]) -> Any:
         import torch
 
-        replaced = layout.replaced[draws].tolist()
+        adjusted = self.likeness is not None or self.adjustment.excluded is not None
+        replaced = layout.replaced[draws].tolist() if adjusted else ()
         if self.likeness is not None:
             low, high = self.clip
             pieces = [self.lexicon.encode([words[number]])[0] if number >= 0 else [] for number in replaced]

@@ -8,7 +8,7 @@ per word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -38,24 +38,41 @@ class Item(NamedTuple):
     tail: int  # index of the first word of the text that still follows when this position is drawn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Script:
-    """A text and its positions, for the model."""
+    """A text and its positions, for the model: what an `Item` says of each, in one array per field, shape (items,)."""
 
     words: Sequence[str]  # the words in the form that the model reads
-    items: Sequence[Item]  # the positions in order
+    word: npt.NDArray[np.int64]
+    drawn: npt.NDArray[np.bool_]
+    tail: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, words: Sequence[str], items: Sequence[Item]) -> Script:
+        """Make the script of some positions in order."""
+        word, drawn, tail = zip(*items, strict=True) if items else ((), (), ())
+        return cls(words, np.array(word, np.int64), np.array(drawn, bool), np.array(tail, np.int64))
 
     @classmethod
     def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
         """Make the script that draws every word that is not kept, and then the padding."""
-        flags = kept or [False] * len(words)
-        items = [Item(number, not keep, number + 1) for number, keep in enumerate(flags)]
-        return cls(words, items + [Item(PADDED, True, len(words))] * padding)
+        count = len(words)
+        word = np.arange(count + padding)
+        tail, drawn = np.minimum(word + 1, count), np.ones(count + padding, bool)
+        word[count:] = PADDED
+        if kept:
+            drawn[:count] = ~np.array(kept, bool)
+        return cls(words, word, drawn, tail)
+
+    @property
+    def items(self) -> Iterator[Item]:
+        """Return the positions in order."""
+        return map(Item, self.word.tolist(), self.drawn.tolist(), self.tail.tolist())
 
     @cached_property
     def draws(self) -> int:
         """Return the number of draws."""
-        return sum(item.drawn for item in self.items)
+        return int(np.count_nonzero(self.drawn))
 
 
 PLAN = 3
@@ -89,7 +106,7 @@ def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.boo
             items.append(Item(number, drawn=True, tail=number + 1))
         if followed:
             items.append(Item(INSERTED, drawn=True, tail=number + 1))
-    return Script(words, items)
+    return Script.of(words, items)
 
 
 @lru_cache(maxsize=4096)
@@ -123,9 +140,11 @@ def _power(one: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
 
 def write_strict(script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
     """Join drawn outputs and kept words by single blanks; the padding of a hidden length gives nothing."""
-    drawn = iter(chosen.tolist())
-    written = (outputs[next(drawn)] if item.drawn else script.words[item.word] for item in script.items)
-    return " ".join(word for word in written if word != PAD)
+    drawn = map(outputs.__getitem__, chosen.tolist())
+    if script.draws == len(script.drawn):
+        return " ".join([word for word in drawn if word != PAD])
+    written = (next(drawn) if item.drawn else script.words[item.word] for item in script.items)
+    return " ".join([word for word in written if word != PAD])
 
 
 def write_faithful(text: str, n_max: int, script: Script, chosen: Choices, outputs: Sequence[str]) -> str:

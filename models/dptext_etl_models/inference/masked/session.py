@@ -18,7 +18,7 @@ from dptext_etl.errors import without_panics
 from dptext_etl.scoring import Choices
 from dptext_etl_models.inference.masked.layout import Asked, Layout
 from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
-from dptext_etl_models.inference.masked.script import PADDED, Item, Script
+from dptext_etl_models.inference.masked.script import PADDED, Script
 from dptext_etl_models.inference.masked.steps import Answer, Block, Numbers
 from dptext_etl_models.inference.running import out_of_memory
 
@@ -75,7 +75,7 @@ class MaskedSession:
         self._scorer = scorer
         self._words = [word for script in scripts for word in script.words]
         self._layout = Layout(scripts, scorer.lexicon.encode(self._words), scorer.frame, scorer.longest)
-        self._inside = np.array([_inside(script.items) for script in scripts], np.int64)
+        self._inside = np.array([_inside(script) for script in scripts], np.int64)
         self._workers = BatchThreads(scorer.batches_at_once)
         self._under_way: deque[tuple[Batch, Future[Any]]] = deque()
         self._waiting: dict[Shape, list[Asked]] = {}
@@ -185,6 +185,6 @@ def _every(asked: Asked) -> Numbers:
     return np.asarray(np.repeat(asked.first, counts) + inside)
 
 
-def _inside(items: Sequence[Item]) -> int:
+def _inside(script: Script) -> int:
     """Count the draws of a text before its end."""
-    return sum(item.drawn and item.word != PADDED for item in items)
+    return int(np.count_nonzero(script.drawn & (script.word != PADDED)))
