@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.accounting import log10_odds, require_delta
-from dptext_etl.errors import DPTextError, InputError, bare, counted, described, seam
+from dptext_etl.accounting import MEASURES, log10_odds, require_delta
+from dptext_etl.arrays import to_arrow
+from dptext_etl.checks.reports import gate_delta
+from dptext_etl.column import spends
+from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, counted, described, seam
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import MICRO, PURE, Disclosure
+from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.caps import LARGEST, limits
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.hosts import contacted
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner.amounts import at_most
-from dptext_etl.runner.claims import claims, policy_notes
-from dptext_etl.runner.forecast import DELTA, Forecast, is_infinite, least_epsilon
+from dptext_etl.runner.claims import claims, policy_notes, with_gate, worst_with_gate
+from dptext_etl.runner.forecast import DELTA, Amounts, Forecast, is_infinite, least_epsilon
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
     collect,
@@ -161,6 +166,53 @@ def plan(
             *attempt.layout.notes,
         ],
     )
+
+
+def further(policy: PolicyLike) -> dict[str, Any]:
+    """Count how many more releases like that of a policy fit into its cap, by the ledger. No text is read.
+
+    A record costs what a plan would charge it by the positions that the ledger holds of its text; if these were
+    counted by another configuration, or there are none, it costs as much as the longest text.
+
+    Raises:
+        LedgerError: A run with this cap would be refused.
+        PolicyError: The policy has no cap.
+    """
+    policy = resolve(policy)
+    if policy.cap is None:
+        raise PolicyError("the policy sets no cap, so any number of releases fits", "set one: [cap]")
+    scope, most, found = Scope.of(policy), policy.records_per_subject, dict[str, Counter[int]]()
+    costs = {item.named: partial(_cost, item, gate_delta(policy)) for item in policy.charged_columns()}
+    with ledger_of(policy) as ledger:
+        if ledger is not None:
+            ledger.require_cap(scope, policy.cap)
+            found = ledger.further(scope, policy.cap, costs, most)
+    counted_units, records = any(found.values()), most or 1
+    facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": records}
+    if not counted_units:  # then of one whom nothing has been charged
+        worst = [cost(None, np.zeros(1, np.int64)) for cost in costs.values()]
+        asked = [records * sum(int(item[name][0]) for item in worst) for name in MEASURES[policy.cap.measure]]
+        fitting = [limit // amount for limit, amount in zip(limits(policy.cap), asked, strict=True) if amount]
+        found = {"units": Counter([min(fitting)])}
+    for kind, counts in found.items():
+        if counts:
+            total, ordered = counts.total(), sorted(counts)
+            reached = np.cumsum([counts[number] for number in ordered])
+            most_units = ordered[int(np.searchsorted(reached, total // 100, side="right"))]
+            facts[kind] = {"count": total, "p99": most_units, "least": ordered[0]}
+    return facts
+
+
+def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, positions: Amounts) -> dict[str, Amounts]:
+    mechanism = column.mechanism
+    varying = {"epsilon", *mechanism.artifacts()}
+    pairs = [{} if facts is None else facts["configuration"], mechanism.configuration()]
+    before, now = ({name: value for name, value in each.items() if name not in varying} for each in pairs)
+    if before == now:
+        counts = np.minimum(positions, mechanism.most_positions).astype(np.uint32)
+        return with_gate(spends(mechanism, to_arrow(counts)), gate)
+    worst = worst_with_gate(mechanism, gate)
+    return {name: np.full(len(positions), min(getattr(worst, name), LARGEST), np.int64) for name in ADDITIVE}
 
 
 def _checked_table(
