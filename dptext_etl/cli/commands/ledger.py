@@ -67,7 +67,7 @@ def remaining(
     ] = None,
     release_of: Annotated[
         Path | None,
-        typer.Option("--for", metavar="POLICY", help="Only say how many more releases of this policy fit."),
+        typer.Option("--for", metavar="FILE", help="Only say how many more releases of this policy file fit."),
     ] = None,
     id_key: IdKey = None,
     as_json: Json = False,
