@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,13 @@ from dptext_etl.accounting import MEASURES, log10_odds, require_delta
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import spends
-from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, counted, described, seam
+from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError, bare, counted, described, seam
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure
+from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, steps
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.caps import LARGEST, limits
+from dptext_etl.ledger.caps import LARGEST, Pinned, cap_change, limits
+from dptext_etl.ledger.storage.store import resolve_url
+from dptext_etl.ledger.types import NEW
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
@@ -29,7 +31,7 @@ from dptext_etl.policy.hosts import contacted
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.claims import claims, policy_notes, with_gate, worst_with_gate
-from dptext_etl.runner.forecast import DELTA, Amounts, Forecast, is_infinite, least_epsilon
+from dptext_etl.runner.forecast import DELTA, Amounts, Charges, Forecast, components_of, is_infinite, least_epsilon
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
     collect,
@@ -103,8 +105,22 @@ def plan(
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
     """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
+    policy, choices = resolve(policy), {"accept_lower_cap": accept_lower_cap, "progress": progress, "require": require}
+    return _planned(policy, partition, delta, None, **choices)[0]
+
+
+def _planned(
+    policy: Policy,
+    partition: str | None,
+    delta: float,
+    before: Charges | None,
+    *,
+    accept_lower_cap: bool,
+    progress: Listener | None,
+    require: Callable[[Policy, Layout], object] | None = None,
+) -> tuple[PlanSummary, Forecast]:
+    """Plan a run, after runs that would charge `before`."""
     require_delta(delta)
-    policy = resolve(policy)
     attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
     if require is not None:
         require(policy, attempt.layout)
@@ -113,7 +129,7 @@ def plan(
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
         known = rows is source.known
-        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch)
+        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch, before=before)
         forecasts.append(preview.forecast)
         meter = Meter("plan", None, None) if known else Meter("plan", source.wanted, progress)
         found = preview_rows(preview, rows, meter)
@@ -134,7 +150,7 @@ def plan(
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
-    return PlanSummary(
+    summary = PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
         partition=partition,
@@ -166,6 +182,82 @@ def plan(
             *attempt.layout.notes,
         ],
     )
+    return summary, forecast
+
+
+@bare
+def plan_in_order(
+    policies: Sequence[PolicyLike],
+    *,
+    partition: str | None = None,
+    delta: float = DELTA,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
+) -> dict[str, Any]:
+    """Forecast several runs in their order, each against caps that those before it have charged. Nothing is written.
+
+    Returns:
+        `plans`, the facts of each; `joint`, what all charge one unit: by scope that several share, and `together`, the
+        sum of their epsilons and deltas; and `refusal`, the first error that the runs would meet.
+
+    Raises:
+        PolicyError: Two policies name the same release.
+    """
+    charged, plans, refusals = dict[tuple[Any, ...], Charges](), list[PlanSummary](), list[dict[str, Any]]()
+    named, done = dict[tuple[Any, ...], list[str]](), list[Policy]()
+    for policy in map(resolve, policies):
+        if (policy.dataset, policy.release) in {(one.dataset, one.release) for one in done}:
+            msg = f"two of the policies are of release {policy.release!r} of {policy.dataset}"
+            raise PolicyError(msg, "a release is charged once: plan one of them, or name another release")
+        clashes = filter(None, (_clash(policy, one) for one in done))
+        scope, components = Scope.of(policy), components_of(policy)
+        key = (resolve_url(policy.ledger.url), scope.name, scope.period, scope.unit, components)
+        before = charged.get(key, Charges.none(len(components)))
+        choices = {"accept_lower_cap": accept_lower_cap, "progress": progress}
+        found, forecast = _planned(policy, partition, delta, before, **choices)
+        charged[key] = forecast.charges()
+        named.setdefault(key, []).append(f"{policy.dataset} {policy.release}")
+        refusals += [*map(described, clashes), *found.refusals]
+        plans.append(found)
+        done.append(policy)
+    shared = []
+    for key in (key for key, runs in named.items() if len(runs) > 1):
+        _, name, period, unit, components = key
+        rows = zip(components, charged[key].amounts, strict=True)
+        sums = {component: _quantiles(Counter(row.tolist()), component) for component, row in rows}
+        shared.append({"scope": f"{name}, period {period}", "unit": unit, "plans": named[key], "charged": sums})
+    parts = [found.together for found in plans]
+    unbounded = any(part["epsilon"] == "inf" for part in parts)
+    whole = {
+        "units": sorted({part["unit"] for part in parts}),
+        "epsilon": "inf" if unbounded else sum(part["epsilon"] for part in parts),
+        "delta": sum(part["delta"] for part in parts),
+    }
+    joint = {"scopes": shared, "apart": len(charged) > 1, "together": whole}
+    return {"plans": [found.as_dict() for found in plans], "joint": joint, "refusal": next(iter(refusals), None)}
+
+
+def _clash(policy: Policy, done: Policy) -> DPTextError | None:
+    """Return why the ledger would refuse the scope or cap of a policy after the run of another one."""
+    if resolve_url(policy.ledger.url) != resolve_url(done.ledger.url):
+        return None
+    scope, other = Scope.of(policy), Scope.of(done)
+    if (scope.name, scope.period) == (other.name, other.period):
+        if scope.unit != other.unit:
+            return LedgerError(f"the scope {scope} counts per {other.unit}, got unit {scope.unit!r}")
+        if policy.cap is None and done.cap is not None:
+            return LedgerError(f"the run before pins a cap of {scope}; this policy has none", "name the cap in both")
+        measure, whole = (None, ()) if done.cap is None else (done.cap.measure, limits(done.cap))
+        change = cap_change(scope, Pinned(NEW, scope.unit, measure, whole), policy.cap)
+        return None if change is None else LedgerError(str(change))
+    if scope.dataset == other.dataset:
+        with ledger_of(policy) as ledger:
+            known = [] if ledger is None else ledger.reports.caps()
+        own = [item for item in known if (item["scope"], item["period"]) == (scope.name, scope.period)]
+        if not any(item["measure"] and scope.dataset in item["datasets"] for item in own):
+            msg = f"a first cap of {scope} would not count what the run before charges in {other}"
+            return LedgerError(msg, "name one period and group in both; or open the period: `dptext ledger set-cap`")
+    return None
 
 
 def further(policy: PolicyLike) -> dict[str, Any]:
@@ -256,8 +348,9 @@ def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
     return None if change is None else change.as_dict(), notes
 
 
-def _quantiles(amounts: Counter[int]) -> dict[str, float | str]:
-    return {name: "inf" if is_infinite(amount) else amount / MICRO for name, amount in quantiles(amounts).items()}
+def _quantiles(amounts: Counter[int], component: str = PURE) -> dict[str, float | str]:
+    found = quantiles(amounts).items()
+    return {name: "inf" if is_infinite(amount) else amount / steps(component) for name, amount in found}
 
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus
 from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.policy import Policy
-from dptext_etl.runner.forecast import Forecast
+from dptext_etl.runner.forecast import Charges, Forecast
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
 from dptext_etl.runner.source.cutting import pieces
@@ -106,7 +106,7 @@ class Preview:
 
     `on_changed` takes the ids of records whose texts changed, and hashes of their units; they stay inside the boundary.
     Of rows that are published (`published`), answers alone are counted. What does not fit into memory goes to the
-    folder `scratch`.
+    folder `scratch`. What other runs would charge `before` counts in the forecast.
     """
 
     def __init__(
@@ -118,9 +118,10 @@ class Preview:
         *,
         published: bool = False,
         scratch: Path | None = None,
+        before: Charges | None = None,
     ) -> None:
         self.published = published
-        self.forecast = Forecast(policy, scratch)
+        self.forecast = Forecast(policy, scratch, before)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged = Counter[str](), Counter[str]()
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
