@@ -407,13 +407,11 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
         f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
-        f"epsilon {at_most(made.epsilon)} at delta {made.delta:g} is that of the whole table for one record",
     ]
-    if policy.unit == "subject":
-        (column,) = policy.charged_columns()
-        person = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO)
-        bound = f"epsilon {person} in all, at delta {made.delta:g}"
-        notes.append(f"a person has at most {counted(most, 'record')} in it: {bound}")
+    (column,) = policy.charged_columns()
+    person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"
+    who += f" with {most} records, each of which is charged 1/{most} of it" if most > 1 else ""
+    notes.append(f"epsilon {person} at delta {made.delta:g} is that of the whole table for {who}")
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
