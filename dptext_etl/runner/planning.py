@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,12 +16,15 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, log10_odds, require_delta
+from dptext_etl.accounting.conversion import zcdp_epsilon
+from dptext_etl.accounting.shuffling import divergence
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import spends
 from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError, bare, counted, described, seam
+from dptext_etl.families.choice import usual_law
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, steps
+from dptext_etl.guarantee import ADDITIVE, LARGEST_DELTA, MICRO, PURE, Disclosure, steps
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import LARGEST, Pinned, cap_change, limits
 from dptext_etl.ledger.storage.store import resolve_url
@@ -29,7 +34,7 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.hosts import contacted
 from dptext_etl.policy.synthetic import Synthetic
-from dptext_etl.runner.amounts import at_most
+from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.claims import claims, policy_notes, with_gate, worst_with_gate
 from dptext_etl.runner.forecast import DELTA, Amounts, Charges, Forecast, components_of, is_infinite, least_epsilon
 from dptext_etl.runner.layout import Layout
@@ -48,6 +53,7 @@ from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
+from dptext_etl.runner.source.guessing import shapes_of
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT
@@ -105,15 +111,16 @@ def plan(
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
     """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
-    policy, choices = resolve(policy), {"accept_lower_cap": accept_lower_cap, "progress": progress, "require": require}
-    return _planned(policy, partition, delta, None, **choices)[0]
+    return _planned(
+        resolve(policy), partition, delta, accept_lower_cap=accept_lower_cap, progress=progress, require=require
+    )[0]
 
 
 def _planned(
     policy: Policy,
     partition: str | None,
     delta: float,
-    before: Charges | None,
+    before: Charges | None = None,
     *,
     accept_lower_cap: bool,
     progress: Listener | None,
@@ -150,6 +157,7 @@ def _planned(
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
+    together = least_epsilon(forecast, policy, attempt.columns, delta)
     summary = PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -162,7 +170,7 @@ def _planned(
         per_record=_quantiles(forecast.records()),
         per_subject=None if subjects is None else _quantiles(subjects),
         subjects=None if subjects is None else subjects.total(),
-        together=least_epsilon(forecast, policy, attempt.columns, delta),
+        together=together,
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
         over_cap=forecast.over_cap(),
@@ -178,6 +186,7 @@ def _planned(
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, held=found.held),
+            *_compared(policy, forecast, together["epsilon"], source.wanted, table.frame),
             *policy_notes(policy),
             *attempt.layout.notes,
         ],
@@ -213,8 +222,9 @@ def plan_in_order(
         scope, components = Scope.of(policy), components_of(policy)
         key = (resolve_url(policy.ledger.url), scope.name, scope.period, scope.unit, components)
         before = charged.get(key, Charges.none(len(components)))
-        choices = {"accept_lower_cap": accept_lower_cap, "progress": progress}
-        found, forecast = _planned(policy, partition, delta, before, **choices)
+        found, forecast = _planned(
+            policy, partition, delta, before, accept_lower_cap=accept_lower_cap, progress=progress
+        )
         charged[key] = forecast.charges()
         named.setdefault(key, []).append(f"{policy.dataset} {policy.release}")
         refusals += [*map(described, clashes), *found.refusals]
@@ -280,12 +290,12 @@ def further(policy: PolicyLike) -> dict[str, Any]:
             ledger.require_cap(scope, policy.cap)
             found = ledger.further(scope, policy.cap, costs, most)
     counted_units, records = any(found.values()), most or 1
-    facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": records}
+    facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": None}
     if not counted_units:  # then of one whom nothing has been charged
         worst = [cost(None, np.zeros(1, np.int64)) for cost in costs.values()]
         asked = [records * sum(int(item[name][0]) for item in worst) for name in MEASURES[policy.cap.measure]]
         fitting = [limit // amount for limit, amount in zip(limits(policy.cap), asked, strict=True) if amount]
-        found = {"units": Counter([min(fitting)])}
+        facts["records"], found = records, {"units": Counter([min(fitting)])}
     for kind, counts in found.items():
         if counts:
             total, ordered = counts.total(), sorted(counts)
@@ -418,3 +428,44 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int
     if held:
         notes.append(f"the release holds {held:,} of these records already: the same table again costs nothing")
     return notes
+
+
+_CORPUS = 30_000
+"""Texts of the corpus with which forms are compared."""
+_DRAWS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0)
+"""Epsilons of an unlinked draw that are compared."""
+_USUAL = 8.0
+"""The epsilon per person at which forms are compared if that of the policy bounds nothing in practice."""
+
+
+def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int, frame: pl.LazyFrame) -> list[str]:
+    """Say what each form of a release may spend at one epsilon per person, by the policy, constants, and counts."""
+    epsilon = _USUAL if isinstance(whole, str) or whole > VACUOUS else whole
+    most = forecast.largest_totals(0, lambda charged: {"rows": np.ones(len(charged), np.int64)})["rows"]
+    if not epsilon or not most or rows < 2:
+        return []
+    each = epsilon / most  # of the records of a person, whose deltas grow by exp((most - 1) each)
+    power = min(-8, math.floor(math.log10(LARGEST_DELTA) - (most - 1) * each / math.log(10)))
+
+    def hidden(draw: float) -> bool:
+        return draw <= each or (power > -14 and divergence(each, rows, usual_law(_CORPUS, draw)) <= 10.0**power)
+
+    draws = bisect_left(_DRAWS, True, key=lambda draw: not hidden(draw))
+    draw = f"up to {_DRAWS[draws - 1]:g} of a draw, delta 1e{power}" if draws else "less than 0.5 of a draw"
+    rho = bisect_left(range(1, 10**9), epsilon, key=lambda micros: zcdp_epsilon(micros / MICRO, 1e-8)) / MICRO
+    table = f"{_below(zcdp_epsilon(rho / most**2, 1e-8))} of the table for one record, delta 1e-8"
+    of = f"at epsilon {at_most(epsilon, 3)} per {policy.unit} with {counted(most, 'record')}"
+    rows_of = f"{_below(each / len(policy.text_columns))} of a text"
+    said = [f"{of}, epsilon may be: rows: {rows_of}; unlinked: {draw}; synthetic: {table}"]
+    kept = [item.column for item in policy.kept if not item.rule]
+    shapes = shapes_of(frame.select(kept), frame.select(kept).collect_schema()) if kept else {}
+    labels = [name for name, shape in shapes.items() if shape.like_category]
+    if labels:
+        said.append(f"{', '.join(labels)}: few values, as of labels; a synthetic table keeps labels with their texts")
+    return said
+
+
+def _below(amount: float) -> str:
+    """Write an amount to three digits, rounded down: as a parameter, it costs no more than is said."""
+    places = 2 - math.floor(math.log10(amount))
+    return f"{math.floor(amount * 10**places) / 10**places:g}"
