@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,28 +44,8 @@ def components_of(policy: Policy) -> tuple[str, ...]:
     return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
 
 
-class Charges(NamedTuple):
-    """What runs would charge, by unit.
-
-    Attributes:
-        hashes: Hashes of the units in ascending order, shape (units,).
-        amounts: Shape (components, units).
-    """
-
-    hashes: Hashes
-    amounts: Amounts
-
-    @classmethod
-    def none(cls, components: int) -> Self:
-        return cls(np.zeros(0, np.uint64), np.zeros((components, 0), np.int64))
-
-    def of(self, hashes: Hashes) -> Amounts:
-        """Return what some units would be charged, shape (components, units)."""
-        at = np.searchsorted(self.hashes, hashes)
-        known = np.append(self.hashes, 0)[at] == hashes
-        known &= at < len(self.hashes)
-        found: Amounts = np.where(known, np.pad(self.amounts, ((0, 0), (0, 1)))[:, at], 0)
-        return found
+def no_charges(components: Iterable[str]) -> pl.DataFrame:
+    return pl.DataFrame(schema={"unit": pl.UInt64, **dict.fromkeys(components, pl.Float64)})
 
 
 class Forecast:
@@ -75,7 +55,7 @@ class Forecast:
     there, dozens of bytes each, in the folder `scratch`. So do all rows if runs come `before`, whose charges count.
     """
 
-    def __init__(self, policy: Policy, scratch: Path | None = None, before: Charges | None = None) -> None:
+    def __init__(self, policy: Policy, scratch: Path | None = None, before: pl.DataFrame | None = None) -> None:
         self._policy, self._before = policy, before
         self._scratch = scratch
         self.components = components_of(policy)
@@ -99,7 +79,9 @@ class Forecast:
             return
         hashed = units if isinstance(units, np.ndarray) else pl.Series(pl.from_arrow(units)).hash().to_numpy()
         if self._before is not None:
-            used = np.minimum(used + self._before.of(hashed), _INFINITE)
+            earlier = pl.DataFrame({"unit": hashed}).join(self._before, on="unit", how="left", maintain_order="left")
+            charged_before = earlier.select(self.components).fill_null(0).to_numpy().T
+            used = np.minimum(used + charged_before, _INFINITE).astype(np.int64)
         table = np.concatenate([hashed.view(np.int64)[None], worst, asked, used, charged.astype(np.int64)])
         self._rows = self._rows or Buckets(8 * len(table), self._scratch)
         self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
@@ -132,23 +114,17 @@ class Forecast:
             found.update(self._beyond(rows))
         return dict(found)
 
-    def charges(self) -> Charges:
+    def charges(self) -> pl.DataFrame:
         """Return what units would have been charged after the runs before and this one, without records over the cap.
 
-        Only a forecast that knows of runs before it has them.
+        A row per unit: `unit`, a hash, and an amount by component. Only a forecast that knows of runs before it has it.
         """
-        before = Charges.none(len(self.components)) if self._before is None else self._before
-        hashes, amounts = [before.hashes], [before.amounts]
+        parts = [no_charges(self.components) if self._before is None else self._before]
         for rows in self._by_unit():
-            asked = rows.asked.copy()
-            asked[:, self._left_out(rows)] = 0
-            hashes.append(rows.hashes.view(np.uint64))
-            amounts.append(np.stack([rows.by_unit(each) for each in asked]))
-        units, where = np.unique(np.concatenate(hashes), return_inverse=True)
-        totals = np.zeros((len(self.components), len(units)), np.int64)
-        for total, each in zip(totals, np.concatenate(amounts, axis=1), strict=True):
-            np.add.at(total, where, each)
-        return Charges(units, np.minimum(totals, _INFINITE))
+            admitted = np.delete(np.arange(len(rows.where)), self._left_out(rows))
+            amounts = dict(zip(self.components, rows.asked[:, admitted].astype(np.float64), strict=True))
+            parts.append(pl.DataFrame({"unit": rows.hashes[rows.where[admitted]].view(np.uint64), **amounts}))
+        return pl.concat(parts).group_by("unit").sum()
 
     def kept(self) -> dict[float, int]:
         """Count the records that would fit if the first limit of the cap were so many times as large, by `FACTORS`.

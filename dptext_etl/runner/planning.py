@@ -36,7 +36,7 @@ from dptext_etl.policy.hosts import contacted
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.claims import claims, policy_notes, with_gate, worst_with_gate
-from dptext_etl.runner.forecast import DELTA, Amounts, Charges, Forecast, components_of, is_infinite, least_epsilon
+from dptext_etl.runner.forecast import DELTA, Amounts, Forecast, components_of, is_infinite, least_epsilon, no_charges
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
     collect,
@@ -120,7 +120,7 @@ def _planned(
     policy: Policy,
     partition: str | None,
     delta: float,
-    before: Charges | None = None,
+    before: pl.DataFrame | None = None,
     *,
     accept_lower_cap: bool,
     progress: Listener | None,
@@ -212,7 +212,7 @@ def plan_in_order(
     Raises:
         PolicyError: Two policies name the same release.
     """
-    charged, plans, refusals = dict[tuple[Any, ...], Charges](), list[PlanSummary](), list[dict[str, Any]]()
+    charged, plans, refusals = dict[tuple[Any, ...], pl.DataFrame](), list[PlanSummary](), list[dict[str, Any]]()
     named, done = dict[tuple[Any, ...], list[str]](), list[Policy]()
     for policy in map(resolve, policies):
         if (policy.dataset, policy.release) in {(one.dataset, one.release) for one in done}:
@@ -221,7 +221,7 @@ def plan_in_order(
         clashes = filter(None, (_clash(policy, one) for one in done))
         scope, components = Scope.of(policy), components_of(policy)
         key = (resolve_url(policy.ledger.url), scope.name, scope.period, scope.unit, components)
-        before = charged.get(key, Charges.none(len(components)))
+        before = charged.get(key, no_charges(components))
         found, forecast = _planned(
             policy, partition, delta, before, accept_lower_cap=accept_lower_cap, progress=progress
         )
@@ -232,10 +232,10 @@ def plan_in_order(
         done.append(policy)
     shared = []
     for key in (key for key, runs in named.items() if len(runs) > 1):
-        _, name, period, unit, components = key
-        rows = zip(components, charged[key].amounts, strict=True)
-        sums = {component: _quantiles(Counter(row.tolist()), component) for component, row in rows}
-        shared.append({"scope": f"{name}, period {period}", "unit": unit, "plans": named[key], "charged": sums})
+        _, scope_name, period, unit, components = key
+        amounts = charged[key].cast(dict.fromkeys(components, pl.Int64))
+        sums = {name: _quantiles(Counter(amounts[name].to_list()), name) for name in components}
+        shared.append({"scope": f"{scope_name}, period {period}", "unit": unit, "plans": named[key], "charged": sums})
     parts = [found.together for found in plans]
     unbounded = any(part["epsilon"] == "inf" for part in parts)
     whole = {
@@ -253,10 +253,9 @@ def _clash(policy: Policy, done: Policy) -> DPTextError | None:
         return None
     scope, other = Scope.of(policy), Scope.of(done)
     if (scope.name, scope.period) == (other.name, other.period):
-        if scope.unit != other.unit:
-            return LedgerError(f"the scope {scope} counts per {other.unit}, got unit {scope.unit!r}")
-        if policy.cap is None and done.cap is not None:
-            return LedgerError(f"the run before pins a cap of {scope}; this policy has none", "name the cap in both")
+        if scope.unit != other.unit or (policy.cap is None and done.cap is not None):
+            msg = f"the run before pins the unit and the cap of {scope}, and this policy has others"
+            return LedgerError(msg, "write the same unit and [cap] in both")
         measure, whole = (None, ()) if done.cap is None else (done.cap.measure, limits(done.cap))
         change = cap_change(scope, Pinned(NEW, scope.unit, measure, whole), policy.cap)
         return None if change is None else LedgerError(str(change))
@@ -300,15 +299,15 @@ def further(policy: PolicyLike) -> dict[str, Any]:
         if counts:
             total, ordered = counts.total(), sorted(counts)
             reached = np.cumsum([counts[number] for number in ordered])
-            most_units = ordered[int(np.searchsorted(reached, total // 100, side="right"))]
-            facts[kind] = {"count": total, "p99": most_units, "least": ordered[0]}
+            nearly_all = ordered[int(np.searchsorted(reached, total // 100, side="right"))]
+            facts[kind] = {"count": total, "p99": nearly_all, "least": ordered[0]}
     return facts
 
 
 def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, positions: Amounts) -> dict[str, Amounts]:
     mechanism = column.mechanism
-    varying = {"epsilon", *mechanism.artifacts()}
-    pairs = [{} if facts is None else facts["configuration"], mechanism.configuration()]
+    pairs = [{} if facts is None else facts.get("configuration", {}), mechanism.configuration()]
+    varying = {"epsilon", "table"}  # a table follows from epsilon
     before, now = ({name: value for name, value in each.items() if name not in varying} for each in pairs)
     if before == now:
         counts = np.minimum(positions, mechanism.most_positions).astype(np.uint32)

@@ -26,7 +26,7 @@ from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus
 from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.policy import Policy
-from dptext_etl.runner.forecast import Charges, Forecast
+from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
 from dptext_etl.runner.source.cutting import pieces
@@ -118,7 +118,7 @@ class Preview:
         *,
         published: bool = False,
         scratch: Path | None = None,
-        before: Charges | None = None,
+        before: pl.DataFrame | None = None,
     ) -> None:
         self.published = published
         self.forecast = Forecast(policy, scratch, before)

@@ -45,27 +45,25 @@ def plan(
     Several policies are planned as if the runs followed each other: each meets the caps that those before it charged.
     Then the keys are plans, joint, refusal.
     """
-    if len(policy) > 1:
-        _plan_in_order(policy, partition, delta, engine, accept_lower_cap=accept_lower_cap, as_json=as_json)
-        return
     if engine == "polars":
         startup.skip_pandas()
-    from dptext_etl import engines, runner
+    elif len(policy) > 1:
+        raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
+    from dptext_etl import engines
     from dptext_etl.policy import Policy
+    from dptext_etl.runner import planning
 
     with ExitStack() as opened:
-        loaded = Policy.load(policy[0])
-        started = None if engine == "polars" else engines.named(engine).started(loaded, partition)
+        loaded = [Policy.load(each) for each in policy]
+        started = None if engine == "polars" else engines.named(engine).started(loaded[0], partition)
         require = None if started is None else opened.enter_context(started).open
+        choices: dict[str, Any] = {"partition": partition, "delta": delta, "accept_lower_cap": accept_lower_cap}
+        choices["progress"] = opened.enter_context(progress_bar())
         try:
-            forecast = runner.plan(
-                loaded,
-                partition=partition,
-                delta=delta,
-                accept_lower_cap=accept_lower_cap,
-                progress=opened.enter_context(progress_bar()),
-                require=require,
-            ).as_dict()
+            if len(loaded) > 1:
+                forecast = planning.plan_in_order(loaded, **choices)
+            else:
+                forecast = planning.plan(*loaded, **choices, require=require).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
             if not as_json:  # else the fields of the refusal hold them
@@ -73,29 +71,12 @@ def plan(
             raise
     if as_json:
         terminal.emit(forecast)
+    elif "plans" in forecast:
+        _show_in_order(forecast["plans"], forecast["joint"])
     else:
         _show(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
-
-
-def _plan_in_order(
-    policies: list[Path], partition: str | None, delta: float, engine: str, *, accept_lower_cap: bool, as_json: bool
-) -> None:
-    if engine != "polars":
-        raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
-    from dptext_etl.runner.planning import plan_in_order
-
-    with progress_bar() as progress:
-        found = plan_in_order(
-            policies, partition=partition, delta=delta, accept_lower_cap=accept_lower_cap, progress=progress
-        )
-    if as_json:
-        terminal.emit(found)
-    else:
-        _show_in_order(found["plans"], found["joint"])
-    if found["refusal"] is not None:
-        raise refusal_of(found["refusal"])
 
 
 def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> None:
