@@ -297,11 +297,19 @@ def further(policy: PolicyLike) -> dict[str, Any]:
         facts["records"], found = records, {"units": Counter([min(fitting)])}
     for kind, counts in found.items():
         if counts:
-            total, ordered = counts.total(), sorted(counts)
-            reached = np.cumsum([counts[number] for number in ordered])
-            nearly_all = ordered[int(np.searchsorted(reached, total // 100, side="right"))]
-            facts[kind] = {"count": total, "p99": nearly_all, "least": ordered[0]}
+            facts[kind] = {"count": counts.total(), "p99": _nearly_all(counts), "least": min(counts)}
     return facts
+
+
+def _nearly_all(counts: Counter[int]) -> int:
+    """Return the largest number that 99% of the units reach.
+
+    >>> _nearly_all(Counter({0: 1, 3: 99})), _nearly_all(Counter({0: 2, 3: 98})), _nearly_all(Counter({2: 1}))
+    (3, 0, 2)
+    """
+    ordered = sorted(counts)
+    below = np.cumsum([counts[number] for number in ordered])
+    return ordered[int(np.searchsorted(below, counts.total() // 100, side="right"))]
 
 
 def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, positions: Amounts) -> dict[str, Amounts]:
