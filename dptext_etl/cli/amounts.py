@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from dptext_etl.cli import terminal
+from dptext_etl.errors import counted
 from dptext_etl.guarantee import ADDITIVE
 
 _COUNTED = frozenset(("epsilon", "diameter", *ADDITIVE))
@@ -81,6 +82,22 @@ def show_balance(scope: Mapping[str, Any]) -> None:
     for place, requested in enumerate(scope["asked"], start=1):
         text = "; ".join(f"{name} {terminal.number(amounts)}" for name, amounts in requested.items())
         terminal.say(f"{unit} {place} of those asked for: {text}")
+
+
+def show_further(further: Mapping[str, Any]) -> None:
+    """Print how many more releases fit (`runner.planning.further`)."""
+    person = "person" if further["unit"] == "subject" else "record"
+    for kind, one in {"units": person, "rows": "row without a person"}.items():
+        found = further.get(kind)
+        if found is None:
+            continue
+        fits = counted(found["p99"], "more such release fits", "more such releases fit")
+        if further["from_ledger"]:
+            several = one.replace(" ", "s ", 1) if " " in one else f"{one}s"
+            terminal.say(f"{fits} for 99% of {found['count']:,} {several}, {found['least']:,} for the most charged one")
+        else:
+            of = f"{counted(further['records'], 'record')} of the longest text"
+            terminal.say(f"{fits} for a new {one} with {of}: the ledger holds no record of this dataset")
 
 
 def shown(amounts: Mapping[str, float] | None) -> str:

@@ -138,6 +138,8 @@ class LedgerCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         values = ctx.params
         policy: Path | None = values.pop("policy")
+        if values["ledger"] is None:
+            policy = policy or values.get("release_of")
         if policy is not None and values["ledger"] is not None:
             free = [name for name in self._optional if name is not None and values[name] is None]
             if not free:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
@@ -51,14 +52,31 @@ class Unlinked(BaseModel):
 
     def charged_delta(self, law: Law) -> Fraction:
         """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up."""
+        charged = self._multiplied(law)
+        if self.per_subject > 1 and charged > LARGEST_DELTA:
+            msg = f"per_subject = {self.per_subject} multiplies the delta of a record to {float(charged):.2g}, above "
+            raise ValueError(f"{msg}{LARGEST_DELTA:g}: {self._sound(law)}")
+        return charged
+
+    def _multiplied(self, law: Law) -> Fraction:
         if self.per_subject == 1:
             return exact(self.delta)
         exponent = float((self.per_subject - 1) * self.epsilon(law))
-        charged = exact(self.delta) * Fraction(math.exp(min(exponent, 100.0)) * (1 + 1e-12))
-        if charged > LARGEST_DELTA:
-            msg = f"per_subject = {self.per_subject} multiplies the delta of a record to {float(charged):.2g}, above "
-            raise ValueError(f"{msg}{LARGEST_DELTA:g}: state fewer records or a smaller delta")
-        return charged
+        return exact(self.delta) * Fraction(math.exp(min(exponent, 100.0)) * (1 + 1e-12))
+
+    def _sound(self, law: Law) -> str:
+        """Return what to state instead: the largest delta that works, or the least rows; and the most per_subject."""
+        deltas = [{"delta": 10.0**-power} for power in range(7, 12) if 10.0**-power < self.delta]
+        rows = [{"rows": 10**power, "delta": min(self.delta, 1e-8)} for power in range(3, 8) if 10**power > self.rows]
+        fewer = [{"per_subject": most} for most in range(self.per_subject - 1, 0, -1)]
+        one, most = (next(filter(partial(self._works, law), tried), {}) for tried in ([*deltas, *rows], fewer))
+        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in found.items()) for found in (one, most)]
+        parts[0] += " (if there are so many texts)" if "rows" in one else ""
+        return f"{' or '.join(filter(None, parts))} works"
+
+    def _works(self, law: Law, changes: dict[str, Any]) -> bool:
+        other = self.model_copy(update=changes)
+        return other.per_subject == 1 or other._multiplied(law) <= LARGEST_DELTA  # noqa: SLF001  (of this class)
 
     def most_records(self, law: Law) -> int:
         """Return for how many records the charged delta may be stated (docs/spec/privacy.md#delta-policy)."""

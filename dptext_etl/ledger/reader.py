@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -127,6 +128,27 @@ class LedgerReader:
         """Return what units may still lose in a scope: quantiles over all units, and amounts of given units."""
         with self._db.store.snapshot():
             return views.remaining(self._db, scope, subjects)
+
+    def further(
+        self, scope: Scope, cap: Cap, costs: Mapping[str, views.Cost], most: int | None
+    ) -> dict[str, Counter[int]]:
+        """Count the units of a dataset by how many more releases fit into what they have left.
+
+        Such a release holds the records of the newest release of each column, or where the column has none, of the
+        dataset's newest release. As in `reserve`, charges add up by component; nothing that a commit gives back counts.
+
+        Args:
+            scope: Where the spends add up.
+            cap: The cap, on one measure.
+            costs: What records cost, by text column.
+            most: Records of a person that a release holds, at most.
+
+        Returns:
+            Numbers of units by number of releases: "units", and where persons are the unit "rows", records without a
+            person. Units that a release does not charge are left out.
+        """
+        with self._db.store.snapshot():
+            return views.further(self._db, scope, cap, costs, most)
 
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
         """Return what some units have used in a scope, by component of its cap; pure epsilon where there is no cap."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
@@ -15,13 +15,14 @@ import pyarrow as pa
 from dptext_etl.accounting import MEASURES, log10_odds
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
-from dptext_etl.ledger.caps import LARGEST, Pinned
+from dptext_etl.ledger.caps import LARGEST, Pinned, limits
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.plan import REFUNDED, LedgerPlan
 from dptext_etl.ledger.releases import SINK
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Part, WantedIds, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of
 from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
+from dptext_etl.policy import Cap
 
 COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
 """The counts of a release, in the order of their columns in the table `tally`."""
@@ -68,18 +69,18 @@ class Remaining:
 def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remaining:
     pinned = db.scopes.find(scope)
     names = tracked_components(pinned)
-    limits = dict(zip(names, pinned.limits, strict=False))
+    limited = dict(zip(names, pinned.limits, strict=False))
     histograms: dict[str, Counter[int]] = {name: Counter() for name in names}
     units = exhausted = 0
     for _, values in used_by_unit(db, pinned):
         units += values.shape[1]
-        if limits:
+        if limited:
             exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
         for name, amounts in zip(names, values, strict=True):
             distinct, counts = np.unique(amounts, return_counts=True)
             histograms[name].update(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
-    left: dict[str, Counter[int]] = {name: Counter() for name in limits}
-    for name, limit in limits.items():
+    left: dict[str, Counter[int]] = {name: Counter() for name in limited}
+    for name, limit in limited.items():
         for amount, count in histograms[name].items():
             left[name][max(0, limit - amount)] += count
     asked = []
@@ -89,20 +90,70 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
             entry: dict[str, dict[str, Micro | str]] = {}
             for name, amount in zip(amounts_by_name, row, strict=True):
                 entry[name] = {"used": _finite(name, amount)}
-                if limits:
-                    entry[name]["left"] = millionths(name, max(0, limits[name] - amount))
+                if limited:
+                    entry[name]["left"] = millionths(name, max(0, limited[name] - amount))
             asked.append(entry)
     return Remaining(
         str(scope),
         pinned.unit,
         pinned.measure,
-        {name: millionths(name, limit) for name, limit in limits.items()},
+        {name: millionths(name, limit) for name, limit in limited.items()},
         units,
         exhausted,
         {name: {at: _finite(name, x) for at, x in quantiles(table).items()} for name, table in histograms.items()},
         {name: {at: millionths(name, x) for at, x in quantiles(table).items()} for name, table in left.items()},
         asked,
     )
+
+
+Cost = Callable[[Mapping[str, Any] | None, I64], Mapping[str, I64]]
+"""Returns what records of so many positions cost in a column, by component in its steps.
+
+It gets the facts of the release that counted the positions, or None if they must not decide.
+"""
+
+
+def further(
+    db: Database, scope: Scope, cap: Cap, costs: Mapping[str, Cost], most: int | None
+) -> dict[str, Counter[int]]:
+    """Count units by how many more releases fit (`LedgerReader.further`). All units are in memory."""
+    pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))
+    count, bound = len(pinned.components), np.array(pinned.limits, np.int64)[:, None]
+    refs = db.releases.of_dataset(scope.dataset)
+    held = list[HashedIds]()
+    rows = list[I64]()  # used by component, asked by component, records without a person
+    for part in used_by_unit(db, pinned):
+        held.append(part.ids)
+        rows.append(np.concatenate([part.values, np.zeros((count + 1, part.ids.size), np.int64)]))
+    largest = np.zeros((count, 1), np.int64)
+    for column, cost in costs.items():
+        ref = next((ref for ref in reversed(refs) if ref.column == column), refs[-1] if refs else None)
+        top = np.zeros((count, 1), np.int64)
+        for item, facts in () if ref is None else _rows_of(db, ref):
+            own = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
+            found = cost(facts if ref is not None and ref.column == column else None, item.columns["n_worst"][own])
+            asked = np.stack([np.minimum(found[name], LARGEST) for name in pinned.components])
+            alone = (item.columns["record"] == item.columns["unit"]).all(axis=1)[own].astype(np.int64)
+            held.append(item.ids.take(own))
+            rows.append(np.concatenate([np.zeros_like(asked), asked, alone[None]]))
+            top = np.maximum(top, asked.max(axis=1, initial=0, keepdims=True))
+        largest += top
+    _, values = fold(concatenated(held), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
+    used, asked, alone = values[:count], values[count:-1], values[-1] > 0
+    if most is not None:  # a release holds so many of a person's records, whatever an earlier one held
+        asked = np.minimum(asked, np.minimum(largest, LARGEST) * most)
+    fitting = np.where(asked > 0, np.maximum(bound - used, 0) // np.maximum(asked, 1), LARGEST).min(axis=0)
+    asking = (asked > 0).any(axis=0)
+    named = {"units": asking & ~alone, "rows": asking & alone} if pinned.unit == "subject" else {"units": asking}
+    return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
+
+
+def _rows_of(db: Database, ref: ReleaseRef) -> Iterator[tuple[ScannedRows, dict[str, Any]]]:
+    """Iterate over the batches of a release, each with the facts that the release pins."""
+    facts = json.loads(db.store.rows("select facts from release where id=?", (ref.id,))[0][0])
+    batches = db.store.rows("select seq from batch where release=? and nonce=? order by seq", (ref.id, ref.nonce))
+    scanned = db.segments.scan([seq for (seq,) in batches], "unit", ["canary", "n_worst", "record", "unit"])
+    return ((item, facts) for item in scanned)
 
 
 def tracked_components(pinned: Pinned) -> tuple[str, ...]:

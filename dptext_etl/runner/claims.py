@@ -40,7 +40,7 @@ def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
     return replace(stated, guarantee_class=_APPROXIMATE.get(stated.guarantee_class, stated.guarantee_class))
 
 
-def _worst(mechanism: Mechanism, delta: int, positions: int | None = None) -> Spend:
+def worst_with_gate(mechanism: Mechanism, delta: int, positions: int | None = None) -> Spend:
     """Return the cost of the longest text, or of so many positions, with the delta of a gate in steps of 10^-15."""
     spend = worst_spend(mechanism, positions)
     if not delta:
@@ -63,7 +63,7 @@ def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str,
 
     What is pinned was looked at before, with `pin=False` and `refuse_unproven_key`.
     """
-    worst, claimed = _worst(column.mechanism, gate_delta(policy)), _claimed(policy, column)
+    worst, claimed = worst_with_gate(column.mechanism, gate_delta(policy)), _claimed(policy, column)
     return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
 
 
@@ -94,10 +94,10 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
 
 def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, Any]:
     mechanism = column.mechanism
-    worst = _worst(mechanism, delta)
+    worst = worst_with_gate(mechanism, delta)
     hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
     central = guarantee.guarantee_class is GuaranteeClass.CENTRAL_ZCDP
-    one = _worst(mechanism, delta, None if hidden else 1)
+    one = worst_with_gate(mechanism, delta, None if hidden else 1)
     claim: dict[str, Any] = {
         "name": column.column,
         "mechanism": mechanism.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,18 +38,27 @@ _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
 
+def components_of(policy: Policy) -> tuple[str, ...]:
+    """Return the components of a spend that count for a policy: those of its cap, or else one epsilon."""
+    whole = PURE if policy.synthetic is None else "eps_approx"
+    return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
+
+
+def no_charges(components: Iterable[str]) -> pl.DataFrame:
+    return pl.DataFrame(schema={"unit": pl.UInt64, **dict.fromkeys(components, pl.Float64)})
+
+
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
     A record that is a unit of its own is judged when it is added. Rows of subjects wait on the disk until all are
-    there, dozens of bytes each, in the folder `scratch`.
+    there, dozens of bytes each, in the folder `scratch`. So do all rows if runs come `before`, whose charges count.
     """
 
-    def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, scratch: Path | None = None, before: pl.DataFrame | None = None) -> None:
+        self._policy, self._before = policy, before
         self._scratch = scratch
-        whole = PURE if policy.synthetic is None else "eps_approx"
-        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
+        self.components = components_of(policy)
         self._worst, self._over = Counter[int](), Counter[str](records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
@@ -59,16 +68,20 @@ class Forecast:
         """Add a shard; units are canonical ids or hashes, with what they have used by component."""
         worst, asked, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], asked, used))
         self._worst.update(_histogram(worst[0]))
-        if self._policy.unit == "record":  # ids are checked: each record is a unit of its own
+        if self._policy.unit == "record" and self._before is None:  # each record is a unit: ids are checked
             self._lengths = self._lengths or [set() for _ in charged]
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
             rows = worst.shape[1]
-            each = _Rows(rows, np.arange(rows), worst[0], asked, used, charged)
+            each = _Rows(np.arange(rows), np.arange(rows), worst[0], asked, used, charged)
             self._over.update(self._beyond(each))
             self._fitting += self._fits(each)
             return
         hashed = units if isinstance(units, np.ndarray) else pl.Series(pl.from_arrow(units)).hash().to_numpy()
+        if self._before is not None:
+            earlier = pl.DataFrame({"unit": hashed}).join(self._before, on="unit", how="left", maintain_order="left")
+            charged_before = earlier.select(self.components).fill_null(0).to_numpy().T
+            used = np.minimum(used + charged_before, _INFINITE).astype(np.int64)
         table = np.concatenate([hashed.view(np.int64)[None], worst, asked, used, charged.astype(np.int64)])
         self._rows = self._rows or Buckets(8 * len(table), self._scratch)
         self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
@@ -101,6 +114,18 @@ class Forecast:
             found.update(self._beyond(rows))
         return dict(found)
 
+    def charges(self) -> pl.DataFrame:
+        """Return what units would have been charged after the runs before and this one, without records over the cap.
+
+        A row per unit: `unit`, a hash, and an amount by component. Only a forecast that knows of runs before it has it.
+        """
+        parts = [no_charges(self.components) if self._before is None else self._before]
+        for rows in self._by_unit():
+            admitted = np.delete(np.arange(len(rows.where)), self._left_out(rows))
+            amounts = dict(zip(self.components, rows.asked[:, admitted].astype(np.float64), strict=True))
+            parts.append(pl.DataFrame({"unit": rows.hashes[rows.where[admitted]].view(np.uint64), **amounts}))
+        return pl.concat(parts).group_by("unit").sum()
+
     def kept(self) -> dict[float, int]:
         """Count the records that would fit if the first limit of the cap were so many times as large, by `FACTORS`.
 
@@ -124,17 +149,21 @@ class Forecast:
         return np.bincount(least, minlength=len(FACTORS) + 1)
 
     def _beyond(self, rows: _Rows) -> Counter[str]:
-        """Count the records of some units that would not fit."""
+        """Count the records of some units that would not fit, and their units."""
+        rejected = self._left_out(rows)
+        return Counter(records=len(rejected), units=len(np.unique(rows.where[rejected])))
+
+    def _left_out(self, rows: _Rows) -> list[int]:
+        """Return the rows of records that would not fit."""
         if self._policy.cap is None:
-            return Counter()
+            return []
         limit = np.array(limits(self._policy.cap), np.int64)[:, None]
-        used = np.zeros((len(limit), rows.units), np.int64)
+        used = np.zeros((len(limit), len(rows.hashes)), np.int64)
         used[:, rows.where] = rows.used
         totals = np.stack([rows.by_unit(row) for row in rows.asked]) + used
         crowded: npt.NDArray[np.bool_] = np.any(totals > limit, axis=0) & np.any(totals > used, axis=0)
         asking = np.flatnonzero(crowded[rows.where] & (rows.asked > 0).any(axis=0))
-        rejected = _rejected(asking, rows.asked, rows.where, used, limit[:, 0])
-        return Counter(records=len(rejected), units=len(np.unique(rows.where[rejected])))
+        return _rejected(asking, rows.asked, rows.where, used, limit[:, 0])
 
     def _charged(self, column: int) -> Iterator[tuple[Counts, Callable[[Amounts], Amounts]]]:
         """Iterate over positions that are charged in a column, with what adds up amounts of theirs by unit."""
@@ -151,7 +180,7 @@ class Forecast:
                 cells.view(np.int64).T, np.cumsum([1, 1, measured, measured])
             )
             units, where = np.unique(hashes[0], return_inverse=True)
-            yield _Rows(len(units), where, worst[0], asked, used, charged)
+            yield _Rows(units, where, worst[0], asked, used, charged)
 
     def used_before(self, ledger: Ledger | None, units: pa.Array) -> Amounts:
         """Return what units have used in the scope of the policy, shape (components, units); a null unit is 0."""
@@ -168,7 +197,7 @@ class _Rows(NamedTuple):
     """All rows of some units, in their order.
 
     Attributes:
-        units: The number of units.
+        hashes: What distinguishes the units, int64, shape (units,).
         where: The unit of each row, shape (rows,).
         worst: The worst case of each row in the first component, shape (rows,).
         asked: What each row will be charged, shape (components, rows).
@@ -176,7 +205,7 @@ class _Rows(NamedTuple):
         charged: Positions that are charged, shape (columns, rows).
     """
 
-    units: int
+    hashes: Amounts
     where: npt.NDArray[np.intp]
     worst: Amounts
     asked: Amounts

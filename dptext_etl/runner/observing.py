@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,9 @@ from dptext_etl.errors import DPTextError, PolicyError
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Progress
+from dptext_etl.runner.publish.manifest import Manifest, stated
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.summary import RunSummary
 
@@ -46,6 +48,7 @@ class _Reported(Observed):
         self._listener = progress
         self._names = {"dataset": policy.dataset, "release": policy.release}
         self._step = step
+        self.failed: tuple[str, ...] = ()  # names of gates
         self._began, self._clock = time.time_ns(), time.monotonic()
         self._phases: dict[str, tuple[int, int, int]] = {}  # first and last report, rows
         self._lineage = Lineage.of(policy) if step in {"run", "publishing"} else None
@@ -87,7 +90,7 @@ class _Reported(Observed):
             with telemetry.never_failing("the trace of a run"):
                 self._send_spans(outcome)
         if outcome != "ok" and self._lineage is not None:
-            self._lineage.fail(outcome)
+            self._lineage.fail(outcome, self.failed)
 
     def _send_spans(self, outcome: str) -> None:
         from opentelemetry import trace
@@ -118,7 +121,7 @@ def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> I
         yield run
         outcome = "ok"
     except DPTextError as error:
-        outcome = error.code
+        outcome, run.failed = error.code, tuple(error.fields.get("failed", ()))
         raise
     finally:
         run.ended(outcome)
@@ -136,6 +139,34 @@ def _scope(remaining: dict[str, Any]) -> None:
             for quantile, found in quantiles.items():
                 amount = float(found) / MICRO
                 telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
+
+
+FACET = "dptext_release"
+"""The facet of the output that states what the data contract of an export states (docs/telemetry.md#lineage)."""
+_PRODUCER = f"urn:dptext-etl:{__version__}"  # OpenLineage names producers by URI
+
+
+def _release(facts: dict[str, Any]) -> Any:
+    from openlineage.client.facet_v2 import DatasetFacet
+
+    facet = DatasetFacet(producer=_PRODUCER).with_additional_properties(**facts)
+    facet._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001  (the client sets that of its base class)
+    return facet
+
+
+def _schema(kinds: Mapping[str, str | None]) -> Any:
+    from openlineage.client.facet_v2 import schema_dataset
+
+    fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in kinds.items()]
+    return schema_dataset.SchemaDatasetFacet(fields)
+
+
+def _assertions(gates: Mapping[str, bool]) -> dict[str, Any]:
+    """Return the verdicts of gates as a facet, if there are any."""
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset as facet
+
+    found = [facet.Assertion(name, passed) for name, passed in gates.items()]
+    return {"dataQualityAssertions": facet.DataQualityAssertionsDatasetFacet(found)} if found else {}
 
 
 class Lineage:
@@ -167,17 +198,23 @@ class Lineage:
         """Send the end of a run, with the rows that readers see now and their version."""
         from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
 
-        version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
-        facets = {} if summary.version is None else {"version": version}
+        facets: dict[str, Any] = {}
+        with telemetry.never_failing("the published version"):
+            manifest = Manifest.read(Layout.of(self._policy, summary.partition))
+            if summary.version is not None and manifest is not None:
+                version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
+                facets = {"version": version, "schema": _schema(manifest.kinds), FACET: _release(stated(manifest))}
+        passed = {gate["name"]: gate["passed"] for gate in summary.gates}
+        facets |= _assertions(passed or dict.fromkeys(facets[FACET].gates if facets else (), True))
         rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=summary.published_rows)
         self.send("COMPLETE", facets, {"outputStatistics": rows})
 
-    def fail(self, code: str) -> None:
-        """Send that the run failed; an error is named by its code alone."""
+    def fail(self, code: str, gates: tuple[str, ...] = ()) -> None:
+        """Send that the run failed, by the code of its error alone, and which gates failed."""
         from openlineage.client.facet_v2 import error_message_run
 
         error = error_message_run.ErrorMessageRunFacet(message=code, programmingLanguage="python")
-        self.send("FAIL", run={"errorMessage": error})
+        self.send("FAIL", _assertions(dict.fromkeys(gates, False)), run={"errorMessage": error})
 
     def send(self, state: str, dataset: Any = None, output: Any = None, run: Any = None) -> None:
         """Send an event with facets of the sink, of this output, and of the run."""
@@ -188,7 +225,8 @@ class Lineage:
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 
         source, sink = named(self._policy.source), named(self._policy.sink)
-        facets = {"schema": self._schema(), "columnLineage": self._columns(source), **dataset}
+        schema = _schema(dict.fromkeys(shown_columns(self._policy)))
+        facets = {"schema": schema, "columnLineage": self._columns(source), **dataset}
         return RunEvent(
             eventType=RunState[state],
             eventTime=datetime.now(UTC).isoformat(),
@@ -196,14 +234,8 @@ class Lineage:
             job=Job(os.environ.get("OPENLINEAGE_NAMESPACE", "dptext"), self._policy.dataset),
             inputs=[InputDataset(*source)],
             outputs=[OutputDataset(*sink, facets=facets, outputFacets=output)],
-            producer=f"urn:dptext-etl:{__version__}",  # OpenLineage names producers by URI
+            producer=_PRODUCER,
         )
-
-    def _schema(self) -> Any:
-        from openlineage.client.facet_v2 import schema_dataset
-
-        names = shown_columns(self._policy)
-        return schema_dataset.SchemaDatasetFacet([schema_dataset.SchemaDatasetFacetFields(name) for name in names])
 
     def _columns(self, source: tuple[str, str]) -> Any:
         """Say of every published column from which raw columns it is made, and how."""

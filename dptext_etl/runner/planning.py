@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.accounting import log10_odds, require_delta
-from dptext_etl.errors import DPTextError, InputError, bare, counted, described, seam
+from dptext_etl.accounting import MEASURES, log10_odds, require_delta
+from dptext_etl.accounting.conversion import zcdp_epsilon
+from dptext_etl.accounting.shuffling import divergence
+from dptext_etl.arrays import to_arrow
+from dptext_etl.checks.reports import gate_delta
+from dptext_etl.column import spends
+from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError, bare, counted, described, seam
+from dptext_etl.families.choice import usual_law
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import MICRO, PURE, Disclosure
+from dptext_etl.guarantee import ADDITIVE, LARGEST_DELTA, MICRO, PURE, Disclosure, steps
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.caps import LARGEST, Pinned, cap_change, limits
+from dptext_etl.ledger.storage.store import resolve_url
+from dptext_etl.ledger.types import NEW
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.hosts import contacted
 from dptext_etl.policy.synthetic import Synthetic
-from dptext_etl.runner.amounts import at_most
-from dptext_etl.runner.claims import claims, policy_notes
-from dptext_etl.runner.forecast import DELTA, Forecast, is_infinite, least_epsilon
+from dptext_etl.runner.amounts import VACUOUS, at_most
+from dptext_etl.runner.claims import claims, policy_notes, with_gate, worst_with_gate
+from dptext_etl.runner.forecast import DELTA, Amounts, Forecast, components_of, is_infinite, least_epsilon, no_charges
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
     collect,
@@ -41,6 +53,7 @@ from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
+from dptext_etl.runner.source.guessing import shapes_of
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT
@@ -98,8 +111,23 @@ def plan(
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
     """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
+    return _planned(
+        resolve(policy), partition, delta, accept_lower_cap=accept_lower_cap, progress=progress, require=require
+    )[0]
+
+
+def _planned(
+    policy: Policy,
+    partition: str | None,
+    delta: float,
+    before: pl.DataFrame | None = None,
+    *,
+    accept_lower_cap: bool,
+    progress: Listener | None,
+    require: Callable[[Policy, Layout], object] | None = None,
+) -> tuple[PlanSummary, Forecast]:
+    """Plan a run, after runs that would charge `before`."""
     require_delta(delta)
-    policy = resolve(policy)
     attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
     if require is not None:
         require(policy, attempt.layout)
@@ -108,7 +136,7 @@ def plan(
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
         known = rows is source.known
-        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch)
+        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch, before=before)
         forecasts.append(preview.forecast)
         meter = Meter("plan", None, None) if known else Meter("plan", source.wanted, progress)
         found = preview_rows(preview, rows, meter)
@@ -129,7 +157,8 @@ def plan(
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
-    return PlanSummary(
+    together = least_epsilon(forecast, policy, attempt.columns, delta)
+    summary = PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
         partition=partition,
@@ -141,7 +170,7 @@ def plan(
         per_record=_quantiles(forecast.records()),
         per_subject=None if subjects is None else _quantiles(subjects),
         subjects=None if subjects is None else subjects.total(),
-        together=least_epsilon(forecast, policy, attempt.columns, delta),
+        together=together,
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
         over_cap=forecast.over_cap(),
@@ -157,10 +186,142 @@ def plan(
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, held=found.held),
+            *_compared(policy, forecast, together["epsilon"], source.wanted, table.frame),
             *policy_notes(policy),
             *attempt.layout.notes,
         ],
     )
+    return summary, forecast
+
+
+@bare
+def plan_in_order(
+    policies: Sequence[PolicyLike],
+    *,
+    partition: str | None = None,
+    delta: float = DELTA,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
+) -> dict[str, Any]:
+    """Forecast several runs in their order, each against caps that those before it have charged. Nothing is written.
+
+    Returns:
+        `plans`, the facts of each; `joint`, what all charge one unit: by scope that several share, and `together`, the
+        sum of their epsilons and deltas; and `refusal`, the first error that the runs would meet.
+
+    Raises:
+        PolicyError: Two policies name the same release.
+    """
+    charged, plans, refusals = dict[tuple[Any, ...], pl.DataFrame](), list[PlanSummary](), list[dict[str, Any]]()
+    named, done = dict[tuple[Any, ...], list[str]](), list[Policy]()
+    for policy in map(resolve, policies):
+        if (policy.dataset, policy.release) in {(one.dataset, one.release) for one in done}:
+            msg = f"two of the policies are of release {policy.release!r} of {policy.dataset}"
+            raise PolicyError(msg, "a release is charged once: plan one of them, or name another release")
+        clashes = filter(None, (_clash(policy, one) for one in done))
+        scope, components = Scope.of(policy), components_of(policy)
+        key = (resolve_url(policy.ledger.url), scope.name, scope.period, scope.unit, components)
+        before = charged.get(key, no_charges(components))
+        found, forecast = _planned(
+            policy, partition, delta, before, accept_lower_cap=accept_lower_cap, progress=progress
+        )
+        charged[key] = forecast.charges()
+        named.setdefault(key, []).append(f"{policy.dataset} {policy.release}")
+        refusals += [*map(described, clashes), *found.refusals]
+        plans.append(found)
+        done.append(policy)
+    shared = []
+    for key in (key for key, runs in named.items() if len(runs) > 1):
+        _, scope_name, period, unit, components = key
+        amounts = charged[key].cast(dict.fromkeys(components, pl.Int64))
+        sums = {name: _quantiles(Counter(amounts[name].to_list()), name) for name in components}
+        shared.append({"scope": f"{scope_name}, period {period}", "unit": unit, "plans": named[key], "charged": sums})
+    parts = [found.together for found in plans]
+    unbounded = any(part["epsilon"] == "inf" for part in parts)
+    whole = {
+        "units": sorted({part["unit"] for part in parts}),
+        "epsilon": "inf" if unbounded else sum(part["epsilon"] for part in parts),
+        "delta": sum(part["delta"] for part in parts),
+    }
+    joint = {"scopes": shared, "apart": len(charged) > 1, "together": whole}
+    return {"plans": [found.as_dict() for found in plans], "joint": joint, "refusal": next(iter(refusals), None)}
+
+
+def _clash(policy: Policy, done: Policy) -> DPTextError | None:
+    """Return why the ledger would refuse the scope or cap of a policy after the run of another one."""
+    if resolve_url(policy.ledger.url) != resolve_url(done.ledger.url):
+        return None
+    scope, other = Scope.of(policy), Scope.of(done)
+    if (scope.name, scope.period) == (other.name, other.period):
+        if scope.unit != other.unit or (policy.cap is None and done.cap is not None):
+            msg = f"the run before pins the unit and the cap of {scope}, and this policy has others"
+            return LedgerError(msg, "write the same unit and [cap] in both")
+        measure, whole = (None, ()) if done.cap is None else (done.cap.measure, limits(done.cap))
+        change = cap_change(scope, Pinned(NEW, scope.unit, measure, whole), policy.cap)
+        return None if change is None else LedgerError(str(change))
+    if scope.dataset == other.dataset:
+        with ledger_of(policy) as ledger:
+            known = [] if ledger is None else ledger.reports.caps()
+        own = [item for item in known if (item["scope"], item["period"]) == (scope.name, scope.period)]
+        if not any(item["measure"] and scope.dataset in item["datasets"] for item in own):
+            msg = f"a first cap of {scope} would not count what the run before charges in {other}"
+            return LedgerError(msg, "name one period and group in both; or open the period: `dptext ledger set-cap`")
+    return None
+
+
+def further(policy: PolicyLike) -> dict[str, Any]:
+    """Count how many more releases like that of a policy fit into its cap, by the ledger. No text is read.
+
+    A record costs what a plan would charge it by the positions that the ledger holds of its text; if these were
+    counted by another configuration, or there are none, it costs as much as the longest text.
+
+    Raises:
+        LedgerError: A run with this cap would be refused.
+        PolicyError: The policy has no cap.
+    """
+    policy = resolve(policy)
+    if policy.cap is None:
+        raise PolicyError("the policy sets no cap, so any number of releases fits", "set one: [cap]")
+    scope, most, found = Scope.of(policy), policy.records_per_subject, dict[str, Counter[int]]()
+    costs = {item.named: partial(_cost, item, gate_delta(policy)) for item in policy.charged_columns()}
+    with ledger_of(policy) as ledger:
+        if ledger is not None:
+            ledger.require_cap(scope, policy.cap)
+            found = ledger.further(scope, policy.cap, costs, most)
+    counted_units, records = any(found.values()), most or 1
+    facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": None}
+    if not counted_units:  # then of one whom nothing has been charged
+        worst = [cost(None, np.zeros(1, np.int64)) for cost in costs.values()]
+        asked = [records * sum(int(item[name][0]) for item in worst) for name in MEASURES[policy.cap.measure]]
+        fitting = [limit // amount for limit, amount in zip(limits(policy.cap), asked, strict=True) if amount]
+        facts["records"], found = records, {"units": Counter([min(fitting)])}
+    for kind, counts in found.items():
+        if counts:
+            facts[kind] = {"count": counts.total(), "p99": _nearly_all(counts), "least": min(counts)}
+    return facts
+
+
+def _nearly_all(counts: Counter[int]) -> int:
+    """Return the largest number that 99% of the units reach.
+
+    >>> _nearly_all(Counter({0: 1, 3: 99})), _nearly_all(Counter({0: 2, 3: 98})), _nearly_all(Counter({2: 1}))
+    (3, 0, 2)
+    """
+    ordered = sorted(counts)
+    below = np.cumsum([counts[number] for number in ordered])
+    return ordered[int(np.searchsorted(below, counts.total() // 100, side="right"))]
+
+
+def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, positions: Amounts) -> dict[str, Amounts]:
+    mechanism = column.mechanism
+    pairs = [{} if facts is None else facts.get("configuration", {}), mechanism.configuration()]
+    varying = {"epsilon", "table"}  # a table follows from epsilon
+    before, now = ({name: value for name, value in each.items() if name not in varying} for each in pairs)
+    if before == now:
+        counts = np.minimum(positions, mechanism.most_positions).astype(np.uint32)
+        return with_gate(spends(mechanism, to_arrow(counts)), gate)
+    worst = worst_with_gate(mechanism, gate)
+    return {name: np.full(len(positions), min(getattr(worst, name), LARGEST), np.int64) for name in ADDITIVE}
 
 
 def _checked_table(
@@ -204,8 +365,9 @@ def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
     return None if change is None else change.as_dict(), notes
 
 
-def _quantiles(amounts: Counter[int]) -> dict[str, float | str]:
-    return {name: "inf" if is_infinite(amount) else amount / MICRO for name, amount in quantiles(amounts).items()}
+def _quantiles(amounts: Counter[int], component: str = PURE) -> dict[str, float | str]:
+    found = quantiles(amounts).items()
+    return {name: "inf" if is_infinite(amount) else amount / steps(component) for name, amount in found}
 
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
@@ -263,16 +425,55 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
         f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
-        f"epsilon {at_most(made.epsilon)} at delta {made.delta:g} is that of the whole table for one record",
     ]
-    if policy.unit == "subject":
-        (column,) = policy.charged_columns()
-        person = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO)
-        bound = f"epsilon {person} in all, at delta {made.delta:g}"
-        notes.append(f"a person has at most {counted(most, 'record')} in it: {bound}")
+    (column,) = policy.charged_columns()
+    person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"
+    who += f" with {most} records, each of which is charged 1/{most} of it" if most > 1 else ""
+    notes.append(f"epsilon {person} at delta {made.delta:g} is that of the whole table for {who}")
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
     if held:
         notes.append(f"the release holds {held:,} of these records already: the same table again costs nothing")
     return notes
+
+
+_CORPUS = 30_000
+"""Texts of the corpus with which forms are compared."""
+_DRAWS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0)
+"""Epsilons of an unlinked draw that are compared."""
+_USUAL = 8.0
+"""The epsilon per person at which forms are compared if that of the policy bounds nothing in practice."""
+
+
+def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int, frame: pl.LazyFrame) -> list[str]:
+    """Say what each form of a release may spend at one epsilon per person, by the policy, constants, and counts."""
+    epsilon = _USUAL if isinstance(whole, str) or whole > VACUOUS else whole
+    most = forecast.largest_totals(0, lambda charged: {"rows": np.ones(len(charged), np.int64)})["rows"]
+    if not epsilon or not most or rows < 2:
+        return []
+    each = epsilon / most  # of the records of a person, whose deltas grow by exp((most - 1) each)
+    power = min(-8, math.floor(math.log10(LARGEST_DELTA) - (most - 1) * each / math.log(10)))
+
+    def hidden(draw: float) -> bool:
+        return draw <= each or (power > -14 and divergence(each, rows, usual_law(_CORPUS, draw)) <= 10.0**power)
+
+    draws = bisect_left(_DRAWS, True, key=lambda draw: not hidden(draw))
+    draw = f"up to {_DRAWS[draws - 1]:g} of a draw, delta 1e{power}" if draws else "less than 0.5 of a draw"
+    rho = bisect_left(range(1, 10**9), epsilon, key=lambda micros: zcdp_epsilon(micros / MICRO, 1e-8)) / MICRO
+    table = f"{_below(zcdp_epsilon(rho / most**2, 1e-8))} of the table for one record, delta 1e-8"
+    of = f"at epsilon {at_most(epsilon, 3)} per {policy.unit} with {counted(most, 'record')}"
+    rows_of = f"{_below(each / len(policy.text_columns))} of a text"
+    said = [f"{of}, epsilon may be: rows: {rows_of}; unlinked: {draw}; synthetic: {table}"]
+    kept = [item.column for item in policy.kept if not item.rule]
+    shapes = shapes_of(frame.select(kept), frame.select(kept).collect_schema()) if kept else {}
+    labels = [name for name, shape in shapes.items() if shape.like_category]
+    if labels:
+        said.append(f"{', '.join(labels)}: few values, as of labels; a synthetic table keeps labels with their texts")
+    return said
+
+
+def _below(amount: float) -> str:
+    """Write an amount to three digits, rounded down: as a parameter, it costs no more than is said."""
+    places = 2 - math.floor(math.log10(amount))
+    return f"{math.floor(amount * 10**places) / 10**places:g}"

@@ -108,7 +108,7 @@ class Preview:
 
     `on_changed` takes the ids of records whose texts changed, and hashes of their units; they stay inside the boundary.
     Of rows that are published (`published`), answers alone are counted. What does not fit into memory goes to the
-    folder `scratch`.
+    folder `scratch`. What other runs would charge `before` counts in the forecast.
     """
 
     def __init__(
@@ -120,9 +120,10 @@ class Preview:
         *,
         published: bool = False,
         scratch: Path | None = None,
+        before: pl.DataFrame | None = None,
     ) -> None:
         self.published = published
-        self.forecast = Forecast(policy, scratch)
+        self.forecast = Forecast(policy, scratch, before)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0

@@ -4,12 +4,13 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from dptext_etl import Ledger, _kernel
+from dptext_etl import Ledger, Policy, _kernel, run
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
 
@@ -58,16 +59,51 @@ def test_the_model_publishes_what_it_returns_and_costs_nothing_again(folder):
     assert sorted(connection.from_arrow(made["model"](dbt, connection)).fetchall()) == sorted(rows)
 
 
-@pytest.mark.skipif(shutil.which("dbt") is None, reason="dbt is not installed (dbt-core 1.10 and dbt-duckdb 1.9)")
-def test_dbt_runs_the_model(folder):
-    for name, text in PROJECT.items():
+NEEDS_DBT = pytest.mark.skipif(
+    shutil.which("dbt") is None, reason="dbt is not installed (dbt-core 1.10 and dbt-duckdb 1.9)"
+)
+
+
+def dbt(command, files):
+    """Write the files of a project, and run a command of dbt in it."""
+    for name, text in files.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
+    done = subprocess.run(["dbt", command, "--profiles-dir", "."], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@NEEDS_DBT
+def test_dbt_runs_the_model(folder):
     for _ in range(2):
-        done = subprocess.run(
-            ["dbt", "run", "--profiles-dir", "."], env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout
+        dbt("run", PROJECT)
     with duckdb.connect("demo.duckdb", read_only=True) as connection:
         require_released(connection.sql("select id, stars, review from released_reviews").fetchall())
+
+
+@NEEDS_DBT
+def test_the_dbt_package_calls_the_function_and_reads_what_is_published(folder):
+    """By the files of its README: a run publishes, dbt reads the table, and the function gives the same texts."""
+    policy = Policy.load("privacy.toml")
+    duckdb.sql(RAW).write_parquet("raw.parquet")
+    assert run(policy).version == 1
+    shutil.copytree(ROOT / "deploy" / "dbt" / "dptext_etl", "dptext_etl")
+    page = Path("dptext_etl/README.md").read_text()
+    packages, profile, sources = (textwrap.dedent(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    (inside,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    files = {
+        "dbt_project.yml": PROJECT["dbt_project.yml"],
+        "packages.yml": packages,
+        "profiles.yml": profile,
+        "models/raw_reviews.sql": RAW,
+        "models/inside.sql": inside,
+        "models/outside.sql": "select * from {{ source('released', 'reviews') }}",
+        "models/sources.yml": sources,
+    }
+    dbt("deps", files)
+    dbt("run", files)
+    with duckdb.connect("demo.duckdb", read_only=True) as connection:
+        rows = connection.sql("select id, stars, review from outside").fetchall()
+        require_released(rows)
+        assert sorted(connection.sql("select id, stars, review from inside").fetchall()) == sorted(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
@@ -15,6 +16,7 @@ import pytest
 
 from dptext_etl.accounting.shuffling import Law, binned, binomial, central_epsilon, divergence, gains, raised
 from dptext_etl.corpora.weights import weights
+from dptext_etl.families.unlinked import Unlinked
 from tests.quick import quick
 
 EPSILONS = (0.05, 0.2, 0.5, 0.9)
@@ -205,3 +207,21 @@ def test_binomial_probabilities_are_exact_to_eleven_digits(trials: int, chance: 
         exact = float(math.comb(trials, count) * p**count * (1 - p) ** (trials - count))
         assert mass == pytest.approx(exact, rel=1e-11, abs=1e-300)
     assert np.isclose(found.sum(), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "delta", "named"),
+    [(100_000, 1e-6, {"delta", "per_subject"}), (1000, 1e-6, {"rows", "delta", "per_subject"})],
+)
+def test_a_refused_delta_names_others_that_are_not_refused(rows: int, delta: float, named: set[str]) -> None:
+    law, asked = Law(64, 1, 28388777563193916, 70368744177664), Unlinked(rows=rows, delta=delta, per_subject=5)
+    with pytest.raises(ValueError, match="multiplies the delta") as caught:
+        asked.charged_delta(law)
+    *others, most = (
+        dict(part.split(" = ") for part in re.findall(r"\w+ = [\w.-]+", side))
+        for side in str(caught.value).partition(": ")[2].split(" or ")
+    )
+    assert {*others[0], *most} == named
+    for changes in (*others, most):
+        values = {name: float(value) if name == "delta" else int(value) for name, value in changes.items()}
+        assert asked.model_copy(update=values).charged_delta(law) <= Fraction("1e-6")

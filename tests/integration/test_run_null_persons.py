@@ -7,7 +7,9 @@ from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner.planning import further
 from dptext_etl.spark import run_frame as run_on_spark
+from tests.command_line import dptext, facts
 
 
 @pytest.fixture
@@ -129,3 +131,32 @@ def test_parts_of_spark_do_not_show_who_names_no_person(spark, make_job, reviews
     assert len(parts) > 2
     assert sum(found) == 120
     assert max(found) < 45, f"one part holds most rows without a person: {found}"
+
+
+def test_how_many_more_releases_fit(make_job, reviews):
+    """As many as the line says are charged whole; the next one is over the cap."""
+    number = pl.int_range(pl.len())
+    frame = reviews(60).with_columns(user_id=pl.when(number % 10 > 0).then("user_id"))
+    cap = {"measure": "pure", "epsilon": 140.0, "period": "2026"}
+    job = make_job(frame=frame, on_null_subject="own", cap=cap)
+    fresh = further(job.policy())
+    assert (fresh["from_ledger"], fresh["units"]) == (False, {"count": 1, "p99": 0, "least": 0}), "of the longest text"
+    job.run()
+    job.write_policy()
+    found = facts("ledger", "remaining", "--for", job.folder / "privacy.toml")["further"]
+    assert (found["units"]["count"], found["rows"]["count"]) == (36, 6)
+    least = min(found["units"]["least"], found["rows"]["least"])
+    assert 0 < least < found["rows"]["p99"] + 1
+    shown = dptext("ledger", "remaining", "--for", job.folder / "privacy.toml").stdout
+    assert f"for 99% of 36 persons, {found['units']['least']} for the most charged one" in " ".join(shown.split())
+    twice = [{"name": "review", "mechanism": {**job.policy().columns[0]._input["mechanism"], "epsilon": 4.0}}]
+    halved = further(job.policy(release="other", column=[{**twice[0], "allow": ["cluster"]}]))
+    assert halved["units"]["count"] == 36, "another epsilon for the same words"
+    for number in range(least):
+        assert job.run(release=f"more {number}").rows["quarantined"] == 0
+    assert plan(job.policy(release="too many")).over_cap["records"] > 0
+    assert min(further(job.policy())[kind]["least"] for kind in ("units", "rows")) == 0
+    with pytest.raises(LedgerError, match="the policy asks for more: 141"):
+        further(job.policy(cap={**cap, "epsilon": 141.0}))
+    with pytest.raises(PolicyError, match="no cap"):
+        further(job.policy(cap=None))

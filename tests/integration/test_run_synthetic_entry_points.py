@@ -1,5 +1,6 @@
 """Doors of synthetic tables: files, frames, commands, what they say, and all others, which refuse by name."""
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import check, plan, publish
+from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
@@ -131,7 +133,14 @@ def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):
     assert found.per_record["max"] == spend.eps_approx / 1e6
     assert found.per_subject["max"] == 2 * spend.eps_approx / 1e6
     assert found.over_cap == {"records": 0, "units": 0}
-    assert "50 public texts" in " ".join(found.notes)
+    said = " ".join(found.notes)
+    assert "50 public texts" in said
+    person = f"epsilon {at_most(2 * spend.eps_approx / 1e6)} at delta 1e-09 is that of the whole table for one subject"
+    assert re.findall("epsilon .* for one subject", said) == [person], "no other epsilon of the table"
+    assert found.together["epsilon"] == 2 * spend.eps_approx / 1e6 > 2 * 2.0
+    alone = plan(job.policy(synthetic={**SYNTHETIC, "per_subject": 1}))
+    assert f"epsilon {at_most(alone.together['epsilon'])} at delta 1e-09 is that of" in " ".join(alone.notes)
+    assert 1.99 < alone.together["epsilon"] == alone.per_record["max"] <= 2
     assert not (job.folder / "ledger.db").exists()
     job.run()
     assert "holds 80 of these records" in " ".join(plan(job.policy()).notes)

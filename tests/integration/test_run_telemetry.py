@@ -7,13 +7,16 @@ import sys
 
 import pytest
 
-from dptext_etl import run, telemetry
+from dptext_etl import __version__, run, telemetry
 from dptext_etl.errors import GateError, LedgerError, PolicyError
 from dptext_etl.families.table import TableMechanism
 from dptext_etl.guarantee import FINE
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released, worst_spend
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import named
+from dptext_etl.runner.publish.export import contract
+from dptext_etl.runner.publish.manifest import Manifest
 
 from ..review_jobs import SENTINEL
 
@@ -151,12 +154,39 @@ def test_lineage_names_columns_mechanism_and_epsilon(job, reported):
     assert [item["masking"] for item in fields["id"]["inputFields"][0]["transformations"]] == [False]
 
 
+def test_lineage_states_what_the_contract_of_an_export_states(job, reported):
+    summary = job.run()
+    start, complete = (event["outputs"][0]["facets"] for event in reported.events)
+    manifest = Manifest.read(Layout.of(job.policy()))
+    written = contract(manifest)
+    (table,) = written["schema"]
+    said = complete["dptext_release"]
+    assert said["_producer"] == f"urn:dptext-etl:{__version__}"
+    assert said["_schemaURL"] == f"urn:dptext-etl:{__version__}:ReleaseDatasetFacet"
+    whole = {item["property"]: item["value"] for item in written["customProperties"] if item["property"] != "format"}
+    assert {name: said[name] for name in whole} == whole
+    assert said["gates"] == [check["name"] for check in table["quality"] if check["name"] != "rows"]
+    for column in table["properties"]:
+        claims = {item["property"]: item["value"] for item in column.get("customProperties", ())}
+        assert {f"dptext_{name}": value for name, value in said["columns"].get(column["name"], {}).items()} == claims
+    assert said["columns"]["review"]["unit_epsilon"] == 2.0
+    types = [(field["name"], field["type"]) for field in complete["schema"]["fields"]]
+    assert types == [(column["name"], column["physicalType"]) for column in table["properties"]]
+    assert "dptext_release" not in start
+    verdicts = complete["dataQualityAssertions"]["assertions"]
+    assert [(item["assertion"], item["success"]) for item in verdicts] == [
+        (gate["name"], True) for gate in summary.gates
+    ]
+    job.run()  # nothing is new, so no gate judges again
+    assert reported.events[-1]["outputs"][0]["facets"]["dataQualityAssertions"]["assertions"] == verdicts
+
+
 def test_a_gate_that_fires_is_reported_and_quotes_nothing(job, reported, monkeypatch):
     def passing_through(self, texts, keys):
         return Released(texts.cast("large_string"), self.positions(texts))
 
     monkeypatch.setattr(TableMechanism, "release", passing_through)
-    with pytest.raises(GateError):
+    with pytest.raises(GateError) as caught:
         job.run()
     assert reported.value("dptext.gate.failed") > 0
     assert reported.value("dptext.runs", outcome="gate") == 1
@@ -166,6 +196,10 @@ def test_a_gate_that_fires_is_reported_and_quotes_nothing(job, reported, monkeyp
     assert not whole.events  # no exception with its message and frames
     assert [event["eventType"] for event in reported.events] == ["START", "FAIL"]
     assert reported.events[1]["run"]["facets"]["errorMessage"]["message"] == "gate"
+    verdicts = reported.events[1]["outputs"][0]["facets"]["dataQualityAssertions"]["assertions"]
+    assert {item["assertion"]: item["success"] for item in verdicts} == dict.fromkeys(
+        caught.value.fields["failed"], False
+    )
     reported.require_no_private_data()
 
 

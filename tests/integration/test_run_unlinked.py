@@ -220,7 +220,7 @@ REFUSED = [
     ({"unit": "record", "subject": None}, "per_subject is for"),
     ({"unlinked": {**UNLINKED, "rows": 0}}, "unlinked.rows"),
     ({"unlinked": {**UNLINKED, "delta": 1e-5}}, "unlinked.delta"),
-    ({"unlinked": {"rows": 200, "delta": 1e-6, "per_subject": 60}}, "state fewer records or a smaller delta"),
+    ({"unlinked": {"rows": 200, "delta": 1e-6, "per_subject": 60}}, "or per_subject = 1 works"),
     ({"unlinked": {**UNLINKED, "month": 3}}, "unlinked.month"),
     ({"unlinked": {"rows": 200}}, "unlinked.delta"),
     ({"column": [{"name": "review", "mechanism": WORDS}]}, "custext is released row by row"),

@@ -1,10 +1,16 @@
-"""A plan says how many spellings persons have, and which caps keep which share of the rows."""
+"""A plan says how persons are spelled, which caps keep which share of the rows, and what other forms cost."""
+
+import re
 
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl.accounting.conversion import zcdp_epsilon
 from dptext_etl.cli.app import app
+from dptext_etl.families.aggregate.statistic import rho_of, variance_of
+from dptext_etl.families.choice import usual_law
+from dptext_etl.families.unlinked import Unlinked
 from dptext_etl.runner import plan
 from dptext_etl.runner.table_check import selection, spellings
 
@@ -47,3 +53,27 @@ def test_the_screen(make_job, reviews):
     assert "The table" in shown
     assert "4 persons; 3 without case and blanks" in " ".join(shown.split())
     assert "500 → 100%, 1000 → 100%" in shown
+
+
+def test_other_forms_cost_no_more_than_is_said(job):
+    """240 rows of 40 persons, a kept column with five values; each figure is judged by its own accounting."""
+    column = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]
+    found = plan(job.policy(column=column))
+    forms, labels = (line for line in found.notes if "synthetic" in line)
+    pattern = (
+        r"at epsilon 6 per subject with 6 records, epsilon may be: rows: 1 of a text;"
+        r" unlinked: up to ([\d.]+) of a draw, delta (\S+); synthetic: ([\d.]+) of the table for one record, delta 1e-8"
+    )
+    draw, delta, table = map(float, re.fullmatch(pattern, forms).groups())
+    assert found.together["epsilon"] == 6.0
+    unlinked = Unlinked(rows=240, delta=delta, per_subject=6)
+    assert unlinked.epsilon(usual_law(30_000, draw)) <= 1
+    assert unlinked.charged_delta(usual_law(30_000, draw)) <= 1e-6
+    assert unlinked.epsilon(usual_law(30_000, draw + 2)) > 1
+    rho = float(rho_of(2000, variance_of(2000, table, 1e-8)))
+    assert 5.9 < zcdp_epsilon(36 * rho, 1e-8) <= 6
+    assert labels.startswith("stars: few values")
+    assert not [line for line in plan(job.policy(column=column, keep=None)).notes if "few values" in line]
+    words = [line for line in plan(job.policy()).notes if "unlinked" in line]
+    assert words[0].startswith("at epsilon 8 per subject with 6 records"), "more than 30 bounds nothing"
+    assert "rows: 0.666 of a text" in words[0], "two columns share it, rounded down"

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.ledger import Scope
+from dptext_etl.policy import Cap
 
 SCOPE = Scope("reviews", "2026")
 
@@ -25,6 +26,34 @@ def test_remaining_is_a_distribution(kit):
         {"eps_pure": {"used": 0, "left": 100_000_000}},
     ]
     assert json.loads(json.dumps(left.as_dict()))["scope"] == "dataset:reviews, period 2026"
+
+
+def costs_of(facts, positions):
+    assert facts["mechanism"] == "toy"
+    return {"eps_approx": positions * 1_000_000, "delta": np.full(len(positions), 10)}
+
+
+def test_further_releases_are_judged_by_each_component(kit):
+    """Ann has used 6 and asks for 6, Bob has used 2 and asks for 1; records that were given back do not count."""
+    cap = Cap(measure="approx", epsilon=20, delta=55e-15, period="2026")
+
+    def reserve(ids, people, epsilons, release, **options):
+        amounts = np.array(epsilons)
+        spends = {"eps_approx": amounts * 1_000_000, "delta": np.full(len(ids), 10)}
+        charge = kit.charge(kit.ref(release=release), ids, amounts, **spends)
+        kit.ledger.reserve("job", SCOPE, cap, pa.array(ids), pa.array(people, pa.string()), [charge], **options)
+
+    reserve(["z"], ["bob"], [1], "r1")
+    reserve(["lost"], ["ann"], [9], "r2")
+    kit.ledger.abort("job", compute_never_started=True)
+    reserve(["z"], ["bob"], [1], "r1")
+    reserve(["a", "b", "c", "x"], ["ann", "ann", "bob", None], [1, 5, 1, 9], "r2", canary=np.arange(4) == 3)
+    assert kit.ledger.further(SCOPE, cap, {"review": costs_of}, None)["units"] == {1: 1, 3: 1}, "delta for Ann, too"
+    assert kit.ledger.further(SCOPE, cap, {"review": costs_of}, 1)["units"] == {2: 1, 3: 1}, "5 at most"
+    wide = cap.model_copy(update={"delta": 1e-6})
+    assert kit.ledger.further(SCOPE, wide, {"review": costs_of}, None)["units"] == {2: 1, 18: 1}
+    other = {"title": lambda facts, n: {"eps_approx": np.full(len(n), 6_000_000 + (facts is not None)), "delta": 0 * n}}
+    assert kit.ledger.further(SCOPE, wide, other, None)["units"] == {1: 1, 3: 1}, "as many records as in another column"
 
 
 def test_used_is_an_array_per_component(kit):

@@ -58,26 +58,39 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
         terminal.say("canary rows are counted apart: the other counts are of records")
 
 
-@command("dptext ledger remaining --ledger ledger.db --subject u17", ("scopes",))
+@command("dptext ledger remaining --for privacy.toml", ("scopes", "further"))
 def remaining(
     *,
     ledger: LedgerUrl,
     subject: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record) alone; repeat as needed.")
     ] = None,
+    release_of: Annotated[
+        Path | None,
+        typer.Option("--for", metavar="FILE", help="Only say how many more releases of this policy file fit."),
+    ] = None,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
     """Show for each scope how much of the cap subjects (or records) have used, and how much is left.
 
-    An id of which the ledger holds nothing is an error, which exits with 8.
+    With --for, it says how many more releases of a policy fit, over the records of the newest release. It reads no
+    text. An id of which the ledger holds nothing is an error, which exits with 8.
     """
+    further = None
+    if release_of is not None:
+        from dptext_etl.runner import planning
+
+        further = planning.further(release_of)
     with open_ledger(ledger, id_key) as handle:
         caps = handle.reports.caps()
         scopes = [amounts.balance(_balance(handle, pinned, subject)) for pinned in caps]
         _refuse_unknown(handle, caps, scopes, subject or ())
     if as_json:
-        terminal.emit({"scopes": scopes})
+        terminal.emit({"scopes": scopes, "further": further})
+        return
+    if further is not None:
+        amounts.show_further(further)
         return
     for scope in scopes:
         amounts.show_balance(scope)

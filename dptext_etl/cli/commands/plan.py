@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.commands.run import progress_bar
-from dptext_etl.cli.options import AcceptLowerCap, Command, Engine, Json, Partition, PolicyFile, epilog
-from dptext_etl.errors import DPTextError, refusal_of
+from dptext_etl.cli.options import AcceptLowerCap, Command, Engine, Json, Partition, epilog
+from dptext_etl.errors import DPTextError, UsageError, refusal_of
 
 app = typer.Typer()
 KEYS = (
@@ -23,7 +24,9 @@ KEYS = (
 
 @app.command(cls=Command, epilog=epilog("dptext plan privacy.toml", KEYS))
 def plan(
-    policy: PolicyFile,
+    policy: Annotated[
+        list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are planned in this order.")
+    ],
     *,
     partition: Partition = None,
     delta: Annotated[
@@ -38,25 +41,29 @@ def plan(
     The exit code is that of `dptext run`, as far as it is known without a draw. With an engine other than polars, the
     plan also checks that the engine can carry out the run. The numbers depend on the words of your texts: keep them
     inside your boundary, like those of the ledger.
+
+    Several policies are planned as if the runs followed each other: each meets the caps that those before it charged.
+    Then the keys are plans, joint, refusal.
     """
     if engine == "polars":
         startup.skip_pandas()
-    from dptext_etl import engines, runner
+    elif len(policy) > 1:
+        raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
+    from dptext_etl import engines
     from dptext_etl.policy import Policy
+    from dptext_etl.runner import planning
 
     with ExitStack() as opened:
-        loaded = Policy.load(policy)
-        started = None if engine == "polars" else engines.named(engine).started(loaded, partition)
+        loaded = [Policy.load(each) for each in policy]
+        started = None if engine == "polars" else engines.named(engine).started(loaded[0], partition)
         require = None if started is None else opened.enter_context(started).open
+        choices: dict[str, Any] = {"partition": partition, "delta": delta, "accept_lower_cap": accept_lower_cap}
+        choices["progress"] = opened.enter_context(progress_bar())
         try:
-            forecast = runner.plan(
-                loaded,
-                partition=partition,
-                delta=delta,
-                accept_lower_cap=accept_lower_cap,
-                progress=opened.enter_context(progress_bar()),
-                require=require,
-            ).as_dict()
+            if len(loaded) > 1:
+                forecast = planning.plan_in_order(loaded, **choices)
+            else:
+                forecast = planning.plan(*loaded, **choices, require=require).as_dict()
         except DPTextError as refusal:
             opened.close()  # the progress bar goes before the counts
             if not as_json:  # else the fields of the refusal hold them
@@ -64,10 +71,39 @@ def plan(
             raise
     if as_json:
         terminal.emit(forecast)
+    elif "plans" in forecast:
+        _show_in_order(forecast["plans"], forecast["joint"])
     else:
         _show(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
+
+
+def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> None:
+    from dptext_etl.runner.amounts import at_most
+
+    columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
+    rows = [
+        (
+            *(item[name] for name in ("dataset", "release", "rows", "component")),
+            *((item[name] or {}).get("max") for name in ("per_record", "per_subject")),
+            item["over_cap"].get("records", 0),
+            item["refusal"]["message"] if item["refusal"] else None,
+        )
+        for item in plans
+    ]
+    terminal.heading("At most, in this order")
+    terminal.table(columns, rows)
+    for shared in joint["scopes"]:
+        terminal.heading(f"Together in {shared['scope']}, per {shared['unit']}: {' and '.join(shared['plans'])}")
+        places = next(iter(shared["charged"].values()))
+        terminal.table(("", *places), [(name, *found.values()) for name, found in shared["charged"].items()])
+    if joint["apart"]:
+        terminal.say("not all of these runs share a scope: no single cap bounds what they charge one person together")
+    whole = joint["together"]
+    by = " or ".join(whole["units"])
+    amount = f"epsilon {at_most(whole['epsilon'])} at delta {at_most(whole['delta'])}"
+    terminal.say(f"all records of one {by} in all runs: {amount}, the sums")
 
 
 def _show_counts(counts: Mapping[str, int]) -> None:

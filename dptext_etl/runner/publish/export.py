@@ -29,17 +29,13 @@ from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.policy import Policy
 from dptext_etl.runner import statement
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest
+from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
 from dptext_etl.runner.publish.own_ids import finder
 from dptext_etl.storage import Storage
 
 FORMAT = "dptext-export/1"
 CONTRACT, MANIFEST, README, SUMS = "contract.odcs.yaml", "manifest.json", "README.md", "SHA256SUMS"
 STATEMENTS = "statement.md", "statement.html"
-_CLAIMS = (
-    "mechanism", "unit", "class", "unit_epsilon", "unit_delta", "largest_epsilon", "largest_delta", "disclosures",
-    "assumptions", "cfg",
-)  # fmt: skip
 _LOGICAL = {
     "integer": r"U?Int\d+",
     "number": r"Float\d+|Decimal.*",
@@ -163,20 +159,19 @@ def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> None:
 
 def contract(manifest: Manifest) -> dict[str, Any]:
     """Return the data contract of a version (ODCS 3.1), which follows from its manifest."""
-    texts = {column["name"]: column for column in manifest.columns}
+    facts = stated(manifest)
+    texts, gates = facts.pop("columns"), facts.pop("gates")
 
     def column(name: str, kind: str) -> dict[str, Any]:
         logical = next((name for name, pattern in _LOGICAL.items() if re.fullmatch(pattern, kind)), "string")
         keys = dict.fromkeys(("required", "unique", "primaryKey"), name == manifest.id)
         found = {"name": name, "logicalType": logical, "physicalType": kind, **keys}
-        claims = {f"dptext_{claim}": texts[name][claim] for claim in _CLAIMS if claim in texts.get(name, ())}
+        claims = {f"dptext_{claim}": value for claim, value in texts.get(name, {}).items()}
         return found | {"customProperties": _properties(claims)} if claims else found
 
     where = "" if manifest.partition is None else f":{manifest.partition}"
     rows = {"name": "rows", "type": "library", "metric": "rowCount", "mustBe": manifest.rows}
-    gates = [
-        {"name": gate, "type": "custom", "engine": "dptext_etl", "implementation": gate} for gate in manifest.gates
-    ]
+    checks = [{"name": gate, "type": "custom", "engine": "dptext_etl", "implementation": gate} for gate in gates]
     return {
         "apiVersion": "v3.1.0",
         "kind": "DataContract",
@@ -195,12 +190,10 @@ def contract(manifest: Manifest) -> dict[str, Any]:
                 "logicalType": "object",
                 "physicalType": "table",
                 "properties": [column(*entry) for entry in manifest.kinds.items()],
-                "quality": [rows, *gates],
+                "quality": [rows, *checks],
             }
         ],
-        "customProperties": _properties(
-            {"format": FORMAT, "release": manifest.release, "ids": manifest.ids, "manifestSha256": manifest.digest}
-        ),
+        "customProperties": _properties({"format": FORMAT, **facts}),
     }
 
 

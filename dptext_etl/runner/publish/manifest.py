@@ -153,6 +153,19 @@ class Manifest:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
 
+_CLAIMS = (
+    "mechanism", "unit", "class", "unit_epsilon", "unit_delta", "largest_epsilon", "largest_delta", "disclosures",
+    "assumptions", "cfg",
+)  # fmt: skip
+
+
+def stated(manifest: Manifest) -> dict[str, Any]:
+    """Return what a data contract and a lineage event state of a version: names, gates, and claims by text column."""
+    columns = {item["name"]: {name: item[name] for name in _CLAIMS if name in item} for item in manifest.columns}
+    names = {"release": manifest.release, "ids": manifest.ids, "manifestSha256": manifest.digest}
+    return {**names, "gates": manifest.gates, "columns": columns}
+
+
 def draft(
     staged: StagedRun, verdicts: Iterable[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
 ) -> Manifest:
