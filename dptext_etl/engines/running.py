@@ -204,6 +204,7 @@ def _texts(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pr
         refuse_other_table(whole_table(reserved), whole_table(done))
     shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
     work.staging.keep_only(shards)
+    work.staging.report(shards)
     counts = {
         title: sum(shard.counts[name] for shard in shards) for title, name in (("released", "rows"), ("null", "null"))
     }

@@ -14,6 +14,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.publish.publication import Published
+from dptext_etl.runner.shard.staging import READING
 from dptext_etl.runner.staged import StagedRun
 
 NOTHING_SPENT = "nothing was spent: no record was new to this release"
@@ -161,6 +162,8 @@ def _notes(staged: StagedRun) -> list[str]:
     failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if failed:
         notes.append(f"{counted(failed, 'text')} stayed as released: the model of a post-processing failed there")
+    if staged.policy.synthetic is None:
+        notes.append(f"a report on the texts is in {staged.layout.staging.location(READING)}")
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):
