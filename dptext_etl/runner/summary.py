@@ -47,7 +47,8 @@ class RunSummary:
         notes: Further facts, in sentences.
         profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
-        table: What was found of the table around the texts: `traceable`, rows that kept columns single out.
+        table: What was found of the table around the texts: `traceable`, rows that kept columns single out;
+            `spellings` of persons; `selection`, rows that caps keep and that are left out of each period.
     """
 
     dataset: str
