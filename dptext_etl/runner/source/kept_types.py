@@ -44,7 +44,7 @@ def period_of(policy: Policy, schema: Mapping[str, pl.DataType]) -> tuple[str, p
     for item in policy.kept:
         found = pl.col(item.column)
         if item.as_ is not None:
-            return item.column, found.cast(pl.String).fill_null(_NO_TIME)
+            return item.column, found.cast(pl.String).str.head(len("2026-01")).fill_null(_NO_TIME)
         if not item.rule and isinstance(schema.get(item.column), pl.Date | pl.Datetime):
             return item.column, found.dt.strftime("%Y-%m").fill_null(_NO_TIME)
     return None
