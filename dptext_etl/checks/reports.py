@@ -163,7 +163,7 @@ class CopyReport:
         """Return the report with its counts, for people inside the boundary; a report decides nothing."""
         what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
         message = (
-            f"column {self.column!r}: {self.copies} of {self.rows} texts{SAMPLED if self.sampled else ''} {what}, "
+            f"column {self.column!r}: {self.copies:,} of {self.rows:,} texts{SAMPLED if self.sampled else ''} {what}, "
         )
         message += self._allowed if self.gating else f"{self._allowed} (report only)"
         counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
@@ -180,7 +180,7 @@ class CopyReport:
 
     @property
     def _allowed(self) -> str:
-        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold} allowed"
+        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold:,} allowed"
         return f"{limit} at beta {self.beta:g}"
 
 
@@ -304,7 +304,7 @@ def rewriting_reports(policy: Policy, shards: Iterable[Mapping[str, Mapping[str,
     for column, count in total_copies(shard.get("copies", {}) for shard in shards).items():
         rows = sum(count.rows_by_draws.values())
         message = (
-            f"column {column!r}, as it is published: {count.copies} of {rows} rewritten texts{sampled} equal their "
+            f"column {column!r}, as it is published: {count.copies:,} of {rows:,} rewritten texts{sampled} equal their "
         )
         message += "originals; nothing says what chance makes"
         reports.append(_reported(COPIES_PUBLISHED, {"rows": rows, "copies": count.copies}, message))

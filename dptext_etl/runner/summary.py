@@ -17,6 +17,7 @@ from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.shard.staging import READING
 from dptext_etl.runner.staged import StagedRun
 
+_SHOWN = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
 NOTHING_SPENT = "nothing was spent: no record was new to this release"
 
 
@@ -74,7 +75,7 @@ class RunSummary:
 
     def __repr__(self) -> str:
         passed = sum(gate["passed"] for gate in self.gates)
-        rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']} new"
+        rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']:,} new"
         gates = f"{passed} of {len(self.gates)} gates passed"
         return f"RunSummary({self.dataset} {self.release}, {rows}, {gates}, version {self.version})"
 
@@ -85,7 +86,7 @@ class RunSummary:
             "published": self.published,
             "version": self.version,
             "rows readers see": self.published_rows,
-            **self.rows,
+            **shown_rows(self.rows),
             "largest epsilon of a record": largest.get("eps_approx"),
             "notes": " · ".join(self.notes),
         }
@@ -98,6 +99,11 @@ class RunSummary:
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
         return asdict(self)
+
+
+def shown_rows(rows: Mapping[str, int]) -> dict[str, int]:
+    """Return counts of rows under the names that people see."""
+    return {_SHOWN.get(name, name.replace("_", " ")): count for name, count in rows.items()}
 
 
 def remaining(policy: Policy) -> dict[str, Any]:

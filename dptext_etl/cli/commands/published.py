@@ -119,6 +119,7 @@ def clean(
     outcome = "would be removed" if dry_run else "removed"
     for name, paths in lists.items():
         if paths:
+            name = "lists of left out records" if name == "quarantined" else name  # noqa: PLW2901
             terminal.say(f"{name}{'' if name == 'busy' else f', {outcome}'}: {', '.join(paths)}")
     if not files.removed:
         terminal.say("nothing to remove")
@@ -204,9 +205,9 @@ def _show_forgotten(done: Forgotten) -> None:
         )
     else:
         terminal.say(f"no row of these people is published; version {done.version} holds {counted(done.rows, 'row')}")
-    terminal.say(f"records that the ledger newly notes as forgotten: {done.noted}")
+    terminal.say(f"records that the ledger newly notes as forgotten: {done.noted:,}")
     deleted = ", ".join(done.versions) or "none"
-    terminal.say(f"deleted versions: {deleted}; files changed in staging: {done.staged}")
+    terminal.say(f"deleted versions: {deleted}; files changed in staging: {done.staged:,}")
 
 
 def _everywhere(
@@ -228,7 +229,7 @@ def _everywhere(
     elif dry_run:
         _show_plan(done)
     else:
-        terminal.say(f"records that the ledgers newly note as forgotten: {done.noted}")
+        terminal.say(f"records that the ledgers newly note as forgotten: {done.noted:,}")
         if out is not None:
             terminal.say(f"report: {out}")
     if not any(place.records for place in done.places):
@@ -253,7 +254,7 @@ def _row(place: ErasedTable) -> tuple[str, ...]:
 
 def _other_publications(erasure: Erasure) -> list[str]:
     return [
-        f"the ledger also records {entry['dataset']}, release {entry['release']}, with {entry['records']} of these"
+        f"the ledger also records {entry['dataset']}, release {entry['release']}, with {entry['records']:,} of these"
         f" records (versions {', '.join(entry['versions'])}). No policy here has this release: delete copies of it"
         for entry in erasure.elsewhere
     ]
@@ -273,7 +274,7 @@ def _write_report(path: Path, erasure: Erasure) -> None:
     when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     parts = (
         "# Plan of an erasure: nothing was changed" if erasure.dry_run else "# Erasure",
-        f"{when}. People and records named: {erasure.people}. Records newly noted as forgotten: {erasure.noted}.",
+        f"{when}. People and records named: {erasure.people:,}. Records newly noted as forgotten: {erasure.noted:,}.",
         "\n".join(table),
         *_other_publications(erasure),
         "Charges stay in the ledgers, under keyed hashes, because the texts were released.",

@@ -142,12 +142,14 @@ def _execute(
 
 
 def show(summary: Mapping[str, Any]) -> None:
+    from dptext_etl.runner.summary import shown_rows
+
     terminal.pairs(
         {
             "dataset": summary["dataset"],
             "release": summary["release"],
             **({"partition": summary["partition"]} if summary["partition"] else {}),
-            "rows": summary["rows"],
+            "rows": shown_rows(summary["rows"]),
             "draws": f"{summary['draws']:,} in {summary['seconds']:.1f} s, {summary['draws_per_second']:,.0f} a second",
             "largest record": summary["spend"]["largest_record"],
             "published": summary["published"] and f"{summary['published']}, version {summary['version']}",

@@ -128,7 +128,7 @@ def refuse_too_few(policy: Policy, texts: int) -> None:
     if policy.unlinked is not None and texts < policy.unlinked.rows:
         msg = (
             f"[unlinked]: {counted(texts, 'text')} would be published, and the bound is "
-            f"stated for rows = {policy.unlinked.rows}"
+            f"stated for rows = {policy.unlinked.rows:,}"
         )
         hint = "this run drew and charged nothing; state fewer rows, at a larger epsilon, under a new release name"
         raise InputError(msg, hint)
@@ -146,7 +146,7 @@ def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:
 def refuse_other_rows(wanted: int, read: int) -> None:
     """Refuse a source that changed between its checks and its use."""
     if read != wanted:
-        then = "more" if read > wanted else str(read)
+        then = "more" if read > wanted else f"{read:,}"
         msg = (
             f"the source changed while it was read: {counted(wanted, 'row was', 'rows were')} "
             f"checked, then there were {then}"

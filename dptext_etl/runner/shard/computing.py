@@ -173,7 +173,7 @@ class _Rewriting:
             if first is not None and not schedule(partial(self.record, first)):
                 shards.staging.discard(self.index)
                 return first
-        raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
+        raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
 
     def posted(self) -> dict[str, Postprocessed]:
         """Look up what is recorded of the rows, by text column."""

@@ -166,10 +166,10 @@ class Staging:
             self.storage.delete(name)
             return
         if self.storage.remote:
-            self.storage.write(name, ids.write_parquet, action="staging a quarantine list")
+            self.storage.write(name, ids.write_parquet, action="staging a list of records that are left out")
             return
         own = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
-        files.write(own, ids.write_parquet, action="staging a quarantine list")
+        files.write(own, ids.write_parquet, action="staging a list of records that are left out")
         own.replace(self.folder / name)
 
     def no_changes(self) -> None:
