@@ -11,7 +11,7 @@ import typer
 from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
-from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
+from dptext_etl.cli.options import Command, Full, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
 from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, counted, seam
 from dptext_etl.extensions import pip_install
 
@@ -24,7 +24,8 @@ CHECK_KEYS = ("passed", "gates")
 CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
 STATEMENT_KEYS = (
     "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
-    "manifest_sha256", "sink", "gates", "columns", "record", "left_out", "caps", "lacks", "public", "written_by",
+    "manifest_sha256", "sink", "published_at", "found_again", "gates", "columns", "record", "left_out", "caps", "lacks",
+    "public", "written_by",
 )  # fmt: skip
 
 
@@ -304,12 +305,17 @@ def statement(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where statement.md and statement.html go.")] = Path(
         "statement"
     ),
+    evidence: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The report of `dptext evaluate`; never used with --public.")
+    ] = Path("evidence"),
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Write for the person who signs what a release holds, promises, and cost, and how to verify it.
 
-    It reads the manifest and the ledger, never a raw text, a released text or a key. With --json it prints the facts
-    and writes no file.
+    It reads the manifest, the ledger, and figures of an evaluation of this version; never a raw text, a released text
+    or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
+    the facts and writes no file.
     """
     from dptext_etl.policy import Policy
     from dptext_etl.runner import statement as statements
@@ -318,9 +324,9 @@ def statement(
     if released is not None and not is_policy:
         raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
     loaded = Policy.load(Path(target)) if is_policy else None
-    facts = statements.facts(released if is_policy else target, loaded, partition, public=public)
+    facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
     if as_json:
         terminal.emit(facts)
         return
-    for path in statements.write(facts, out):
+    for path in statements.write(facts, out, full=full or public):
         terminal.say(f"wrote {path}")
