@@ -180,8 +180,7 @@ class Preview:
         if by is None:
             return 0
         names = frame.select(by[1]).to_series()
-        distinct = names.unique()
-        for name in distinct:
+        for name in names.unique():
             self._numbers.setdefault(name, len(self._numbers))
         numbers = names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
         left = (Outcome.FORGOTTEN, *([Outcome.CHANGED] if self._policy.on_changed == "quarantine" else []))

@@ -40,8 +40,8 @@ _HINT = "cast it in the source; incremental = false publishes every row again at
 
 
 def period_of(policy: Policy, schema: Mapping[str, pl.DataType]) -> tuple[str, pl.Expr] | None:
-    """Return the first kept column of times, and its month or year as it is published; None if there is none."""
-    for item in policy.kept:
+    """Return a kept column of times, and its month or year, best as it is published; None if there is none."""
+    for item in sorted(policy.kept, key=lambda item: item.as_ is None):
         found = pl.col(item.column)
         if item.as_ is not None:
             return item.column, found.cast(pl.String).str.head(len("2026-01")).fill_null(_NO_TIME)

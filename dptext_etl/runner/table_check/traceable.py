@@ -106,11 +106,9 @@ def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     """Return the facts of a run in this process, from all rows that its version would hold."""
     rows, number = source.shown
-    return (
-        of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
-        if policy.kept
-        else {}
-    )
+    if not policy.kept:
+        return {}
+    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
 
 
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
