@@ -202,11 +202,11 @@ def _released_synthetic(found: Mapping[str, Any]) -> str:
 
 
 _REASONS = {
-    "quarantined": ("over the cap", "records", "people with many records, or with long texts where cost grows by word"),
-    "over_contribution": ("beyond per_subject", "records", "people with many records"),
-    "without_subject": ("without a person", "rows", "people whom the source does not name, such as guests"),
-    "changed_left_out": ("with a changed text", "records", "cases that were corrected or are still open"),
-    "forgotten": ("forgotten on request", "records", "people who asked to be erased"),
+    "quarantined": ("over the cap", "record", "people with many records, or with long texts where cost grows by word"),
+    "over_contribution": ("beyond per_subject", "record", "people with many records"),
+    "without_subject": ("without a person", "row", "people whom the source does not name, such as guests"),
+    "changed_left_out": ("with a changed text", "record", "cases that were corrected or are still open"),
+    "forgotten": ("forgotten on request", "record", "people who asked to be erased"),
 }
 
 
@@ -216,20 +216,16 @@ def _left_out(found: Mapping[str, Any]) -> list[_Section]:
     if counts is None:
         return []
     reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
-    rows = [(why, _counted(count, what)) for why, what, _, count in reasons]
+    rows = [(why, counted(count, what)) for why, what, _, count in reasons]
     if kept := counts.get("changed_kept"):
-        rows.append(("published as before their text changed", _counted(kept, "records")))
-    says = f"The source had {_counted(counts['read'], 'rows')}. "
+        rows.append(("published as before their text changed", counted(kept, "record")))
+    says = f"The source had {counted(counts['read'], 'row')}. "
     if not reasons:
         says += "None of them was left out."
     else:
         whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
         says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
     return [_section("What was left out", says, rows=rows)]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
 
 
 _IDS = {

@@ -102,7 +102,8 @@ def _found_again(folder: Path, manifest: str) -> list[dict[str, Any]]:
     try:
         columns = json.loads((folder / _EVIDENCE).read_bytes())["columns"]
         return [
-            {"column": column["column"], "rows": column["rows"], **{name: score[name] for name in ("value", "blind")}}
+            {"column": str(column["column"]), "rows": int(column["rows"])}
+            | {name: float(score[name]) for name in ("value", "blind")}
             for column in columns
             for attack in column["attacks"]
             for score in attack["scores"][:1]

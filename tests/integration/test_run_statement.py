@@ -74,7 +74,8 @@ def test_how_often_texts_are_found_again_is_stated_of_the_version_that_was_measu
             said = "finds the one behind a release at the first try in 12.5% of 2,000 rows of review (0.4% by chance)"
             assert (said in top) == (measured and not option)
             assert (f"Published at {facts['published_at'][:10]}" in top.replace("\\", "")) == (not option)
-    for broken in ("", "[]", '{"columns": [{}]}'):
+    unknown = json.dumps(found).replace("0" * 64, facts["manifest_sha256"]).replace("0.125", "null")
+    for broken in ("", "[]", '{"columns": [{}]}', unknown):
         (tmp_path / "evidence.json").write_text(broken)
         assert dptext("statement", policy_of_job, "--evidence", tmp_path, "--out", tmp_path).exit_code == 0
 
