@@ -256,7 +256,7 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     >>> counted(1, "record"), counted(24, "row has", "rows have")
     ('1 record', '24 rows have')
     """
-    return f"{count} {one if count == 1 else several or f'{one}s'}"
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
 from dptext_etl import _kernel, html_output
 from dptext_etl.accounting import Event, Unbounded, spend
 from dptext_etl.allocation import Allocation, Marked
+from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
@@ -34,6 +38,7 @@ PAD = "<PAD>"
 Mode = Literal["strict", "faithful"]
 
 DEFAULT_N_MAX = 10_000
+_NO_WORDS = _kernel.Vocabulary([PAD.lower()])
 
 
 class Released(NamedTuple):
@@ -259,6 +264,17 @@ class Mechanism(BaseModel, ABC):
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Release texts; a null stays null. The same key, record and text always give the same bytes."""
 
+    def words_read(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+        """Count the words of each text that are read, shape (texts,); all others are cut. It must stay inside."""
+        return count_words(texts, self.n_max)
+
+    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
+        """Count those of the words read whose choice decides about draws, shape (texts,). It must stay inside.
+
+        None where every word does, because a model reads words in pieces.
+        """
+        return None
+
     def probe(self) -> None:
         """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
 
@@ -309,6 +325,15 @@ class Mechanism(BaseModel, ABC):
     @abstractmethod
     def example(cls) -> Self:
         """Return a tiny instance that needs no download; contract tests and documentation run it."""
+
+
+def count_words(
+    texts: pa.Array, most: int = 2**32 - 1, known: _kernel.Vocabulary | None = None
+) -> npt.NDArray[np.uint32]:
+    """Count the first `most` words of each text, or those of them that a vocabulary has, shape (texts,)."""
+    others = "uniform" if known is None else "drop"
+    policy = {"case": "lower", "punctuation": "drop", "null": "pass", "numbers": others, "oov": others, "n_max": most}
+    return to_numpy(pa.array((known or _NO_WORDS).positions(texts, json.dumps(policy))))
 
 
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:

@@ -27,11 +27,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.candidate import word_columns
@@ -40,6 +42,7 @@ from dptext_etl.checks.gate import Verdict
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import fine
+from dptext_etl.mechanism import Mechanism, count_words
 from dptext_etl.policy import Policy
 
 COPIES, NGRAMS = "copies_within_chance", "ngrams_within_chance"
@@ -160,7 +163,7 @@ class CopyReport:
         """Return the report with its counts, for people inside the boundary; a report decides nothing."""
         what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
         message = (
-            f"column {self.column!r}: {self.copies} of {self.rows} texts{SAMPLED if self.sampled else ''} {what}, "
+            f"column {self.column!r}: {self.copies:,} of {self.rows:,} texts{SAMPLED if self.sampled else ''} {what}, "
         )
         message += self._allowed if self.gating else f"{self._allowed} (report only)"
         counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
@@ -177,7 +180,7 @@ class CopyReport:
 
     @property
     def _allowed(self) -> str:
-        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold} allowed"
+        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold:,} allowed"
         return f"{limit} at beta {self.beta:g}"
 
 
@@ -256,6 +259,33 @@ def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.ND
     return np.where(draws < words, 0.0, np.minimum(1.0, bound))
 
 
+def count_reading(mechanism: Mechanism, texts: pa.Array) -> dict[str, int]:
+    """Count texts with words, those of which less than half of the words is known, and texts and words that are cut.
+
+    The counts are functions of texts. They go into the report in the staging folder, and nowhere else.
+    """
+    words, read, known = count_words(texts), mechanism.words_read(texts), mechanism.words_known(texts)
+    cut = words - np.minimum(read, words)
+    found = {"texts": int((words > 0).sum()), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
+    return found if known is None else {**found, "unknown": int((2 * known.astype(np.int64) < read).sum())}
+
+
+def reading_page(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
+    """Write the report on the texts of a run, from the counts of its shards by text column."""
+    total: dict[str, Counter[str]] = {}
+    for column, counts in chain.from_iterable(shard.items() for shard in shards):
+        total.setdefault(column, Counter()).update(counts)
+    lines = ["These numbers follow from the texts: keep them in this folder."]
+    for column, found in total.items():
+        unknown, cut = (f"{found[name]:,} ({found[name] / max(1, found['texts']):.1%})" for name in ("unknown", "cut"))
+        known = f"texts of which fewer than half of the words are known: {unknown}; their draws are nearly random"
+        if "unknown" not in found:
+            known = "known words are not counted: a model reads every word in pieces"
+        lines += ["", f"column {column!r}", f"texts with words: {found['texts']:,}", known]
+        lines.append(f"texts that are cut: {cut}; they lose {counted(found['cut_words'], 'word')}")
+    return "\n".join(lines) + "\n"
+
+
 def total_copies(shards: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, CopyCount]:
     total: dict[str, CopyCount] = {}
     for shard in shards:
@@ -274,7 +304,7 @@ def rewriting_reports(policy: Policy, shards: Iterable[Mapping[str, Mapping[str,
     for column, count in total_copies(shard.get("copies", {}) for shard in shards).items():
         rows = sum(count.rows_by_draws.values())
         message = (
-            f"column {column!r}, as it is published: {count.copies} of {rows} rewritten texts{sampled} equal their "
+            f"column {column!r}, as it is published: {count.copies:,} of {rows:,} rewritten texts{sampled} equal their "
         )
         message += "originals; nothing says what chance makes"
         reports.append(_reported(COPIES_PUBLISHED, {"rows": rows, "copies": count.copies}, message))

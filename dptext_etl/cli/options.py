@@ -92,6 +92,7 @@ FirstRelease = Annotated[
         help="With scores in --allocation: epsilon of a first release; its words are scored, not the raw ones.",
     ),
 ]
+Full = Annotated[bool, typer.Option("--full", help="Show every detail, on more than one screen.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; for scripts.")]
 
 

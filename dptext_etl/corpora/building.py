@@ -47,7 +47,7 @@ class Options:
             if not getattr(self, what).strip():
                 raise PolicyError(f"a corpus states its {what}, got nothing", f"say it with --{what}; {_HINT}")
         if self.texts < FEWEST_TEXTS:
-            raise PolicyError(f"{self.texts} texts are too few; allowed: {FEWEST_TEXTS:,} and more")
+            raise PolicyError(f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more")
         if (self.encoder == "sentence-transformers") != (self.model is not None):
             raise PolicyError("a model belongs to the encoder sentence-transformers, and that encoder needs one")
         if (self.encoder == "task") != bool(self.task):
@@ -131,7 +131,7 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
     rows = sorted({row for row in rows if row[0] and row[0] not in own}, key=lambda row: (row[0], row[1] or ""))
     if len(rows) < _FEWEST_PUBLIC:
         raise InputError(
-            f"{len(rows)} public texts are left that are not in the corpus; allowed: {_FEWEST_PUBLIC} and more",
+            f"{len(rows):,} public texts are left that are not in the corpus; allowed: {_FEWEST_PUBLIC} and more",
             "name public texts like those that you will privatize; never those themselves",
         )
     rows = [rows[place] for place in np.linspace(0, len(rows) - 1, min(len(rows), MOST_TEXTS)).astype(int)]

@@ -117,13 +117,13 @@ def estimate_frequencies(
     total = counts.total()
     if not total or not 1 <= near < len(topics) or not 0.0 < epsilon < math.inf:
         raise InputError(
-            f"{total} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "
+            f"{total:,} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "
             "allowed: one release or more, 1 <= near < texts, epsilon > 0"
         )
     foreign = sum(count for text, count in counts.items() if text not in topics)
     if foreign:
         raise InputError(
-            f"{foreign} of {total} releases are no texts of the corpus",
+            f"{foreign:,} of {total:,} releases are no texts of the corpus",
             "give the topics of the corpus that the release was made with; with parts, give the parts one by one",
         )
     shrinkage = _shrinkage(topics, near, corpus, public)

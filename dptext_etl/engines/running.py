@@ -42,6 +42,7 @@ from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse
 from dptext_etl.runner.shard.shard import give_back
 from dptext_etl.runner.staged import StagedRun
 from dptext_etl.runner.summary import RunSummary, remaining, summarize
+from dptext_etl.runner.table_check import selection
 from dptext_etl.runner.unchanged import Input
 
 log = logging.getLogger("dptext_etl.runner")
@@ -189,7 +190,9 @@ def staged(
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
-        checked = {"traceable": table_facts} if table_facts else {}
+        selected = selection.found(policy, source, found.rows)
+        checked = {"traceable": table_facts, "spellings": found.known.spellings, "selection": selected}
+        checked = {name: part for name, part in checked.items() if part}
         yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
 
 
@@ -204,6 +207,7 @@ def _texts(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pr
         refuse_other_table(whole_table(reserved), whole_table(done))
     shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
     work.staging.keep_only(shards)
+    work.staging.report(shards)
     counts = {
         title: sum(shard.counts[name] for shard in shards) for title, name in (("released", "rows"), ("null", "null"))
     }

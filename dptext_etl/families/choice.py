@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
@@ -30,7 +31,7 @@ from dptext_etl.device import Computing, computing
 from dptext_etl.families.unlinked import Unlinked
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released, refuse_model
+from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released, count_words, refuse_model
 
 _MODEL = "sentence-transformers"
 UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
@@ -261,6 +262,14 @@ class ChoiceMechanism(Mechanism):
     def positions(self, texts: pa.Array) -> pa.Array:
         drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(drawn.astype(np.uint32) * np.uint32(self.most_positions))
+
+    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:
+        """Count the words that the encoder knows among those read, shape (texts,); None where a model encodes."""
+        return None if self.has_model else count_words(texts, self.n_max, self._lexicon)
+
+    @cached_property
+    def _lexicon(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary(self.opened.encoder.words)
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         vectors, failed = self._encoded(texts)

@@ -65,6 +65,10 @@ class MappedMechanism(WordMechanism):
         return _kernel.Table.open(str(self.table.path), self.table.sha256)
 
     @cached_property
+    def _lexicon(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary([*dict.fromkeys((*self.input_words(), *self._mapped.kept_words()))])
+
+    @cached_property
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self._mapped.metadata()["description"])
         return facts

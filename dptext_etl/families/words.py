@@ -8,6 +8,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import PositiveInt
 
@@ -19,7 +21,7 @@ from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.division import NOISE, Division, units_of_known_words
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import PAD
+from dptext_etl.mechanism import PAD, count_words
 from dptext_etl.sampling import largest_range_bounded
 
 Exact = float | Fraction
@@ -141,6 +143,14 @@ class WordMechanism(WordByWord):
     def units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted take no share."""
         return units_of_known_words(self, text) if self._unknown == "drop" else super().units(text)
+
+    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+        """Count the words of the vocabulary among those read, and words that are kept in clear, shape (texts,)."""
+        return count_words(texts, self.n_max, self._lexicon)
+
+    @cached_property
+    def _lexicon(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary(self.input_words())
 
     def _undivided(self) -> None:
         """Refuse to state the distribution of a word alone, where every text divides a budget among its words."""

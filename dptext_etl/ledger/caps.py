@@ -291,7 +291,7 @@ def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: boo
         raise LedgerError(msg, "raise it on purpose: `dptext ledger set-cap`, or Ledger.set_cap(…, raising=True)")
     if any(new < old for old, new in pairs) and not lowering:
         msg = f"the cap of {scope} is pinned at {before}; the policy asks for less: {after}"
-        hint = "a lowered cap stays low, and quarantines what no longer fits; if it is meant, run with "
+        hint = "a lowered cap stays low, and leaves out what no longer fits; if it is meant, run with "
         raise LedgerError(msg, hint + "--accept-lower-cap, or use `dptext ledger set-cap`")
 
 

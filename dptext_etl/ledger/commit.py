@@ -123,7 +123,7 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     records = results.records.ids
     gone = int(are_forgotten(db, ref.dataset, records).sum())
     if gone:
-        msg = f"{gone} of {records.size} records were forgotten since they were reserved; none of them is released"
+        msg = f"{gone:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
         raise LedgerError(msg, "run again: forgotten records are left out then")
     if results.spent is not None:
         batches = np.unique(comparison.holdings.places.batch).tolist()

@@ -125,7 +125,7 @@ def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
     if moved:
         per = "to another subject before" if scope.unit == "subject" else "before, to a subject"
         were = "was" if moved == 1 else "were"
-        msg = f"{moved} of {counted(records, 'record')} {were} charged {per}; none is charged now"
+        msg = f"{moved:,} of {counted(records, 'record')} {were} charged {per}; none is charged now"
         hint = "a record keeps its unit, so that no new spelling of people starts a balance at zero: bring the old ids "
         then = f"back, or accept the change by name: `dptext ledger accept-units {scope.dataset}`"
         raise LedgerError(msg, hint + then, {"records": moved, "of": records})
@@ -182,7 +182,7 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
     missing = len(wanted - gone.records) + len(units - gone.units.keys())
     if missing:
         whom = "records and subjects" if units else "records"
-        msg = f"{missing} of {len(wanted) + len(units)} {whom} are not forgotten in {dataset}; nothing was changed"
+        msg = f"{missing:,} of {len(wanted) + len(units):,} {whom} are not forgotten in {dataset}; nothing was changed"
         raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
     wanted |= gone.records & _set(charged_to(db, dataset, subjects))
     _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})

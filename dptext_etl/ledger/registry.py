@@ -12,7 +12,7 @@ from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.ledger import views
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.releases import public_facts
-from dptext_etl.ledger.types import ReleaseRef, require_plain
+from dptext_etl.ledger.types import Event, ReleaseRef, require_plain
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 
@@ -178,6 +178,12 @@ class Registry:
         where = None if sink is None else self._db.id_key.sink(sink)
         with self._db.store.transaction():
             self._db.releases.retire(list(refs), place, version, manifest, rows, where)
+
+    def published_at(self, manifest: str) -> str | None:
+        """Return when a manifest was first recorded as published, in ISO format; None if it was not."""
+        with self._db.store.snapshot():
+            entries = self._db.journal.entries(Event.PUBLISH, Event.RETIRE)
+            return next((entry.facts["ts"] for entry in entries if entry.facts["manifest"] == manifest), None)
 
     def published(self, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
         """Return the SHA-256 of the manifest of every recorded publication of a release, by version.

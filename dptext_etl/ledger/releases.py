@@ -251,7 +251,7 @@ class Releases:
             committed = row[0] if row else 0
             # a central release publishes public texts that follow a statistic: their number is free
             if rows < 0 or (rows > committed and not (committed and facts["class"] == GuaranteeClass.CENTRAL_ZCDP)):
-                msg = f"{ref} has {committed} committed rows, got a publication of {rows}"
+                msg = f"{ref} has {committed:,} committed rows, got a publication of {rows:,}"
                 raise LedgerError(msg, "commit before publishing")
         if new:
             self._record(Event.PUBLISH, new, sink, version=version, manifest=manifest, rows=rows)
@@ -281,7 +281,7 @@ class Releases:
             if rows > max(mine.values(), default=-1):
                 msg = (
                     f"{ref} has published at most {counted(max(mine.values(), default=0), 'row')} "
-                    f"there, got a version of {rows}"
+                    f"there, got a version of {rows:,}"
                 )
                 raise LedgerError(msg, "what is retired is replaced by a part of itself")
             retired |= mine.keys()

@@ -204,7 +204,7 @@ def _check_caps(replay: Replay, charges: Charges, batches: I64, caps: list[tuple
         charged = (event > since) & (event < until) & np.isin(event, batches)
         over = charged & (sums > np.array(limits, np.int64)[:, None]).any(axis=0)
         for seq, count in zip(*(item.tolist() for item in np.unique(event[over], return_counts=True)), strict=True):
-            replay.note(f"batch {seq} (RESERVE): {count} charges exceed the cap that was in force")
+            replay.note(f"batch {seq} (RESERVE): {count:,} charges exceed the cap that was in force")
 
 
 def _rows(replay: Replay, batches: list[int]) -> int:

@@ -70,7 +70,7 @@ def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]
     @dg.asset(  # type: ignore[untyped-decorator]
         key=name.staged,
         deps=[name.raw],
-        description="Released rows in quarantine, inside the boundary: charged, committed and not yet checked.",
+        description="Released rows in staging, inside the boundary: charged, committed and not yet checked.",
         kinds={"polars"},
         tags=name.tag(STAGED_TAG),
         pool=settings.pool_of(policy),

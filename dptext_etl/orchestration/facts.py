@@ -18,6 +18,7 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import shown_columns
+from dptext_etl.runner.summary import shown_rows
 
 Metadata = dict[str, Any]
 
@@ -57,7 +58,7 @@ def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
         "seconds": round(staged.seconds, 3),
         "draws per second": round(draws / staged.seconds) if staged.seconds else 0,
         "columns dropped unread": ", ".join(staged.dropped) or "none",
-        "quarantine": dg.MetadataValue.path(staged.layout.staging.url),
+        "staging": dg.MetadataValue.path(staged.layout.staging.url),
         **_columns(
             staged.policy, {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()}, raw
         ),
@@ -115,7 +116,8 @@ _ALWAYS = ("read", "new", "replayed", "quarantined", "released")
 
 def row_counts(rows: Mapping[str, int]) -> Metadata:
     """Return the row counts, the rarer kinds only if they are not 0."""
-    return {f"rows {name.replace('_', ' ')}": count for name, count in rows.items() if count or name in _ALWAYS}
+    counted = {name: count for name, count in rows.items() if count or name in _ALWAYS}
+    return {f"rows {name}": count for name, count in shown_rows(counted).items()}
 
 
 def _steps(column: ColumnPolicy) -> str:

@@ -1,4 +1,4 @@
-"""Guard an asset graph: raw text and quarantined rows may reach other assets only through publication.
+"""Guard an asset graph: raw text and staged rows may reach other assets only through publication.
 
 The guard follows the dependencies that Dagster knows: inputs, `deps`, asset checks and the assets that they read. All
 outputs of a step count as made from all its inputs, and if one output is raw, all are. What a raw asset is made from is
@@ -210,7 +210,7 @@ def _path_line(path: Sequence[str], nodes: Mapping[str, _Node]) -> str:
     """Return one line: the path, the kind of its start, and the published asset to read instead."""
     source, last = nodes[path[0]], nodes[path[-1]]
     instead = [name for name, node in nodes.items() if node.kind == "published" and node.dataset == source.dataset]
-    reason = "raw text" if source.kind == "raw" else "the quarantine, judged by no gate"
+    reason = "raw text" if source.kind == "raw" else "staged rows, judged by no gate"
     if last.kind == "check":
         reason += "; a check that reads it must not block"
     elif instead and instead[0] not in path:

@@ -15,6 +15,7 @@ from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.gating import NOTE
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.versions import alone_at
+from dptext_etl.runner.shard.staging import READING
 from dptext_etl.storage import Storage
 
 _DAY = 86_400.0
@@ -78,6 +79,7 @@ def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: C
         return
     for days, pattern, removed in (
         (retention.staging_days, "shard-*", found.staged),
+        (retention.staging_days, READING, found.staged),
         (retention.staging_days, "synthetic.*", found.staged),  # as versions before 0.3 named a staged table
         (retention.quarantine_days, "quarantine-*", found.quarantined),
         (retention.quarantine_days, "changed-*", found.quarantined),

@@ -28,7 +28,6 @@ from dptext_etl.runner.claims import guarantee_of, with_gate
 
 Amounts = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.uint32]
-Hashes = npt.NDArray[np.uint64]
 
 DELTA = 1e-6
 """The delta of the statement about one person, unless the caller gives another."""
@@ -59,21 +58,24 @@ class Forecast:
         self._policy, self._before = policy, before
         self._scratch = scratch
         self.components = components_of(policy)
-        self._worst, self._over = Counter[int](), Counter[str](records=0, units=0)
+        self._worst, self._over = Counter[int](), Counter[Any](records=0, units=0)
         self._fitting = np.zeros(len(FACTORS) + 1, np.int64)
         self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
         self._rows: Buckets | None = None
 
-    def add(self, worst: Amounts, asked: Amounts, units: pa.Array | Hashes, charged: Counts, used: Amounts) -> None:
-        """Add a shard; units are canonical ids or hashes, with what they have used by component."""
+    def add(  # noqa: PLR0917
+        self, worst: Amounts, asked: Amounts, units: Any, charged: Counts, used: Amounts, periods: Any = 0
+    ) -> None:
+        """Add a shard; units are canonical ids or hashes, with what they have used by component, and period numbers."""
         worst, asked, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], asked, used))
         self._worst.update(_histogram(worst[0]))
+        numbers = np.broadcast_to(np.asarray(periods, np.int64), worst.shape[1])
         if self._policy.unit == "record" and self._before is None:  # each record is a unit: ids are checked
             self._lengths = self._lengths or [set() for _ in charged]
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
             rows = worst.shape[1]
-            each = _Rows(np.arange(rows), np.arange(rows), worst[0], asked, used, charged)
+            each = _Rows(np.arange(rows), np.arange(rows), worst[0], asked, used, numbers, charged)
             self._over.update(self._beyond(each))
             self._fitting += self._fits(each)
             return
@@ -82,7 +84,9 @@ class Forecast:
             earlier = pl.DataFrame({"unit": hashed}).join(self._before, on="unit", how="left", maintain_order="left")
             charged_before = earlier.select(self.components).fill_null(0).to_numpy().T
             used = np.minimum(used + charged_before, _INFINITE).astype(np.int64)
-        table = np.concatenate([hashed.view(np.int64)[None], worst, asked, used, charged.astype(np.int64)])
+        table = np.concatenate(
+            [hashed.view(np.int64)[None], worst, asked, used, numbers[None], charged.astype(np.int64)]
+        )
         self._rows = self._rows or Buckets(8 * len(table), self._scratch)
         self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
 
@@ -109,10 +113,15 @@ class Forecast:
 
     def over_cap(self) -> dict[str, int]:
         """Count the records that would not fit, judged in row order as the ledger does, and their units."""
-        found = Counter(self._over)
+        found = self.over()
+        return {name: found[name] for name in ("records", "units")}
+
+    def over(self) -> Counter[Any]:
+        """Count the records that would not fit as `over_cap` does, and by the number of their period."""
+        found = self._over.copy()
         for rows in self._by_unit():
             found.update(self._beyond(rows))
-        return dict(found)
+        return found
 
     def charges(self) -> pl.DataFrame:
         """Return what units would have been charged after the runs before and this one, without records over the cap.
@@ -148,10 +157,11 @@ class Forecast:
         least[~(rows.asked > 0).any(axis=0)] = 0
         return np.bincount(least, minlength=len(FACTORS) + 1)
 
-    def _beyond(self, rows: _Rows) -> Counter[str]:
-        """Count the records of some units that would not fit, and their units."""
+    def _beyond(self, rows: _Rows) -> Counter[Any]:
+        """Count the records of some units that would not fit, also by the number of their period, and their units."""
         rejected = self._left_out(rows)
-        return Counter(records=len(rejected), units=len(np.unique(rows.where[rejected])))
+        by_period = Counter[Any](rows.periods[rejected].tolist())
+        return by_period + Counter(records=len(rejected), units=len(np.unique(rows.where[rejected])))
 
     def _left_out(self, rows: _Rows) -> list[int]:
         """Return the rows of records that would not fit."""
@@ -176,11 +186,11 @@ class Forecast:
         """Iterate over the rows of subjects, all of a subject at once, in the order in which they were added."""
         measured = len(self.components)
         for cells in () if self._rows is None else self._rows.each():
-            hashes, worst, asked, used, charged = np.split(
-                cells.view(np.int64).T, np.cumsum([1, 1, measured, measured])
+            hashes, worst, asked, used, periods, charged = np.split(
+                cells.view(np.int64).T, np.cumsum([1, 1, measured, measured, 1])
             )
             units, where = np.unique(hashes[0], return_inverse=True)
-            yield _Rows(units, where, worst[0], asked, used, charged)
+            yield _Rows(units, where, worst[0], asked, used, periods[0], charged)
 
     def used_before(self, ledger: Ledger | None, units: pa.Array) -> Amounts:
         """Return what units have used in the scope of the policy, shape (components, units); a null unit is 0."""
@@ -202,6 +212,7 @@ class _Rows(NamedTuple):
         worst: The worst case of each row in the first component, shape (rows,).
         asked: What each row will be charged, shape (components, rows).
         used: What its unit has used, shape (components, rows).
+        periods: The number of the period of each row, shape (rows,).
         charged: Positions that are charged, shape (columns, rows).
     """
 
@@ -210,6 +221,7 @@ class _Rows(NamedTuple):
     worst: Amounts
     asked: Amounts
     used: Amounts
+    periods: Amounts
     charged: npt.NDArray[Any]
 
     def by_unit(self, amounts: Amounts) -> Amounts:

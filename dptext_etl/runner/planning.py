@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,7 @@ from dptext_etl.runner.source.guessing import shapes_of
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT
-from dptext_etl.runner.table_check import scopes, selection, spellings, traceable
+from dptext_etl.runner.table_check import scopes, selection, traceable
 
 _PERSONS_AT_ONCE = 1 << 20
 """Persons who are looked up together: each look goes through the other scopes of the ledger."""
@@ -182,7 +181,7 @@ def _planned(
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        table=_checked_table(policy, table.frame, forecast, attempt.layout.scratch, traced),
+        table=_checked_table(policy, table.frame, traced, known.spellings, selection.found(policy, source, found)),
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, held=found.held),
@@ -325,18 +324,16 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
 
 
 def _checked_table(
-    policy: Policy, frame: pl.LazyFrame, forecast: Forecast, scratch: Path | None, traced: dict[str, Any]
+    policy: Policy,
+    frame: pl.LazyFrame,
+    traced: dict[str, Any],
+    spelled: Mapping[str, int],
+    selected: dict[str, Any],
 ) -> dict[str, Any]:
     """Return what is shown under "The table"."""
-    person = policy.id_columns.get("subject")
     with ledger_of(policy) as ledger:
         charged = scopes.of_persons(policy, ledger, _persons(policy, frame))
-    parts = {
-        "traceable": traced,
-        "spellings": {} if person is None else spellings.spellings(frame, person, policy.normalize, scratch),
-        "selection": selection.caps(policy, forecast),
-        "scopes": charged,
-    }
+    parts = {"traceable": traced, "spellings": spelled, "selection": selected, "scopes": charged}
     return {name: part for name, part in parts.items() if part}
 
 

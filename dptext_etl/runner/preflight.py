@@ -282,7 +282,7 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":
         msg = (
-            f"the texts of {unkept} of {counted(changed, 'changed record')} were "
+            f"the texts of {unkept:,} of {counted(changed, 'changed record')} were "
             "never released: there is nothing to keep"
         )
         hint = f"bring their texts back, or take a new release name. {listed}"

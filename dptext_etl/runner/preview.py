@@ -30,6 +30,8 @@ from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.charging import Charged, Column, by_label, charge, views_of
 from dptext_etl.runner.source.cutting import pieces
+from dptext_etl.runner.source.kept_types import period_of
+from dptext_etl.runner.table_check.spellings import Spelled
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
 _PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
@@ -66,6 +68,10 @@ class Expected:
     computed: int = 0  # records with a text that models must compute, because it is not committed yet
     moved: int = 0  # records that were charged to another person before
     labels: Mapping[str, int] = field(default_factory=dict)  # records with a draw by label, also those over the cap
+    kept: Sequence[int] = ()  # records that larger and smaller caps would keep, by `forecast.FACTORS`
+    # rows by month or year, and those of them that are left out
+    periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
 
     @property
     def over_cap(self) -> int:
@@ -100,7 +106,19 @@ class Expected:
             labels.update(part.labels)
         names = ("unkept", "drawn", "words", "computed", "moved")
         sums = {name: sum(getattr(part, name) for part in listed) for name in names}
-        return cls(answers=dict(answers), charged=dict(charged), labels=dict(labels), **sums)
+        periods = dict[str, list[int]]()
+        for name, counts in (item for part in listed for item in part.periods.items()):
+            periods[name] = [sum(pair) for pair in zip(counts, periods.get(name, (0, 0)), strict=True)]
+        return cls(
+            answers=dict(answers),
+            charged=dict(charged),
+            labels=dict(labels),
+            kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
+            periods=periods,
+            # a person with spellings in several tasks would count several times
+            spellings=listed[0].spellings if len(listed) == 1 else {},
+            **sums,
+        )
 
 
 class Preview:
@@ -126,6 +144,8 @@ class Preview:
         self.forecast = Forecast(policy, scratch, before)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
+        self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
+        self._spelled = Spelled(policy.normalize, scratch)
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -139,6 +159,9 @@ class Preview:
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():
             self._list_changed(frame, charged, changed)
+        person = self._policy.id_columns.get("subject")
+        if person is not None:
+            self._spelled.add(frame[person])
         if self.published:
             return
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
@@ -150,13 +173,27 @@ class Preview:
                 amounts = np.asarray(item.spends[name])
                 worst[at] = _plus(worst[at], amounts)
                 asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
-        self.forecast.add(worst, asked, units, draws, used)
+        self.forecast.add(worst, asked, units, draws, used, self._periods(frame, outcome))
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
         drawn = (draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)
         self._drawn += int(drawn.sum())
         if self._policy.unlinked is not None:
             self._labels.update(by_label(frame, drawn, self._policy.labels))
         self._words += sum(_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
+
+    def _periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> Any:
+        """Return the number of each row's period, and count rows and those that are left out for other than caps."""
+        by = period_of(self._policy, frame.schema)
+        if by is None:
+            return 0
+        names = frame.select(by[1]).to_series()
+        for name in names.unique():
+            self._numbers.setdefault(name, len(self._numbers))
+        numbers = names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        left = (Outcome.FORGOTTEN, *([Outcome.CHANGED] if self._policy.on_changed == "quarantine" else []))
+        self._rows.update(numbers.tolist())
+        self._gone.update(numbers[np.isin(outcome, left)].tolist())
+        return numbers
 
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
         theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
@@ -165,14 +202,25 @@ class Preview:
             self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 
     def expected(self) -> Expected:
-        over = self.forecast.over_cap()["records"]
+        judged = self.forecast.over()
+        over = judged["records"]
         answers = Counter(self._answers)
         for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
             left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
             answers.update({Outcome.OVER_CAP.name: left, name: -left})
         left = self._drawn - over
         counts = self._unkept, left, dict(self._charged), self._words, self._computed, self._moved
-        return Expected(dict(+answers), *counts, dict(self._labels))
+        kept = [] if self._policy.cap is None or self.published else [*self.forecast.kept().values()]
+        periods = {
+            name: [self._rows[number], self._gone[number] + judged[number]] for name, number in self._numbers.items()
+        }
+        facts: dict[str, Any] = {
+            "kept": kept,
+            "periods": periods,
+            "spellings": self._spelled.counts(),
+            "labels": dict(self._labels),
+        }
+        return Expected(dict(+answers), *counts, **facts)
 
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""

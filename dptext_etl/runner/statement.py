@@ -1,4 +1,4 @@
-"""Collect the facts of a statement from a published manifest and its ledger, and write them; no text is read.
+"""Write the statement of a release from its facts (`statement_facts`).
 
 A statement is one Markdown document for readers who know little about differential privacy; its HTML is made of it.
 """
@@ -8,28 +8,20 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import dptext_etl
 from dptext_etl import escaping, files
-from dptext_etl.accounting import log10_odds
-from dptext_etl.checks.gate import every
-from dptext_etl.errors import InputError, bare, seam
-from dptext_etl.guarantee import MICRO, PURE, Disclosure, GuaranteeClass
+from dptext_etl.errors import InputError, counted, seam
+from dptext_etl.guarantee import PURE
 from dptext_etl.html_output import document, of_markdown
-from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.policy import Policy
-from dptext_etl.policy.column_policy import INTERMEDIATE
-from dptext_etl.runner import left_out
+from dptext_etl.runner import statement_facts
 from dptext_etl.runner.amounts import VACUOUS, at_most
-from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.table_check import scopes, traceable
 
-_LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten", "changed_kept")
-"""Counts of rows that are not published as they are in the source, as the summary of a run names them."""
+facts = statement_facts.facts
+
 _INSIDE = (
     "For readers inside your boundary: what records were charged depends on their texts. "
     "`--public` leaves these amounts out."
@@ -63,177 +55,23 @@ ASSUMES = {
 }
 
 
-@bare
-def facts(
-    sink: str | None = None, policy: Policy | None = None, partition: str | None = None, *, public: bool = False
-) -> dict[str, Any]:
-    """Return what there is to say of the current version of a published table."""
-    if sink is not None:
-        layout = Layout.of_sink(sink, policy.storage_options if policy else {})
-    elif policy is not None:
-        layout = Layout.of(policy, partition)
-    else:
-        raise InputError("neither a published table nor a policy is given", "name one of them")
-    manifest = Manifest.read(layout)
-    if manifest is None:
-        raise InputError("nothing is published there", "give the folder that `dptext run` published, or its policy")
-    place, catches = sink or layout.sink, {gate.name: gate.catches for gate in every()}
-    texts = {name for column in manifest.columns for name in _columns_of(column)}
-    found: dict[str, Any] = {
-        "format": "dptext-statement/1",
-        "dataset": manifest.dataset,
-        "release": manifest.release,
-        "partition": manifest.partition,
-        "version": manifest.version,
-        "rows": manifest.rows,
-        "files": len(manifest.parts),
-        "id": manifest.id,
-        "ids": manifest.ids,
-        "in_clear": [
-            name for name in manifest.schema if name not in texts and (manifest.ids == "keep" or name != manifest.id)
-        ],
-        "coarse": manifest.coarse,
-        "traceable": traceable.of_published(layout, manifest),
-        "manifest_sha256": manifest.digest,
-        "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
-        "gates": [{"name": name, "catches": catches.get(name, ""), "idle": False} for name in manifest.gates],
-        "columns": [_column(column) for column in manifest.columns],
-        "record": _record(manifest.columns),
-        "left_out": None,
-        "caps": [],
-        "lacks": [],
-        "public": public,
-        "written_by": f"dptext_etl {dptext_etl.__version__}",
-    }
-    if policy is None:
-        found["lacks"].append("what the ledger holds: name the policy, `dptext statement POLICY --released RELEASED`")
-    else:
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            _add_claims(found, ledger.reports.export())
-            ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
-            found["caps"] = [_limits(pinned) for pinned in ours]
-            if not public:
-                _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
-                _add_charges(found, ledger.reports.show())
-                history = ledger.reports.history()
-                found["together"] = ledger.reports.together()
-                found["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in ours]
-    return found
-
-
-def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
-    """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
-    noted = left_out.read(layout.staging, found["manifest_sha256"])
-    if noted is None:
-        found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
-        return
-    gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
-    counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
-    found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in _LEFT_OUT if counts.get(name)}}
-    for gate in found["gates"]:
-        gate["idle"] = gate["name"] in noted["idle"]
-
-
-def _columns_of(column: Mapping[str, Any]) -> list[str]:
-    """Return the names of the published columns that come from a column of the source."""
-    kept = [f"{column['name']}{INTERMEDIATE}"] if column.get("postprocess") else []
-    return [column["name"], *kept, *_labels_of(column)]
-
-
-def _labels_of(column: Mapping[str, Any]) -> list[str]:
-    made = column.get("synthetic", {})
-    return made.get("labels") or ([made["label"]] if "label" in made else [])
-
-
-def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
-    worst, delta, words = claim["largest_epsilon"], claim["largest_delta"], claim["longest_text_words"]
-    return {
-        **claim,
-        "meaning": GuaranteeClass(claim["class"]).meaning,
-        "disclosures": {name: Disclosure(name).meaning for name in claim["disclosures"]},
-        "worst_case": {"epsilon": worst, "delta": delta, "words": words, "log10_odds": _odds(worst)},
-    }
-
-
-def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
-    """Return the worst case of one record over all its text columns, which add up."""
-    worst = {name: [column[f"largest_{name}"] for column in columns] for name in ("epsilon", "delta")}
-    return {name: "inf" if "inf" in amounts else math.fsum(amounts) for name, amounts in worst.items()}
-
-
-def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
-    """Add what the ledger pinned for each column: neighbors, configuration, hashes of public inputs."""
-    releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
-    for column, release in product(found["columns"], releases):
-        if (release["column"], release["release"]) == (column["name"], found["release"]):
-            wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
-            column |= {name: release[name] for name in wanted if name in release}
-
-
-def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
-    """Add the largest charge of a record, and how many records were charged; canary rows are no records."""
-    for column, release in product(found["columns"], releases):
-        named = (release["dataset"], release["column"], release["release"])
-        if named == (found["dataset"], column["name"], found["release"]):
-            largest = _units(release["max_eps_approx"])
-            column["charged"] = {
-                "largest_epsilon": largest,
-                "largest_delta": _units(release["max_delta"]),
-                "records": release["records"] - release["canaries"],
-                "log10_odds": _odds(largest),
-                "by": "draws made" if release["expost"] else "worst case of the record's own length",
-            }
-
-
-def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a public page says of a cap: whom it protects, and its limits."""
-    limits = {name: _units(amount) for name, amount in pinned["limits"].items()}
-    return {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
-
-
-def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a cap, who set it, and how much of it is left to the unit that has least."""
-    kind, _, name = pinned["scope"].partition(":")
-    scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
-    held = ledger.remaining(scope).as_dict()
-    return {
-        "units": held["units"],
-        "at_the_cap": held["exhausted"],
-        "most_used": {name: _units(at["max"]) for name, at in held["used"].items() if at},
-        "least_left": {name: _units(at["min"]) for name, at in held["left"].items() if at},
-        "set": [
-            {name: event[name] for name in ("user", "at", "change", "reason")}
-            for event in history
-            if event["kind"] == "CAP_SET" and event["of"] == held["scope"]
-        ],
-    }
-
-
-def _units(amount: float | str) -> float | str:
-    return amount if isinstance(amount, str) else amount / MICRO
-
-
-def _odds(epsilon: float | str) -> float | str:
-    return "inf" if isinstance(epsilon, str) else log10_odds(round(epsilon * MICRO))
-
-
-def markdown(found: dict[str, Any]) -> str:
+def markdown(found: dict[str, Any], *, full: bool = True) -> str:
     found = escaping.one_line_each(found)
-    return f"# {_escaped(_title(found))}\n\n{_body(found)}\n"
+    return f"# {_escaped(_title(found))}\n\n{_body(found, full=full)}\n"
 
 
-def page(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any], *, full: bool = True) -> str:
     found = escaping.one_line_each(found)
-    return document(_title(found), of_markdown(_body(found)), _STYLE)
+    return document(_title(found), of_markdown(_body(found, full=full)), _STYLE)
 
 
-def write(found: dict[str, Any], folder: Path) -> tuple[Path, Path]:
+def write(found: dict[str, Any], folder: Path, *, full: bool = True) -> tuple[Path, Path]:
     """Write both forms into a folder, which is made if it is missing."""
     paths = folder / "statement.md", folder / "statement.html"
     with seam("writing the statement", InputError, "give a folder that can be written: --out FOLDER"):
         files.make_folders(folder)
         mode = files.PUBLIC_FILE if found["public"] else files.PRIVATE_FILE
-        for path, text in zip(paths, (markdown(found), page(found)), strict=True):
+        for path, text in zip(paths, (markdown(found, full=full), page(found, full=full)), strict=True):
             files.write(path, text.encode(), mode=mode, action="writing the statement")
     return paths
 
@@ -243,23 +81,37 @@ def _title(found: Mapping[str, Any]) -> str:
     return f"Statement: {found['dataset']}, release {found['release']}{part}, version {found['version']}"
 
 
-def _body(found: Mapping[str, Any]) -> str:
+def _body(found: Mapping[str, Any], *, full: bool) -> str:
     inside = not found["public"] and any("charged" in column for column in found["columns"])
     return "\n\n".join(
         [
             *([f"> {_escaped(_INSIDE)}"] if inside else []),
-            *sections(found),
+            *sections(found, full=full),
             "  \n".join(f"{word}: ____________________" for word in ("Signed", "Name", "Date")),
         ]
     )
 
 
-def _section(heading: str, *paragraphs: str, rows: Iterable[tuple[str, str]] = (), commands: Sequence[str] = ()) -> str:
-    """Return a section in Markdown: paragraphs, a table of names and values, and lines for a shell."""
-    table = [f"| {_escaped(name)} | {_escaped(value)} |" for name, value in rows]
-    blocks = [f"## {_escaped(heading)}", *map(_escaped, paragraphs)]
-    blocks += ["\n".join(["| | |", "|---|---|", *table])] if table else []
-    return "\n\n".join([*blocks, *(["\n".join(["```sh", *commands, "```"])] if commands else [])])
+class _Section(NamedTuple):
+    heading: str
+    paragraphs: Sequence[str]
+    rows: Sequence[tuple[str, str]] = ()  # names and values
+    detail: Sequence[tuple[str, str]] = ()  # of the full page only
+    commands: Sequence[str] = ()  # lines for a shell, of the full page only
+
+    def markdown(self, *, full: bool) -> str:
+        """Write paragraphs, a table, and lines for a shell; or all of them but details on two lines."""
+        heading, said = f"## {_escaped(self.heading)}", [*map(_escaped, self.paragraphs)]
+        if not full:
+            rows = "; ".join(f"{_escaped(name)}: {_escaped(value)}" for name, value in self.rows)
+            return "\n\n".join([heading, "  \n".join(filter(None, (" ".join(said), rows)))])
+        table = [f"| {_escaped(name)} | {_escaped(value)} |" for name, value in (*self.rows, *self.detail)]
+        blocks = [heading, *said, *(["\n".join(["| | |", "|---|---|", *table])] if table else [])]
+        return "\n\n".join([*blocks, *(["\n".join(["```sh", *self.commands, "```"])] if self.commands else [])])
+
+
+def _section(heading: str, *paragraphs: str, rows: Iterable[tuple[str, str]] = (), **more: Any) -> _Section:
+    return _Section(heading, paragraphs, tuple(rows), **more)
 
 
 def _escaped(text: str) -> str:
@@ -268,29 +120,45 @@ def _escaped(text: str) -> str:
     return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
 
 
-def sections(found: Mapping[str, Any]) -> list[str]:
-    return [
-        _traced(found),
-        _released(found),
-        *_left_out(found),
-        *(part for column in found["columns"] for part in (_promise(column), _cost(column))),
-        _whole(found),
-        *(_cap(cap, found) for cap in found["caps"] if "units" in cap),
-        _gates(found),
-        _assumptions(found),
-        _verify(found),
-        *([_section("What this page lacks", *found["lacks"])] if found["lacks"] else []),
-    ]
+def sections(found: Mapping[str, Any], *, full: bool = True) -> list[str]:
+    """Write the sections of the page; without `full`, those that one screen has room for."""
+    lacks = [_section("What this page lacks", *found["lacks"])] if found["lacks"] else []
+    first, promises = [_traced(found), _released(found), *_left_out(found)], [*map(_promise, found["columns"])]
+    if not full:
+        parts = [*first, *promises, _whole(found), *lacks, _more(found)]
+        return [part.markdown(full=False) for part in parts]
+    each = chain.from_iterable(zip(promises, map(_cost, found["columns"]), strict=True))
+    caps = (_cap(cap, found) for cap in found["caps"] if "units" in cap)
+    parts = [*first, *each, _whole(found), *caps, _gates(found), _assumptions(found), _verify(found), *lacks]
+    return [part.markdown(full=True) for part in parts]
 
 
-def _traced(found: Mapping[str, Any]) -> str:
-    """Say whether someone who knows a record could find its row."""
+def _more(found: Mapping[str, Any]) -> _Section:
+    """Say what the full page has."""
+    gates, assumed = len(found["gates"]), {name for column in found["columns"] for name in column["assumptions"]}
+    return _section(
+        "What else",
+        f"{counted(gates, 'gate')} passed before publication. It assumes {_listed(sorted(assumed))}. `--full` explains "
+        "this, and adds what each column cost, what is left of caps, configurations, and how to verify all of it.",
+    )
+
+
+def _traced(found: Mapping[str, Any]) -> _Section:
+    """Say whether someone who knows a record could find its row, and since when."""
     if any(map(_is_synthetic, found["columns"])):
         said = ["No row belongs to a record."]
-    elif not (said := traceable.lines(found["traceable"])):
+    elif lines := traceable.lines(found["traceable"]):
+        said = [f"{'; '.join(lines)}."]
+    else:
         by_id = "No id is published." if found["id"] is None else _TRACED_BY_ID[found["ids"]]
         said = [f"{by_id} No other column of the source is published."]
-    return _section("Could a row be traced?", *said)
+    said += [
+        f"An attacker with all raw texts finds the one behind a release at the first try in {one['value']:.1%} of "
+        f"{one['rows']:,} rows of {one['column']} ({one['blind']:.1%} by chance)."
+        for one in found.get("found_again", ())
+    ]
+    at = found.get("published_at")
+    return _section("Could a row be traced?", *said, *([f"Published at {at}."] if at else []))
 
 
 _TRACED_BY_ID = {
@@ -299,7 +167,7 @@ _TRACED_BY_ID = {
 }
 
 
-def _released(found: Mapping[str, Any]) -> str:
+def _released(found: Mapping[str, Any]) -> _Section:
     where = (
         ("where", found["sink"]),
         ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
@@ -314,8 +182,9 @@ def _released(found: Mapping[str, Any]) -> str:
         if found["id"] is None and found["ids"] != "drop" and "count" in found["in_clear"]
         else "rows"
     )
-    table = (("rewritten", texts), ("in clear", _listed(found["in_clear"])), *where)
-    return _section("What was released", f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}", rows=table)
+    clear = (("rewritten", texts), ("in clear", _listed(found["in_clear"])))
+    said = f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}"
+    return _section("What was released", said, rows=where, detail=clear)
 
 
 def _is_synthetic(column: Mapping[str, Any]) -> bool:
@@ -324,7 +193,7 @@ def _is_synthetic(column: Mapping[str, Any]) -> bool:
 
 def _released_synthetic(found: Mapping[str, Any]) -> str:
     (column,) = found["columns"]
-    names = ", ".join(_labels_of(column))
+    names = ", ".join(statement_facts.labels_of(column))
     labels = f" with labels in {names}" if names else ""
     return (
         f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
@@ -333,34 +202,30 @@ def _released_synthetic(found: Mapping[str, Any]) -> str:
 
 
 _REASONS = {
-    "quarantined": ("over the cap", "records", "people with many records, or with long texts where cost grows by word"),
-    "over_contribution": ("beyond per_subject", "records", "people with many records"),
-    "without_subject": ("without a person", "rows", "people whom the source does not name, such as guests"),
-    "changed_left_out": ("with a changed text", "records", "cases that were corrected or are still open"),
-    "forgotten": ("forgotten on request", "records", "people who asked to be erased"),
+    "quarantined": ("over the cap", "record", "people with many records, or with long texts where cost grows by word"),
+    "over_contribution": ("beyond per_subject", "record", "people with many records"),
+    "without_subject": ("without a person", "row", "people whom the source does not name, such as guests"),
+    "changed_left_out": ("with a changed text", "record", "cases that were corrected or are still open"),
+    "forgotten": ("forgotten on request", "record", "people who asked to be erased"),
 }
 
 
-def _left_out(found: Mapping[str, Any]) -> list[str]:
+def _left_out(found: Mapping[str, Any]) -> list[_Section]:
     """Say which rows of the source the table lacks, and whom that biases it against."""
     counts = found["left_out"]
     if counts is None:
         return []
     reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
-    rows = [(why, _counted(count, what)) for why, what, _, count in reasons]
+    rows = [(why, counted(count, what)) for why, what, _, count in reasons]
     if kept := counts.get("changed_kept"):
-        rows.append(("published as before their text changed", _counted(kept, "records")))
-    says = f"The source had {_counted(counts['read'], 'rows')}. "
+        rows.append(("published as before their text changed", counted(kept, "record")))
+    says = f"The source had {counted(counts['read'], 'row')}. "
     if not reasons:
         says += "None of them was left out."
     else:
         whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
         says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
     return [_section("What was left out", says, rows=rows)]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
 
 
 _IDS = {
@@ -386,7 +251,7 @@ def _in_clear(found: Mapping[str, Any]) -> str:
     return f"{_IDS[found['ids']]} {said}".lstrip()
 
 
-def _promise(column: Mapping[str, Any]) -> str:
+def _promise(column: Mapping[str, Any]) -> _Section:
     exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
     facts = [f"These facts of each text are released exactly: {'; '.join(exact)}."] if exact else []
     return _section(
@@ -397,6 +262,8 @@ def _promise(column: Mapping[str, Any]) -> str:
             ("mechanism", column["mechanism"]),
             ("its parameter ε", at_most(column["parameter"])),
             ("kind of guarantee", f"{column['class']}: {column['meaning']}"),
+        ),
+        detail=(
             ("compared are", column.get("neighbours", "see the ledger")),
             *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
             *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),
@@ -457,7 +324,7 @@ def _synthetic_bound(column: Mapping[str, Any]) -> str:
     )
 
 
-def _cost(column: Mapping[str, Any]) -> str:
+def _cost(column: Mapping[str, Any]) -> _Section:
     worst, charged = column["worst_case"], column.get("charged")
     whole = _is_synthetic(column) or column.get("unit") == "record"
     longest = "" if whole else f" (a text of {worst['words']:,} words)"
@@ -476,7 +343,7 @@ def _cost(column: Mapping[str, Any]) -> str:
     return _section(f"{column['name']}: what it cost", *says, rows=rows)
 
 
-def _whole(found: Mapping[str, Any]) -> str:
+def _whole(found: Mapping[str, Any]) -> _Section:
     """State the sums that matter to a record with several texts, and to a person with several records."""
     columns, amounts, rows = found["columns"], found["record"], []
     disclosed = any(column["disclosures"] for column in columns)
@@ -552,7 +419,7 @@ def _sum(amounts: Sequence[float | str]) -> float | str:
     return "inf" if "inf" in amounts else math.fsum(float(amount) for amount in amounts)
 
 
-def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> _Section:
     limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
     rows = [
         ("cap", limits),
@@ -569,7 +436,7 @@ def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     return _section(f"Cap: {cap['scope']}", says, *more, rows=rows)
 
 
-def _gates(found: Mapping[str, Any]) -> str:
+def _gates(found: Mapping[str, Any]) -> _Section:
     return _section(
         "What was checked before publication",
         "A table is published only if all of these pass. None of them compares a row with its raw text.",
@@ -590,7 +457,7 @@ _ONE_NAME = (
 )
 
 
-def _assumptions(found: Mapping[str, Any]) -> str:
+def _assumptions(found: Mapping[str, Any]) -> _Section:
     names = sorted({name for column in found["columns"] for name in column["assumptions"]})
     return _section(
         "What is assumed",
@@ -600,7 +467,7 @@ def _assumptions(found: Mapping[str, Any]) -> str:
     )
 
 
-def _verify(found: Mapping[str, Any]) -> str:
+def _verify(found: Mapping[str, Any]) -> _Section:
     made = any(map(_is_synthetic, found["columns"]))
     return _section(
         "How to verify it",

@@ -14,8 +14,10 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.publish.publication import Published
+from dptext_etl.runner.shard.staging import READING
 from dptext_etl.runner.staged import StagedRun
 
+_SHOWN = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
 NOTHING_SPENT = "nothing was spent: no record was new to this release"
 
 
@@ -46,7 +48,8 @@ class RunSummary:
         notes: Further facts, in sentences.
         profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
-        table: What was found of the table around the texts: `traceable`, rows that kept columns single out.
+        table: What was found of the table around the texts: `traceable`, rows that kept columns single out;
+            `spellings` of persons; `selection`, rows that caps keep and that are left out of each period.
     """
 
     dataset: str
@@ -72,7 +75,7 @@ class RunSummary:
 
     def __repr__(self) -> str:
         passed = sum(gate["passed"] for gate in self.gates)
-        rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']} new"
+        rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']:,} new"
         gates = f"{passed} of {len(self.gates)} gates passed"
         return f"RunSummary({self.dataset} {self.release}, {rows}, {gates}, version {self.version})"
 
@@ -83,7 +86,7 @@ class RunSummary:
             "published": self.published,
             "version": self.version,
             "rows readers see": self.published_rows,
-            **self.rows,
+            **shown_rows(self.rows),
             "largest epsilon of a record": largest.get("eps_approx"),
             "notes": " · ".join(self.notes),
         }
@@ -96,6 +99,11 @@ class RunSummary:
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
         return asdict(self)
+
+
+def shown_rows(rows: Mapping[str, int]) -> dict[str, int]:
+    """Return counts of rows under the names that people see."""
+    return {_SHOWN.get(name, name.replace("_", " ")): count for name, count in rows.items()}
 
 
 def remaining(policy: Policy) -> dict[str, Any]:
@@ -161,6 +169,8 @@ def _notes(staged: StagedRun) -> list[str]:
     failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if failed:
         notes.append(f"{counted(failed, 'text')} stayed as released: the model of a post-processing failed there")
+    if staged.policy.synthetic is None:
+        notes.append(f"a report on the texts is in {staged.layout.staging.location(READING)}")
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):

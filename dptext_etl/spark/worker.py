@@ -150,7 +150,7 @@ def _require_subjects(here: FunctionState, subjects: pa.Array | None) -> None:
 
 def _required_ids(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:
     if ids.null_count:
-        raise InputError(f"{ids.null_count} {what} of a batch are null", _SWAPPED)
+        raise InputError(f"{ids.null_count:,} {what} of a batch are null", _SWAPPED)
     return canonical_ids(ids, by_name=by_name)
 
 

@@ -97,4 +97,4 @@ def claimed(place: str, column: str, options: dict[str, str] | None = None) -> t
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY --label COLUMN`")
     entry = next((item for item in manifest.columns if item["name"] == column), {})
     facts = {name.replace("_", " "): value for name, value in entry.items() if name != "name"}
-    return scan_published(place, options), facts
+    return scan_published(place, options), {**facts, "manifest sha256": manifest.digest}

@@ -202,11 +202,41 @@ def test_dagster_keeps_equal_metadata(pair, toys):  # noqa: F811
     assert found[0] == found[1]
 
 
+def known(i):
+    """Two known words, and one that is unknown in every other text."""
+    return f"wordaa wordab {'zqxv' if i % 2 else 'wordac'}"
+
+
+def unknown(i):
+    """One known word of three; every other text has two more."""
+    return f"wordaa zqxv 7{' wordab wordac' if i % 2 else ''}"
+
+
+def reading_of(job):
+    """The report on the texts of a run."""
+    (path,) = (job.folder / "published.staging").rglob("texts.txt")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    return path.read_text().splitlines()[2:]
+
+
 @pytest.mark.parametrize("more", quick([{"length": "fixed", "n_max": 3}, {}]))
-def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more):
-    """Texts of one word each: they agree on their length, which is disclosed."""
-    jobs = pair(mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors, **more})
-    (_, *one), (_, *other) = (outcome(job) for job in jobs)
+def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more, caplog):
+    """Texts agree on their length where it is disclosed. The report in staging alone says what is in them."""
+    caplog.set_level("DEBUG")
+    texts = (known, unknown) if more else (short, long)
+    jobs, said = pair(*texts, mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors, **more}), []
+    for job in jobs:
+        caplog.clear()
+        found = outcome(job)
+        logged = re.sub(r"[\d,]+ per second, \d+ s left", "TIME", caplog.text.replace(str(job.folder), "FOLDER"))
+        said.append([*found[1:], *([sorted(logged.splitlines())] if more else [])])  # long texts make more shards
+    one, other = said
+    if more:
+        head = ["column 'review'", "texts with words: 138"]
+        few = "texts of which fewer than half of the words are known: {}; their draws are nearly random"
+        cut = "texts that are cut: {}; they lose {} words"
+        assert reading_of(jobs[0]) == [*head, few.format("0 (0.0%)"), cut.format("0 (0.0%)", 0)]
+        assert reading_of(jobs[1]) == [*head, few.format("138 (100.0%)"), cut.format("69 (50.0%)", 138)]
     for found in (one[1], other[1]):
         for place in (found["summary"], found["public"]):
             for name in ("manifest", "manifest_sha256", "gates"):

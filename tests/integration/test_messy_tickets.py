@@ -236,7 +236,7 @@ def test_a_plan_says_what_else_would_stop_a_run(folder):
 
 
 def test_the_page_to_sign_says_who_is_left_out(folder):
-    assert dptext("statement", folder / "privacy.toml", "--out", folder / "page").exit_code == 0
+    assert dptext("statement", folder / "privacy.toml", "--full", "--out", folder / "page").exit_code == 0
     page = (folder / "page" / "statement.md").read_text()
     assert "| over the cap | 195 records" in page
     assert "| cap of a subject: dataset:tickets, period all | ε 20: odds move by 10^8.69 at most |" in page
@@ -291,7 +291,7 @@ def test_edited_tickets_are_left_out_or_drawn_again(rows, tmp_path, monkeypatch)
     planned, left = facts("plan", policy), facts("run", policy)
     assert planned["changed"] == planned["left_out"]["changed_left_out"] == left["rows"]["changed_left_out"] == 2
     assert left["published_rows"] == 398
-    assert dptext("statement", policy, "--out", tmp_path / "page").exit_code == 0
+    assert dptext("statement", policy, "--full", "--out", tmp_path / "page").exit_code == 0
     assert "The record id is left out." in (tmp_path / "page" / "statement.md").read_text()
     write(policy, on_changed='"release_again"')
     again = facts("run", policy)

@@ -242,7 +242,8 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
         ledger.set_cap(Scope("reviews", "2027"), Cap(**larger), raising=True)
     stage(job.policy(release="2027-01", cap=larger))
-    assert clean(job.policy(retention={"staging_days": 0})).staged
+    staged = clean(job.policy(retention={"staging_days": 0})).staged
+    assert {path.name.partition("-")[0] for path in staged} == {"shard", "texts.txt"}
     job.run(release="2027-01", cap=larger)
     assert published(job)["stars"].unique().to_list() == [3]
 

@@ -77,6 +77,9 @@ def test_spellings_of_a_person_share_a_budget_and_a_shard_as_in_a_run(spark, mak
     summary = run_frame(frame_of(spark, job), job.policy())
     assert 0 < summary.rows["quarantined"] < 60
     assert summary.rows == expected.rows
+    assert summary.table["selection"] == expected.table["selection"]
+    one, two = (next((made.folder / "published.staging").rglob("texts.txt")).read_text() for made in (job, other))
+    assert one == two != ""
     assert_frame_equal(published(job), published(other))
     assert used(job) == used(other)
     with job.ledger() as ledger:

@@ -16,7 +16,7 @@ from tests.test_escaping import HOSTILE, READER, Reader
 
 
 def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, sentinel):
-    done = dptext("statement", policy_of_job, "--out", tmp_path / "out")
+    done = dptext("statement", policy_of_job, "--full", "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     facts = json.loads(dptext("statement", policy_of_job, "--json").stdout)
     review = next(column for column in facts["columns"] if column["name"] == "review")
@@ -56,6 +56,28 @@ def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_
     assert "inside your boundary: what records" not in written
     assert "cap of a subject: dataset:reviews, period 2026 | ε 1,000: odds move by 10^435 at most" in written
     assert str(policy_of_job.parent) not in written
+
+
+def test_how_often_texts_are_found_again_is_stated_of_the_version_that_was_measured(policy_of_job, tmp_path):
+    facts = json.loads(dptext("statement", policy_of_job, "--json").stdout)
+    assert (facts["found_again"], facts["published_at"][:3]) == ([], "202")
+    score, attack = {"value": 0.125, "blind": 1 / 240, "what": "hits"}, {"name": "nearest_neighbour"}
+    column = {"column": "review", "rows": 2000, "attacks": [{"name": "membership", "scores": []}]}
+    column["attacks"].append({**attack, "scores": [score, {"value": 9.0, "blind": 120.0}]})
+    for manifest, measured in ((facts["manifest_sha256"], True), ("0" * 64, False)):
+        found = {"columns": [{**column, "cost": {"manifest sha256": manifest}}]}
+        (tmp_path / "evidence.json").write_text(json.dumps(found))
+        for option in ((), ("--public",)):
+            dptext("statement", policy_of_job, "--evidence", tmp_path, "--out", tmp_path, *option)
+            top = (tmp_path / "statement.md").read_text().split("\n## ")[1]
+            assert top.startswith("Could a row be traced?")
+            said = "finds the one behind a release at the first try in 12.5% of 2,000 rows of review (0.4% by chance)"
+            assert (said in top) == (measured and not option)
+            assert (f"Published at {facts['published_at'][:10]}" in top.replace("\\", "")) == (not option)
+    unknown = json.dumps(found).replace("0" * 64, facts["manifest_sha256"]).replace("0.125", "null")
+    for broken in ("", "[]", '{"columns": [{}]}', unknown):
+        (tmp_path / "evidence.json").write_text(broken)
+        assert dptext("statement", policy_of_job, "--evidence", tmp_path, "--out", tmp_path).exit_code == 0
 
 
 def test_a_published_table_alone_says_what_is_missing(policy_of_job):

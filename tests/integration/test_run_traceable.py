@@ -19,6 +19,7 @@ from dptext_etl.runner.source.kept_types import coarse, coarse_type
 from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.runner.table_check import traceable
 
+MONTHS, YEARS = 'as = "month" }], or leave it out', 'as = "year" }], or leave it out'
 MONTH = {"column": "opened", "as": "month"}
 
 
@@ -75,6 +76,31 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
         job.run(keep=kept)
     assert job.run(keep=kept, keep_unique="accepted").version == 2
     assert job.run(keep=kept).version == 2  # later versions are only described
+
+
+@pytest.mark.parametrize(
+    ("kept", "values", "way"),
+    [
+        ("at", pl.datetime_range(datetime(2026, 1, 1), interval="1d", eager=True, end=datetime(2026, 9, 27)), MONTHS),
+        ({"column": "at", "as": "month"}, pl.date_range(date(1900, 1, 1), date(1922, 6, 1), "1mo", eager=True), YEARS),
+        ("at", pl.int_range(270, eager=True), "bins = [public bounds]"),
+        (
+            {"column": "at", "bins": [*range(270)]},
+            pl.int_range(270, eager=True),
+            "bins = [fewer public bounds]",
+        ),
+        ("at", pl.int_range(270, eager=True).cast(pl.String), "top = [public values]"),
+        ({"column": "at", "top": [*map(str, range(270))]}, pl.int_range(270, eager=True).cast(pl.String), None),
+        ("at", pl.int_range(270, eager=True).cast(pl.Binary), None),
+        ("user_name", pl.int_range(270, eager=True).cast(pl.String), None),
+    ],
+)
+def test_a_hint_fits_the_type_of_the_column(make_job, kept, values, way):
+    name = kept if isinstance(kept, str) else kept["column"]
+    frame = tickets(270).with_columns(values.alias(name))
+    (refusal,) = plan(make_job(frame=frame, keep=[kept], keep_unique=None).policy()).refusals
+    begins = "leave it out" if way is None else f'coarsen it by keep = [{{ column = "{name}", {way}'
+    assert refusal["hint"].startswith(begins)
 
 
 def test_an_incremental_run_does_not_add_rows_that_are_coarsened_otherwise(make_job):

@@ -11,7 +11,8 @@ from dptext_etl.cli.app import app
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.families.choice import usual_law
 from dptext_etl.families.unlinked import Unlinked
-from dptext_etl.runner import plan
+from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner.preview import Expected
 from dptext_etl.runner.table_check import selection, spellings
 
 
@@ -52,7 +53,7 @@ def test_the_screen(make_job, reviews):
     shown = CliRunner().invoke(app, ["plan", str(job.write_policy())]).output
     assert "The table" in shown
     assert "4 persons; 3 without case and blanks" in " ".join(shown.split())
-    assert "500 → 100%, 1000 → 100%" in shown
+    assert "500 → 100%, 1,000 → 100%" in shown
 
 
 def test_other_forms_cost_no_more_than_is_said(job):
@@ -77,3 +78,53 @@ def test_other_forms_cost_no_more_than_is_said(job):
     words = [line for line in plan(job.policy()).notes if "unlinked" in line]
     assert words[0].startswith("at epsilon 8 per subject with 6 records"), "more than 30 bounds nothing"
     assert "rows: 0.666 of a text" in words[0], "two columns share it, rounded down"
+
+
+DAYS = ["2026-09-30", "2026-10-01", "2026-10-02", None]
+
+
+def rows_of_days(reviews):
+    """60 rows as above; the persons' rows are of three months, or of no day."""
+    return rows_of_persons(reviews).with_columns(
+        day=pl.Series([DAYS[row % 4] for row in range(60)]).str.to_date(),
+        other=pl.lit("2026-11-01").str.to_date(),
+        review=pl.Series(["worda" if row % 3 else "worda wordb" for row in range(60)]),
+    )
+
+
+@pytest.mark.parametrize("kept", [{"column": "day", "as": "month"}, "day"])
+@pytest.mark.parametrize(
+    "limits", [{"normalize": ["casefold"]}, {"per_subject": 10}, {"unit": "record", "subject": None}]
+)
+def test_plans_and_runs_show_which_periods_lose_rows(make_job, reviews, kept, limits):
+    """The counts are those of the rows that the run leaves out."""
+    frame = rows_of_days(reviews)
+    job = make_job(frame=frame, min_released=0.0, keep=[kept, "other"], **limits)
+    one = plan(job.policy(cap=None)).per_record["max"]
+    most = 5 if limits.get("unit") is None else 0.5
+    job.values["cap"] = {"measure": "pure", "epsilon": most * one, "period": "2026"}
+    found = plan(job.policy()).table["selection"]
+    assert found["by"] == "day"
+    done = job.run()
+    assert done.table["selection"] == found
+    assert done.table.get("spellings") == plan(job.policy()).table.get("spellings")
+    lost = frame.join(scan_published(str(job.folder / "published")).collect(), on="id", how="anti")
+    month = pl.col("day").dt.strftime("%Y-%m").fill_null("no time")
+    counts = [dict(rows.group_by(month).len().iter_rows()) for rows in (frame, lost)]
+    assert found["periods"] == [[name, counts[0][name], counts[1].get(name, 0)] for name in sorted(counts[0])]
+    assert sum(gone for *_, gone in found["periods"]) == 60 - done.rows["released"] > 0
+
+
+def test_six_periods_are_shown():
+    each = [[f"2026-{month:02d}", 100, month] for month in range(1, 10)]
+    (line,) = selection.lines({"by": "day", "periods": each})
+    assert line == "left out by day: up to 2026-04: 2%, 2026-05: 5%, 2026-06: 6%, 2026-07: 7%, 2026-08: 8%, 2026-09: 9%"
+    assert selection.lines({"by": "day", "periods": each[3:]})[0].startswith("left out by day: 2026-04: 4%")
+
+
+def test_counts_of_spark_tasks_add_up():
+    one = Expected(kept=[1, 2], periods={"a": [3, 1]}, spellings={"persons": 2, "alike": 1})
+    assert Expected.total([one]) == one
+    both = Expected.total([one, Expected(kept=[1, 1], periods={"a": [1, 1], "b": [2, 0]}), Expected()])
+    assert (both.kept, both.periods) == ([2, 3], {"a": [4, 2], "b": [2, 0]})
+    assert both.spellings == {}, "a person may have spellings in several tasks"

@@ -110,7 +110,7 @@ def test_the_quarantine_is_for_its_own_published_asset_alone(notes, policy):
     assert check_lineage(both)
     with pytest.raises(GateError) as refused:
         check_lineage(merged(both, asset("early", ["staged_calls"])))
-    assert ways(refused) == ["staged_calls -> early  (the quarantine, judged by no gate; read published_calls instead)"]
+    assert ways(refused) == ["staged_calls -> early  (staged rows, judged by no gate; read published_calls instead)"]
     with pytest.raises(GateError, match="staged_calls -> more_raw"):
         check_lineage(merged(both, asset("more_raw", ["staged_calls"], tags={"dptext/raw": ""})))
 

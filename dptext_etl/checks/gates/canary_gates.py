@@ -127,9 +127,9 @@ class CanaryTextAbsent(Gate):
         counts = {"rows": self.state["rows"], "words": words, "hits": total, **hits}
         if total:
             message = "canary words survived: "
-            message += ", ".join(f"{count} {form}" for form, count in hits.items() if count)
+            message += ", ".join(f"{count:,} {form}" for form, count in hits.items() if count)
         else:
-            message = f"none of {words} canary words survived"
+            message = f"none of {words:,} canary words survived"
         if self._in_clear:
             keeping = counted(len(self._in_clear), "column keeps", "columns keep")
             message += f"; not searched for the unknown words that {keeping} in clear"
@@ -193,10 +193,10 @@ class CanaryRowsComplete(_RowsGate):
         }
         wrong = {name: count for name, count in counts.items() if count and name != "planted"}
         passed = bool(self._planned) and not wrong
-        message = f"all {counts['planted']} canary rows came through"
+        message = f"all {counts['planted']:,} canary rows came through"
         if not passed:
-            problems = ", ".join(f"{count} {name}" for name, count in wrong.items()) or "none planted"
-            message = f"of {counts['planted']} canary rows: {problems}"
+            problems = ", ".join(f"{count:,} {name}" for name, count in wrong.items()) or "none planted"
+            message = f"of {counts['planted']:,} canary rows: {problems}"
         return self.outcome(counts, message, passed=passed)
 
 
@@ -272,7 +272,7 @@ class CanaryWordsReplaced(InVocabularyGate):
                 without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not (counts["suspicious"] or counts["misaligned"])
-        message = f"{counts['survived']} of {counts['words']} vocabulary words came back as themselves"
+        message = f"{counts['survived']:,} of {counts['words']:,} vocabulary words came back as themselves"
         message += ", within chance" if passed else ", beyond chance (or rows of another length than was planted)"
         message += powerless(without_power)
         if not self._columns:
@@ -334,8 +334,8 @@ class CanaryTextsReplaced(InVocabularyGate):
             if not power:
                 without_power.append(name)
         passed = not counts["suspicious"]
-        message = f"{counts['survived']} of {counts['texts']} public texts came back, "
-        message += f"{counts['equal']} of {counts['pairs']} pairs of equal texts agree, "
+        message = f"{counts['survived']:,} of {counts['texts']:,} public texts came back, "
+        message += f"{counts['equal']:,} of {counts['pairs']:,} pairs of equal texts agree, "
         message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         return self.outcome({**counts, "false_alarm": FALSE_ALARM}, message, passed=passed)
 
@@ -387,7 +387,7 @@ class CanaryRowsReproducible(Gate):
             counts = self._recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
             rows += counts["rows"]
             wrong += counts["equal"] < (counts["rows"] if item.mechanism.reproducible else counts["moved"])
-        message = f"{rows} canary texts were released again without other rows, "
+        message = f"{rows:,} canary texts were released again without other rows, "
         message += f"with other results in {counted(wrong, 'column')}" if wrong else "with the same results"
         if not rows:
             message = "not applicable: this run computed no canary row"

@@ -61,9 +61,9 @@ class TextsInCorpus(Gate):
 
     def verdict(self) -> Verdict:
         texts, outside = self.state["texts"], self.state["outside"]
-        message = f"all {texts} texts are made of public texts"
+        message = f"all {texts:,} texts are made of public texts"
         if outside:
-            message = f"{outside} of {texts} texts are not made of public texts of the corpus"
+            message = f"{outside:,} of {texts:,} texts are not made of public texts of the corpus"
         return self.outcome({**self.state, "columns": len(self._corpora) or 1}, message, passed=not outside)
 
 
@@ -119,7 +119,7 @@ class RepeatsWithinChance(Gate):
             if limit > draws:
                 without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
-        message = f"no public text was drawn more than {counts['most']} times in {counts['draws']} draws, "
+        message = f"no public text was drawn more than {counts['most']:,} times in {counts['draws']:,} draws, "
         message += f"{'beyond' if counts['suspicious'] else 'within'} chance{powerless(without_power)}"
         return self.outcome(counts, message, passed=not counts["suspicious"])
 

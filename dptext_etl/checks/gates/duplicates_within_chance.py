@@ -98,8 +98,8 @@ class DuplicatesWithinChance(InVocabularyGate):
                 without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not counts["suspicious"]
-        message = f"{counts['equal']} of {counts['compared']} pairs agree among canary rows of equal text, "
-        message += f"{counts['equal_heads']} of {counts['heads']} long beginnings are shared, "
+        message = f"{counts['equal']:,} of {counts['compared']:,} pairs agree among canary rows of equal text, "
+        message += f"{counts['equal_heads']:,} of {counts['heads']:,} long beginnings are shared, "
         message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         if not self._columns:
             message = "not applicable: no column replaces words one by one"

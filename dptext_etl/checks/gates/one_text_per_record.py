@@ -52,9 +52,9 @@ class OneTextPerRecord(Gate):
         rows, records, distinct, _ = self.state["records"].counts()
         repeated, conflicting = rows - records, distinct - records
         counts = {"rows": rows, "repeated": repeated, "conflicting": conflicting}
-        message = f"all {rows} rows are of different records"
+        message = f"all {rows:,} rows are of different records"
         if repeated:
-            message = f"of {rows} rows {repeated} repeat a record id, {conflicting} of them with another text"
+            message = f"of {rows:,} rows {repeated:,} repeat a record id, {conflicting:,} of them with another text"
         return self.outcome(counts, message, passed=not repeated)
 
 

@@ -84,12 +84,12 @@ class PublishedFiles(Gate):
         if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
             counts["forgotten"] = max((ledger.people.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
-        message = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
+        message = f"all {len(paths):,} files are those of the manifest, which the ledger recorded"
         counts["newer_recorded"] = newer = _newer(folder, ledger, refs)
         if newer:
-            message += f"; it knows {newer} newer versions, of this sink or another"
+            message += f"; it knows {newer:,} newer versions, of this sink or another"
         if wrong:
-            message = "; ".join(f"{name.replace('_', ' ')}: {count}" for name, count in wrong.items())
+            message = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in wrong.items())
         if counts["types_with_names_or_categories"]:
             message += " (an older version published them; the next run publishes the table anew, without)"
         return self.outcome(counts, message, passed=bool(paths) and not wrong)

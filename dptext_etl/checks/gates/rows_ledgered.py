@@ -106,12 +106,12 @@ class RowsLedgered(Gate):
         counts = {"cells": cells, **problems._asdict(), "unregistered_columns": self._unregistered}
         counts |= {"forgotten": forgotten} if forgotten else {}
         passed = not (any(problems) or self._unregistered or forgotten)
-        message = f"all {cells} cells are committed with these bytes"
+        message = f"all {cells:,} cells are committed with these bytes"
         if not passed:
-            message = f"of {cells} cells {problems.uncommitted} have no commit, "
-            message += f"{problems.different} hold other bytes"
+            message = f"of {cells:,} cells {problems.uncommitted:,} have no commit, "
+            message += f"{problems.different:,} hold other bytes"
         if problems.misshapen:
-            message += f", {problems.misshapen} are null or of a length that their committed positions rule out"
+            message += f", {problems.misshapen:,} are null or of a length that their committed positions rule out"
         if forgotten:
             message += f"; {counted(forgotten, 'row is', 'rows are')} of people or records that were forgotten"
         if self._unregistered:

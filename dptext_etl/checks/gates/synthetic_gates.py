@@ -36,7 +36,7 @@ class RowCount(_SyntheticGate):
 
     def verdict(self) -> Verdict:
         rows, wanted = self.state["rows"], 0 if self.policy.synthetic is None else self.policy.synthetic.rows
-        message = f"{counted(rows, 'row')}, of {wanted} that the policy says"
+        message = f"{counted(rows, 'row')}, of {wanted:,} that the policy says"
         return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
 
 
@@ -73,7 +73,7 @@ class LabelsInList(Gate):
 
     def verdict(self) -> Verdict:
         rows, outside = self.state["rows"], self.state["outside"]
-        message = f"all {rows} rows have a listed label, or need none"
+        message = f"all {rows:,} rows have a listed label, or need none"
         if outside:
-            message = f"{outside} of {rows} rows have a label that the policy does not list"
+            message = f"{outside:,} of {rows:,} rows have a label that the policy does not list"
         return self.outcome(self.state, message, passed=not outside)

@@ -49,9 +49,9 @@ class WordsInOutputSet(Gate):
     def verdict(self) -> Verdict:
         counts = {**self.state, "columns": len(self._sets), "without_set": len(self._unknown)}
         words, outside = self.state["words"], self.state["outside"]
-        message = f"all {words} words are output words"
+        message = f"all {words:,} words are output words"
         if outside:
-            message = f"{outside} of {words} words are outside the output set"
+            message = f"{outside:,} of {words:,} words are outside the output set"
         if self._unknown:
             message += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
         if self._open:

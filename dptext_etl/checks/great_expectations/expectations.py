@@ -94,7 +94,7 @@ class _TableExpectation(BatchExpectation):
         """Write the counts for a page of Data Docs; another name than the library's would be logged at import."""
         counts = {} if result is None else dict(result.result)
         counts.pop("observed_value", None)
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or "not evaluated"
+        return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()) or "not evaluated"
 
 
 class ExpectOnlyReleasedText(_TableExpectation):

@@ -81,4 +81,4 @@ class VerdictRecord:
 def _counted(item: ExpectationOutcome) -> str:
     if item.errored:
         return "could not be evaluated"
-    return ", ".join(f"{count} {name}" for name, count in item.counts.items()) or "failed"
+    return ", ".join(f"{count:,} {name}" for name, count in item.counts.items()) or "failed"

@@ -292,7 +292,7 @@ def _refuse_unknown(
             known.update(compress(idle, find(dataset, units)))
     unknown = len({*idle} - known)
     if caps and unknown:
-        msg = f"{unknown} of {counted(len({*asked}), 'id')}: unknown here; nothing was changed"
+        msg = f"{unknown:,} of {counted(len({*asked}), 'id')}: unknown here; nothing was changed"
         raise UnknownIdError(msg, "name ids as the table holds them")
 
 

@@ -120,6 +120,7 @@ _COUNTS = {
     "doubled_ids": "ids that occur more than once",
     "null_subjects": "rows without a person",
 }
+_THEN = {"quarantine": "left out", "refuse": "a reason to refuse the run"}
 _LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out": "left out with a changed text"}
 
 
@@ -155,7 +156,9 @@ def _show(forecast: Mapping[str, Any]) -> None:
             "dropped columns": forecast["dropped"],
             "contacts": forecast["hosts"] or "no other host",
             "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
-            "over the cap": {**forecast["over_cap"], "on_cap": forecast["on_cap"]} if forecast["cap"] else None,
+            "over the cap": {**forecast["over_cap"], "they are": _THEN[forecast["on_cap"]]}
+            if forecast["cap"]
+            else None,
             **{title: forecast["left_out"][name] for name, title in _LEFT_OUT.items() if name in forecast["left_out"]},
             **({"changed since they were released": forecast["changed"]} if forecast["changed"] else {}),
         }

@@ -11,7 +11,7 @@ import typer
 from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
-from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
+from dptext_etl.cli.options import Command, Full, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
 from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, counted, seam
 from dptext_etl.extensions import pip_install
 
@@ -24,7 +24,8 @@ CHECK_KEYS = ("passed", "gates")
 CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
 STATEMENT_KEYS = (
     "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
-    "manifest_sha256", "sink", "gates", "columns", "record", "left_out", "caps", "lacks", "public", "written_by",
+    "manifest_sha256", "sink", "published_at", "found_again", "gates", "columns", "record", "left_out", "caps", "lacks",
+    "public", "written_by",
 )  # fmt: skip
 
 
@@ -119,6 +120,7 @@ def clean(
     outcome = "would be removed" if dry_run else "removed"
     for name, paths in lists.items():
         if paths:
+            name = "lists of left out records" if name == "quarantined" else name  # noqa: PLW2901
             terminal.say(f"{name}{'' if name == 'busy' else f', {outcome}'}: {', '.join(paths)}")
     if not files.removed:
         terminal.say("nothing to remove")
@@ -204,9 +206,9 @@ def _show_forgotten(done: Forgotten) -> None:
         )
     else:
         terminal.say(f"no row of these people is published; version {done.version} holds {counted(done.rows, 'row')}")
-    terminal.say(f"records that the ledger newly notes as forgotten: {done.noted}")
+    terminal.say(f"records that the ledger newly notes as forgotten: {done.noted:,}")
     deleted = ", ".join(done.versions) or "none"
-    terminal.say(f"deleted versions: {deleted}; files changed in staging: {done.staged}")
+    terminal.say(f"deleted versions: {deleted}; files changed in staging: {done.staged:,}")
 
 
 def _everywhere(
@@ -228,7 +230,7 @@ def _everywhere(
     elif dry_run:
         _show_plan(done)
     else:
-        terminal.say(f"records that the ledgers newly note as forgotten: {done.noted}")
+        terminal.say(f"records that the ledgers newly note as forgotten: {done.noted:,}")
         if out is not None:
             terminal.say(f"report: {out}")
     if not any(place.records for place in done.places):
@@ -253,7 +255,7 @@ def _row(place: ErasedTable) -> tuple[str, ...]:
 
 def _other_publications(erasure: Erasure) -> list[str]:
     return [
-        f"the ledger also records {entry['dataset']}, release {entry['release']}, with {entry['records']} of these"
+        f"the ledger also records {entry['dataset']}, release {entry['release']}, with {entry['records']:,} of these"
         f" records (versions {', '.join(entry['versions'])}). No policy here has this release: delete copies of it"
         for entry in erasure.elsewhere
     ]
@@ -273,7 +275,7 @@ def _write_report(path: Path, erasure: Erasure) -> None:
     when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     parts = (
         "# Plan of an erasure: nothing was changed" if erasure.dry_run else "# Erasure",
-        f"{when}. People and records named: {erasure.people}. Records newly noted as forgotten: {erasure.noted}.",
+        f"{when}. People and records named: {erasure.people:,}. Records newly noted as forgotten: {erasure.noted:,}.",
         "\n".join(table),
         *_other_publications(erasure),
         "Charges stay in the ledgers, under keyed hashes, because the texts were released.",
@@ -303,12 +305,17 @@ def statement(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where statement.md and statement.html go.")] = Path(
         "statement"
     ),
+    evidence: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The report of `dptext evaluate`; never used with --public.")
+    ] = Path("evidence"),
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Write for the person who signs what a release holds, promises, and cost, and how to verify it.
 
-    It reads the manifest and the ledger, never a raw text, a released text or a key. With --json it prints the facts
-    and writes no file.
+    It reads the manifest, the ledger, and figures of an evaluation of this version; never a raw text, a released text
+    or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
+    the facts and writes no file.
     """
     from dptext_etl.policy import Policy
     from dptext_etl.runner import statement as statements
@@ -317,9 +324,9 @@ def statement(
     if released is not None and not is_policy:
         raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
     loaded = Policy.load(Path(target)) if is_policy else None
-    facts = statements.facts(released if is_policy else target, loaded, partition, public=public)
+    facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
     if as_json:
         terminal.emit(facts)
         return
-    for path in statements.write(facts, out):
+    for path in statements.write(facts, out, full=full or public):
         terminal.say(f"wrote {path}")

@@ -16,6 +16,7 @@ from dptext_etl.cli.options import (
     Device,
     Dtype,
     Engine,
+    Full,
     Json,
     Partition,
     PolicyFile,
@@ -55,6 +56,7 @@ def run(
     device: Device = None,
     dtype: Dtype = None,
     profile: Profile = False,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Release the policy's columns, charge the ledger, check the gates, and publish.
@@ -75,8 +77,9 @@ def run(
     summaries = list[dict[str, Any]]()
     for name in names:
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
-            done = _execute(engine, loaded, name, accept_lower_cap=accept_lower_cap, as_json=as_json)
-            summaries.append(done)
+            summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
+        if not as_json:
+            show(summaries[-1], full=full)
         if profile and not as_json:
             _show_profile(summaries[-1]["profile"])
     if as_json:
@@ -120,10 +123,8 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def _execute(
-    engine: str, policy: Policy, partition: str | None, *, accept_lower_cap: bool, as_json: bool
-) -> dict[str, Any]:
-    """Run a policy and print the results: counts, spends and verdicts, never a text or an id."""
+def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower_cap: bool) -> dict[str, Any]:
+    """Run a policy and return the results: counts, spends and verdicts, never a text or an id."""
     from dptext_etl import engines
 
     try:
@@ -136,33 +137,43 @@ def _execute(
     except KeyboardInterrupt:
         terminal.note("stopped: nothing is lost; run the same command again to continue")
         raise
-    if not as_json:
-        show(summary)
     return summary
 
 
-def show(summary: Mapping[str, Any]) -> None:
+def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
+    """Show what a run did; `full` lists every gate that passed, and every report within its bound."""
+    from dptext_etl.runner.summary import shown_rows
+
+    gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
+    passed = sum(gate["passed"] for gate in summary["gates"])
     terminal.pairs(
         {
             "dataset": summary["dataset"],
             "release": summary["release"],
             **({"partition": summary["partition"]} if summary["partition"] else {}),
-            "rows": summary["rows"],
+            "rows": shown_rows(summary["rows"]),
             "draws": f"{summary['draws']:,} in {summary['seconds']:.1f} s, {summary['draws_per_second']:,.0f} a second",
             "largest record": summary["spend"]["largest_record"],
             "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
             "manifest": summary["manifest"],
+            **({} if full or not summary["gates"] else {"gates": f"{passed} passed; --full lists them"}),
         }
     )
-    if summary["gates"]:
+    if gates:
         terminal.heading("Gates")
-        show_gates(summary["gates"])
-        planted = sum(gate["counts"].get("planted", 0) for gate in summary["gates"])
+        show_gates(gates)
+        planted = sum(gate["counts"].get("planted", 0) for gate in gates)
         if planted:
             terminal.say(f"gates also count the {planted:,} canary rows, which are never published")
     if summary["reports"]:
         terminal.heading("Reports (inside the boundary; they decide nothing)")
-        rows = [(item["name"], _report_verdict(item), item["message"]) for item in summary["reports"]]
+        seen = dict[tuple[str, str], list[str]]()
+        for item in summary["reports"]:
+            seen.setdefault((item["name"], _report_verdict(item)), []).append(item["message"])
+        for named, said in seen.items():
+            if not (full or len(said) == 1 or terminal.BEYOND_CHANCE in named):
+                seen[named] = [f"{len(said)} text columns"]
+        rows = [(*named, line) for named, said in seen.items() for line in said]
         terminal.table(("report", "", "what it saw"), rows)
     amounts.show_balance(summary["remaining"])
     from dptext_etl.cli.commands.plan import show_table

@@ -238,7 +238,8 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     with seam("counting the rows that kept columns single out", InputError, HINT):
         found = hashed.groupBy("place", "hash").agg(F.count("*").alias("rows")).groupBy("place").agg(*sums).collect()
     counts = {place: (single, few) for place, single, few in found}
-    return traceable.of_source(policy, number, [counts.get(place, (0, 0)) for place in range(len(groups))])
+    by_group = [counts.get(place, (0, 0)) for place in range(len(groups))]
+    return traceable.of_source(policy, number, by_group, source.table.schema)
 
 
 @bare

@@ -58,7 +58,7 @@ def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object
     with watched(config.messages, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = collected(frame)
     if len(packs) != wanted:
-        raise InputError(f"executors wrote {len(packs)} of {wanted} parts", AGAIN)
+        raise InputError(f"executors wrote {len(packs):,} of {wanted:,} parts", AGAIN)
     return sorted(packs, key=lambda pack: pack.bucket)
 
 

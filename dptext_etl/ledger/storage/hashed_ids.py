@@ -95,7 +95,7 @@ def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
     if array.type != pa.binary(WIDTH):
         raise InputError(f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}")
     if array.null_count:
-        raise InputError(f"{array.null_count} {what} are null")
+        raise InputError(f"{array.null_count:,} {what} are null")
     if not len(array):
         return np.zeros((0, WIDTH), np.uint8)
     return np.frombuffer(array.buffers()[1], np.uint8).reshape(-1, WIDTH)[array.offset : array.offset + len(array)]

@@ -154,8 +154,8 @@ def _known(
         tables += [_Table(file, policy, partition, some, rows) for partition in partitions]
     unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
     if any(unknown):
-        msg = f"none of these policies knows {unknown[0]} of {len(subjects)} subjects and {unknown[1]} of "
-        raise InputError(f"{msg}{len(records)} records; nothing was changed", AS_HELD)
+        msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "
+        raise InputError(f"{msg}{len(records):,} records; nothing was changed", AS_HELD)
     return tables, [*elsewhere.values()]
 
 

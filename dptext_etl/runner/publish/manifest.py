@@ -234,7 +234,9 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
     """Refuse files that are not those of the manifest, byte for byte."""
     changed = _changed(layout, manifest)
     if changed:
-        msg = f"{len(changed)} of {len(manifest.parts)} published files are not those of their manifest: {changed[0]}"
+        msg = (
+            f"{len(changed):,} of {len(manifest.parts):,} published files are not those of their manifest: {changed[0]}"
+        )
         raise InputError(msg, "`dptext check` says more; the same policy, run again, writes what is damaged anew")
 
 

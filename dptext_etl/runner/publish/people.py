@@ -40,7 +40,7 @@ class Listed(NamedTuple):
     def require_gone_from_source(self) -> None:
         """Refuse records that the source still holds: they are not erased there."""
         if self.in_source:
-            msg = f"the source still holds {len(self.in_source)} of these records, and nothing erases them there"
+            msg = f"the source still holds {len(self.in_source):,} of these records, and nothing erases them there"
             raise InputError(msg, "take them out of the source first")
 
 

@@ -160,7 +160,7 @@ def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:
 def refuse_other_rows(wanted: int, read: int) -> None:
     """Refuse a source that changed between its checks and its use."""
     if read != wanted:
-        then = "more" if read > wanted else str(read)
+        then = "more" if read > wanted else f"{read:,}"
         msg = (
             f"the source changed while it was read: {counted(wanted, 'row was', 'rows were')} "
             f"checked, then there were {then}"

@@ -21,7 +21,15 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.reports import SAMPLE_ROWS, count_copies, counts_all, gate_delta, ngram_words, sample
+from dptext_etl.checks.reports import (
+    SAMPLE_ROWS,
+    count_copies,
+    count_reading,
+    counts_all,
+    gate_delta,
+    ngram_words,
+    sample,
+)
 from dptext_etl.column import release, rewrite
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.families.by_word import by_word
@@ -71,7 +79,10 @@ def compute(  # noqa: PLR0917
     draws = pl.DataFrame({name: write_draws(item) for name, item in released.items()})
     again = {item.name: recomputed(raw, frame, ids, item, replays[item.name]) for item in columns}
     hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
-    return Computed(frame, draws, Facts(counts, spends, copies, hardware, failures_of(released), again))
+    own = raw.filter(~pl.col(CANARY))
+    read = {item.name: count_reading(item.policy.mechanism, views_of(own, item.name)) for item in columns}
+    facts = Facts(counts, spends, copies, hardware, failures_of(released), again, read=read)
+    return Computed(frame, draws, facts)
 
 
 def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
@@ -162,7 +173,7 @@ class _Rewriting:
             if first is not None and not schedule(partial(self.record, first)):
                 shards.staging.discard(self.index)
                 return first
-        raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
+        raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
 
     def posted(self) -> dict[str, Postprocessed]:
         """Look up what is recorded of the rows, by text column."""

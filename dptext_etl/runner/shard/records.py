@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -52,6 +53,8 @@ class StagedShard:
     # (`moved`), by column
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     statistic: str = ""  # the noisy sums that a synthetic table was drawn from, in base64; empty for released texts
+    # how texts were read, by column (`checks.reports.count_reading`); stays in staging
+    read: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""  # what names the files of one attempt; empty where attempts cannot meet
     # what post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts a model
     # `failed` on, by column, and `copies` among its results, as above; none where nothing is post-processed, or before
@@ -85,7 +88,7 @@ class StagedShard:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("computed", "failures", "recomputed", "statistic", "post"):  # left out where empty
+        for name in ("computed", "failures", "recomputed", "statistic", "read", "post"):  # left out where empty
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}
@@ -112,6 +115,7 @@ class Facts(NamedTuple):
     failures: Mapping[str, Mapping[str, int]]
     recomputed: Mapping[str, Mapping[str, int]]
     statistic: str = ""
+    read: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
 class KeptShard(NamedTuple):

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.reports import reading_page
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner.seals import opened, sealed
@@ -32,6 +33,8 @@ _KEPT = "kept"
 _CHANGED = "changed"
 LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
 """The files that list ids of records that were left out, or whose texts changed."""
+READING: Final = "texts.txt"
+"""The report on the texts of a run: the only file that shows how many hold few known words, or are cut."""
 _RECORD: Final = "shard"
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
@@ -163,10 +166,10 @@ class Staging:
             self.storage.delete(name)
             return
         if self.storage.remote:
-            self.storage.write(name, ids.write_parquet, action="staging a quarantine list")
+            self.storage.write(name, ids.write_parquet, action="staging a list of records that are left out")
             return
         own = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
-        files.write(own, ids.write_parquet, action="staging a quarantine list")
+        files.write(own, ids.write_parquet, action="staging a list of records that are left out")
         own.replace(self.folder / name)
 
     def no_changes(self) -> None:
@@ -180,6 +183,11 @@ class Staging:
 
     def discard(self, index: int) -> None:
         self.storage.delete(*_files(stem_of(index, self._tag)))
+
+    def report(self, shards: Collection[StagedShard]) -> None:
+        """Write the report on the texts of a run, also where it took none."""
+        page = reading_page(shard.read for shard in shards)
+        self.storage.write(READING, page.encode(), action="writing the report on the texts")
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
         """Remove the files of all other shards and attempts, drafts and quarantine lists included."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import selection
-from dptext_etl.runner.source.kept_types import require_same_types
+from dptext_etl.runner.source.kept_types import require_same_types, rows_by_period
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -69,6 +69,8 @@ class Examined(Generic[Rows]):
     nameless: int = 0  # rows that are left out because they have no subject
     known: Rows | None = None  # rows that an incremental run leaves out or takes, lazily; None if it takes all
     held: int = 0  # rows of the version that an incremental run adds to
+    # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
+    outside: Mapping[str, int] | None = None
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -117,7 +119,7 @@ def examine(
     table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
 ) -> Examined[pl.LazyFrame]:
     """Examine the files of a source in this process (see `Examined.of`)."""
-    return Examined.of(
+    found = Examined.of(
         table,
         policy,
         layout,
@@ -126,6 +128,10 @@ def examine(
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
+    if not found.beyond and not found.nameless:
+        return found
+    every, taken = (rows_by_period(rows, policy) for rows in (table.frame, found.shown[0]))
+    return replace(found, outside={period: count - taken.get(period, 0) for period, count in every.items()})
 
 
 def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:

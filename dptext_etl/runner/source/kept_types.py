@@ -35,7 +35,29 @@ _INFERRED: tuple[CsvType, ...] = ("Int64", "Float64", "Boolean")
 """The types that a column may get by its values, in this order."""
 _COARSE = {"as", "bins", "top"}, {"top"}
 _ZONE = re.compile(r"(?<=time_zone=')[^']+")
+_NO_TIME = "no time"
 _HINT = "cast it in the source; incremental = false publishes every row again at no cost"
+
+
+def period_of(policy: Policy, schema: Mapping[str, pl.DataType]) -> tuple[str, pl.Expr] | None:
+    """Return a kept column of times, and its month or year, best as it is published; None if there is none."""
+    for item in sorted(policy.kept, key=lambda item: item.as_ is None):
+        found = pl.col(item.column)
+        if item.as_ is not None:
+            return item.column, found.cast(pl.String).str.head(len("2026-01")).fill_null(_NO_TIME)
+        if not item.rule and isinstance(schema.get(item.column), pl.Date | pl.Datetime):
+            return item.column, found.dt.strftime("%Y-%m").fill_null(_NO_TIME)
+    return None
+
+
+def rows_by_period(rows: pl.LazyFrame, policy: Policy) -> dict[str, int]:
+    """Count rows by month or year; none without a kept column of times."""
+    by = period_of(policy, schema_of(rows))
+    if by is None:
+        return {}
+    with seam("counting rows by period", InputError, READ_HINT):
+        counts = rows.group_by(by[1].alias("period")).len().collect(engine="streaming")
+    return dict(counts.iter_rows())
 
 
 def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy, layout: Layout) -> pl.LazyFrame:

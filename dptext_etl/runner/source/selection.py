@@ -107,7 +107,7 @@ def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
     """
     gone = manifest.rows - there
     if policy.deletions == "refuse" and there and gone > 0:
-        lost = f"{gone} of {manifest.rows} published records are no longer in the source"
+        lost = f"{gone:,} of {manifest.rows:,} published records are no longer in the source"
         hint = '`dptext forget POLICY --missing` takes them out; deletions = "keep" if the source holds new rows only'
         raise InputError(f"{lost}, and an incremental run only adds", hint)
 

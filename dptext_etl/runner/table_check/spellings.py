@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,28 +16,43 @@ from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.runner.source.table import READ_HINT, batches
 
 BATCH_ROWS = 1 << 18
+_PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
+"""Matches ASCII without capital letters and outer blanks."""
 EVERY_STEP: tuple[Normalization, ...] = get_args(Normalization)
+
+
+class Spelled:
+    """Count persons in bounded memory, by hashes of 64 bits in the folder `scratch`, batch by batch."""
+
+    def __init__(self, how: Sequence[Normalization] = (), scratch: Path | None = None) -> None:
+        self._counted = [(steps, Buckets(8, scratch)) for steps in (how, EVERY_STEP)]
+
+    def add(self, persons: pl.Series) -> None:
+        """Take persons as the source has them; nulls do not count, nor persons that are not strings."""
+        if persons.dtype == pl.String:
+            names = persons.drop_nulls().unique()
+            plain = names.str.contains(_PLAIN)  # no step changes them
+            for steps, found in self._counted:
+                found.add(_hashes(names.filter(plain).to_arrow()))
+                found.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
+
+    def counts(self) -> dict[str, int]:
+        """Return the distinct `persons` as `how` spells them, and `alike` with every step; nothing without any."""
+        persons, alike = (found.distinct() for _, found in self._counted)
+        for _, found in self._counted:
+            found.close()
+        return {"persons": persons, "alike": alike} if persons else {}
 
 
 def spellings(
     frame: pl.LazyFrame, column: str, how: Sequence[Normalization] = (), scratch: Path | None = None
 ) -> dict[str, int]:
-    """Count distinct `persons` as `how` spells them, and `alike` with every step; nothing if they are not strings.
-
-    Nulls do not count. Hashes of 64 bits are counted in bounded memory, in the folder `scratch`.
-    """
-    if frame.collect_schema()[column] != pl.String:
-        return {}
-    with (
-        seam("counting the spellings of persons", InputError, READ_HINT),
-        closing(Buckets(8, scratch)) as persons,
-        closing(Buckets(8, scratch)) as alike,
-    ):
+    """Count the persons of a column as `Spelled` does."""
+    spelled = Spelled(how, scratch)
+    with seam("counting the spellings of persons", InputError, READ_HINT):
         for batch in batches(frame.select(column), BATCH_ROWS):
-            names = batch.to_series().drop_nulls().unique().to_arrow()
-            for counted, steps in ((persons, how), (alike, EVERY_STEP)):
-                counted.add(_hashes(normalized(names, steps)))
-        return {"persons": persons.distinct(), "alike": alike.distinct()}
+            spelled.add(batch.to_series())
+        return spelled.counts()
 
 
 def _hashes(names: pa.Array) -> Any:

@@ -14,6 +14,7 @@ from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import NEW
 from dptext_etl.policy import Policy
+from dptext_etl.policy.keeping import Kept
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.source.examine import Examined
@@ -71,7 +72,13 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
     }
 
 
-def of_source(policy: Policy, rows: int, counts: Counts, sample: pl.LazyFrame | None = None) -> dict[str, Any]:
+def of_source(
+    policy: Policy,
+    rows: int,
+    counts: Counts,
+    schema: Mapping[str, pl.DataType],
+    sample: pl.LazyFrame | None = None,
+) -> dict[str, Any]:
     """Return the facts of a run, with what makes unchanged columns look like names or texts (by name, or a sample)."""
     unchanged = [item.column for item in policy.kept if not item.rule]
     shapes = (
@@ -79,14 +86,29 @@ def of_source(policy: Policy, rows: int, counts: Counts, sample: pl.LazyFrame | 
     )
     looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
     found = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
-    return {**found, "looks": looks, "accepted": policy.keep_unique == "accepted"} if found else {}
+    if not found:
+        return {}
+    (most,) = (item for item in policy.kept if item.column == found["helps_most"])
+    way = None if most.column in looks else _coarser(most, schema[most.column])
+    return {**found, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
+
+
+def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
+    """Write how a column can be coarsened (further), as its type allows; None if it should be left out."""
+    if kept.rule:
+        return 'as = "year"' if kept.as_ == "month" else "bins = [fewer public bounds]" if kept.bins else None
+    if isinstance(dtype, pl.Date | pl.Datetime):
+        return 'as = "month"'
+    return "bins = [public bounds]" if dtype.is_numeric() else "top = [public values]" if dtype == pl.String else None
 
 
 @bare
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     """Return the facts of a run in this process, from all rows that its version would hold."""
     rows, number = source.shown
-    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), rows) if policy.kept else {}
+    if not policy.kept:
+        return {}
+    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
 
 
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
@@ -116,8 +138,8 @@ def require_untraceable(
         most, single = part["helps_most"], _share(part["single"], part["rows"])
         msg = f"the kept columns single out {single}: a person who knows their values finds the row; "
         msg += f"without {most!r}, {_share(part['single_without'][most], part['rows'])}; nothing was spent"
-        rule = f'coarsen it by keep = [{{ column = "{most}", as = "month" }}] (bins for numbers, top for strings)'
-        hint = f'{rule}, or leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
+        way = part["coarsen_by"] and f'coarsen it by keep = [{{ column = "{most}", {part["coarsen_by"]} }}], or '
+        hint = f'{way or ""}leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
         raise PolicyError(msg, hint, {"rows": part["rows"], "single": part["single"], "column": most})
 
 

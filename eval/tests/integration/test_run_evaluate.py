@@ -21,5 +21,9 @@ def test_a_policy_is_all_that_a_report_needs(policy_of_job, tmp_path, sentinel):
         "word",
     )
     assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()
+    page = dptext("statement", policy_of_job, "--evidence", tmp_path / "report", "--json").stdout
+    (found,) = json.loads(page)["found_again"]
+    assert (found["column"], found["rows"]) == ("review", 60)
+    assert found["blind"] == 1 / 60 < found["value"]
     within = dptext("evaluate", policy_of_job, "--out", policy_of_job.parent / "published" / "report")
     assert (within.exit_code, "in the published table" in within.output) == (5, True)

@@ -34,7 +34,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, refuse_model
+from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, count_words, refuse_model
 from dptext_etl.scoring import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import device_draws, language_model, server
@@ -145,6 +145,10 @@ class GenerativeMechanism(ScoreMechanism):
         if self.mode == "strict":
             return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         return self._lengths(texts, self.prompts.encode(_filled(texts)))
+
+    def words_read(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+        """Count the words of each text that its prompt holds, shape (texts,)."""
+        return count_words(pa.array([self.prompts.reads(text) for text in _filled(texts)], pa.large_string()))
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files, and the files of the clip range and the allow-list if they are given, by role."""

@@ -19,6 +19,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -30,10 +31,10 @@ from pydantic import Field, PositiveInt
 from dptext_etl import scoring
 from dptext_etl.allocation import PASS, Epsilons, Marked, draw_in_passes, in_millionths
 from dptext_etl.device import Computing
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Guarantee
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, refuse_model
+from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, count_words, refuse_model
 from dptext_etl.scoring import TOKEN
 from dptext_etl_models.families.latent_noise import LATENT, LatentNoise, Scale, cut, marked, noisy_latents
 from dptext_etl_models.families.model import ModelMechanism
@@ -129,6 +130,16 @@ class LatentMechanism(LatentNoise, ModelMechanism):
                 failed[same] = unread or None in pieces
             progress.add(sum(map(len, rows)))
         return Released(pa.array(written, pa.large_string()), self.positions(texts), failed=pa.array(failed))
+
+    def words_read(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+        """Count the words of each text within the model's constant length, shape (texts,)."""
+        reads = getattr(self.latent_model, "reads", str)
+        pieces = [piece for text in texts.to_pylist() for piece in cut(text or "", self.sentences)]
+        for place, piece in enumerate(pieces):
+            with suppress(Exception), without_panics():  # a text on which the tokenizer fails counts as read
+                pieces[place] = reads(piece)
+        words = count_words(pa.array(pieces, pa.large_string()))
+        return words.reshape(-1, self.sentences).sum(axis=1, dtype=np.uint32)
 
     def probe(self) -> None:
         """Encode and decode public texts, a short one and one that is cut."""

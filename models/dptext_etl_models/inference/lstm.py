@@ -163,6 +163,12 @@ class AutoencoderModel:
             row[self.length - len(words) if in_front else 0 :][: len(words)] = words
         return torch.from_numpy(places).to(self.device)
 
+    def reads(self, text: str) -> str:
+        """Return the part of a text that fits into l places, with its end."""
+        text = text[: CHARACTERS * self.length]
+        ends = [end for _, end in self.tokenizer.encode(text).offsets]
+        return text[: ends[self.length - 2]] if len(ends) >= self.length else text
+
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the raw latents of a batch, shape (rows, size); they are not clipped or noisy and must stay secret."""

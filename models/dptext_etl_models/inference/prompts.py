@@ -65,6 +65,18 @@ class Prompts:
             return [self._alone(text) for text in cut]
         return [self._ids(encoding, len(text)) for encoding, text in zip(encodings, cut, strict=True)]
 
+    def reads(self, text: str) -> str:
+        """Return the part of a text that its prompt holds."""
+        cut = self._first_words(text)
+        with suppress(Exception), without_panics():  # such a text is drawn uniformly
+            encoding = self._tokens.encode(self._before + cut + self._after)
+            places = encoding.offsets
+            if len(places) > self.limit:
+                ends = len(self._before) + len(cut)
+                kept = self.limit - self._tokens_after(ends, encoding.special_tokens_mask, places)
+                return cut[: max(0, places[kept - 1][1] - len(self._before))]
+        return cut
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of drawn tokens; special and unused token ids give nothing."""
         shown = [number for number in tokens if number < self._known and number not in self._unseen]

@@ -154,6 +154,12 @@ class SequenceModel:
         mask = torch.tensor([item.attention_mask for item in read], dtype=torch.int64).view(shape)
         return Ids(ids.to(self.model.device), mask.to(self.model.device))
 
+    def reads(self, text: str) -> str:
+        """Return the part of a text that fits into l ids."""
+        text = text[: CHARACTERS * self.length]
+        read = self._tokens.encode(text)
+        return text[: max(end for _, end in read.offsets)] if read.overflowing else text
+
     def padded(self, read: Ids) -> Ids:
         """Put a place of padding behind every row, where the l ids leave none of their own."""
         ids, mask = (nn.functional.pad(part, (0, self._beyond)) for part in read)

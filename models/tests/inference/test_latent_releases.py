@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import ColumnPolicy, _kernel, privatize
+from dptext_etl.checks.reports import count_reading
 from dptext_etl.device import Computing
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.keys import RecordKeys
 from dptext_etl_models.inference.sequence_model import SequenceModel
+from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dpbart import FILE, DPBart, read_kept, write_kept
 from models.tests.inference.barts import LENGTH, TEXTS, WIDTH, blind_encoder, precisely
 from tests.computing import settle
@@ -130,3 +132,19 @@ def test_a_configuration_names_the_delta_that_is_used(folder):
     mechanism = DPBart(epsilon=500.0, n_rec=20_000, model=str(folder))
     assert mechanism.configuration()["delta"] == "5e-07"
     assert mechanism.cfg() != mechanism.model_copy(update={"n_rec": 40_000}).cfg()
+
+
+@pytest.mark.parametrize("name", ["dpbart", "adept"])
+def test_words_that_a_model_cuts_are_counted(name):
+    """A text has as many ids as the model has places, one more for its end; every later word is cut."""
+    bart = DPBart(epsilon=500.0, n_rec=10_000, model="example-bart", length=6)
+    made = bart if name == "dpbart" else Adept.example()
+    texts = pa.array(["good", None, "", "the good " * 40])
+    words, model = count_reading(made, texts), made.latent_model
+    assert (words["texts"], words["cut"]) == (2, 1)
+    read = model.reads("the good " * 40)
+    assert words["cut_words"] == 80 - len(read.split())
+    shown = [model.ids([text]) for text in (read, "the good " * 40, read.rpartition(" ")[0])]
+    ids = [item[0] if isinstance(item, tuple) else item for item in shown]
+    assert torch.equal(ids[0], ids[1])
+    assert not torch.equal(ids[2], ids[1])

@@ -35,3 +35,13 @@ def test_the_template_stays(tokenizer, text, template, begins, ends):
         assert len(tokens) <= LIMIT
         assert tokens[: len(begins)] == begins
         assert tokens[-len(ends + last) :] == ends + last
+
+
+@pytest.mark.parametrize("count", [1, 5, 500])
+def test_what_a_prompt_holds_is_known(tokenizer, count):
+    """The report on texts counts the words that are cut."""
+    text = "漢 ab" * count
+    prompts = Prompts(tokenizer, "go: {text} now", LIMIT, 1000, continued=False)
+    (ids,) = prompts.encode([text])
+    assert tokenizer.decode(ids, skip_special_tokens=True) == f"go: {prompts.reads(text)} now"
+    assert (prompts.reads(text) == text) == (count < 500)

@@ -1,0 +1,209 @@
+"""Collect the facts of a statement from a published manifest and its ledger; no text is read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import dptext_etl
+from dptext_etl.accounting import log10_odds
+from dptext_etl.checks.gate import every
+from dptext_etl.errors import InputError, bare
+from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.policy import Policy
+from dptext_etl.policy.column_policy import INTERMEDIATE
+from dptext_etl.runner import left_out
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.table_check import traceable
+
+_LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten", "changed_kept")
+"""Counts of rows that are not published as they are in the source, as the summary of a run names them."""
+_EVIDENCE = "evidence.json"
+
+
+@bare
+def facts(
+    sink: str | None = None,
+    policy: Policy | None = None,
+    partition: str | None = None,
+    *,
+    public: bool = False,
+    evidence: Path | None = None,
+) -> dict[str, Any]:
+    """Return what there is to say of the current version of a published table.
+
+    `evidence` is the folder of `dptext evaluate`; what it holds of another version, and all of it if the page is
+    `public`, is left out.
+    """
+    if sink is not None:
+        layout = Layout.of_sink(sink, policy.storage_options if policy else {})
+    elif policy is not None:
+        layout = Layout.of(policy, partition)
+    else:
+        raise InputError("neither a published table nor a policy is given", "name one of them")
+    manifest = Manifest.read(layout)
+    if manifest is None:
+        raise InputError("nothing is published there", "give the folder that `dptext run` published, or its policy")
+    place, catches = sink or layout.sink, {gate.name: gate.catches for gate in every()}
+    texts = {name for column in manifest.columns for name in _columns_of(column)}
+    found: dict[str, Any] = {
+        "format": "dptext-statement/1",
+        "dataset": manifest.dataset,
+        "release": manifest.release,
+        "partition": manifest.partition,
+        "version": manifest.version,
+        "rows": manifest.rows,
+        "files": len(manifest.parts),
+        "id": manifest.id,
+        "ids": manifest.ids,
+        "in_clear": [
+            name for name in manifest.schema if name not in texts and (manifest.ids == "keep" or name != manifest.id)
+        ],
+        "coarse": manifest.coarse,
+        "traceable": traceable.of_published(layout, manifest),
+        "manifest_sha256": manifest.digest,
+        "published_at": None,
+        "found_again": [] if public or evidence is None else _found_again(evidence, manifest.digest),
+        "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
+        "gates": [{"name": name, "catches": catches.get(name, ""), "idle": False} for name in manifest.gates],
+        "columns": [_column(column) for column in manifest.columns],
+        "record": _record(manifest.columns),
+        "left_out": None,
+        "caps": [],
+        "lacks": [],
+        "public": public,
+        "written_by": f"dptext_etl {dptext_etl.__version__}",
+    }
+    if policy is None:
+        found["lacks"].append("what the ledger holds: name the policy, `dptext statement POLICY --released RELEASED`")
+    else:
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            _add_claims(found, ledger.reports.export())
+            ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
+            found["caps"] = [_limits(pinned) for pinned in ours]
+            if not public:
+                found["published_at"] = ledger.releases.published_at(manifest.digest)
+                _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
+                _add_charges(found, ledger.reports.show())
+                history = ledger.reports.history()
+                found["together"] = ledger.reports.together()
+                found["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in ours]
+    return found
+
+
+def _found_again(folder: Path, manifest: str) -> list[dict[str, Any]]:
+    """Return by column how often an attacker finds the raw text behind a release again, as measured of a manifest."""
+    try:
+        columns = json.loads((folder / _EVIDENCE).read_bytes())["columns"]
+        return [
+            {"column": str(column["column"]), "rows": int(column["rows"])}
+            | {name: float(score[name]) for name in ("value", "blind")}
+            for column in columns
+            for attack in column["attacks"]
+            for score in attack["scores"][:1]
+            if (column["cost"].get("manifest sha256"), attack["name"]) == (manifest, "nearest_neighbour")
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # none, or not as `dptext evaluate` wrote it
+        return []
+
+
+def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
+    """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
+    noted = left_out.read(layout.staging, found["manifest_sha256"])
+    if noted is None:
+        found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
+        return
+    gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
+    counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
+    found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in _LEFT_OUT if counts.get(name)}}
+    for gate in found["gates"]:
+        gate["idle"] = gate["name"] in noted["idle"]
+
+
+def _columns_of(column: Mapping[str, Any]) -> list[str]:
+    """Return the names of the published columns that come from a column of the source."""
+    kept = [f"{column['name']}{INTERMEDIATE}"] if column.get("postprocess") else []
+    return [column["name"], *kept, *labels_of(column)]
+
+
+def labels_of(column: Mapping[str, Any]) -> list[str]:
+    made = column.get("synthetic", {})
+    return made.get("labels") or ([made["label"]] if "label" in made else [])
+
+
+def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
+    worst, delta, words = claim["largest_epsilon"], claim["largest_delta"], claim["longest_text_words"]
+    return {
+        **claim,
+        "meaning": GuaranteeClass(claim["class"]).meaning,
+        "disclosures": {name: Disclosure(name).meaning for name in claim["disclosures"]},
+        "worst_case": {"epsilon": worst, "delta": delta, "words": words, "log10_odds": _odds(worst)},
+    }
+
+
+def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+    """Return the worst case of one record over all its text columns, which add up."""
+    worst = {name: [column[f"largest_{name}"] for column in columns] for name in ("epsilon", "delta")}
+    return {name: "inf" if "inf" in amounts else math.fsum(amounts) for name, amounts in worst.items()}
+
+
+def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
+    """Add what the ledger pinned for each column: neighbors, configuration, hashes of public inputs."""
+    releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
+    for column, release in product(found["columns"], releases):
+        if (release["column"], release["release"]) == (column["name"], found["release"]):
+            wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
+            column |= {name: release[name] for name in wanted if name in release}
+
+
+def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
+    """Add the largest charge of a record, and how many records were charged; canary rows are no records."""
+    for column, release in product(found["columns"], releases):
+        named = (release["dataset"], release["column"], release["release"])
+        if named == (found["dataset"], column["name"], found["release"]):
+            largest = _units(release["max_eps_approx"])
+            column["charged"] = {
+                "largest_epsilon": largest,
+                "largest_delta": _units(release["max_delta"]),
+                "records": release["records"] - release["canaries"],
+                "log10_odds": _odds(largest),
+                "by": "draws made" if release["expost"] else "worst case of the record's own length",
+            }
+
+
+def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a public page says of a cap: whom it protects, and its limits."""
+    limits = {name: _units(amount) for name, amount in pinned["limits"].items()}
+    return {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
+
+
+def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a cap, who set it, and how much of it is left to the unit that has least."""
+    kind, _, name = pinned["scope"].partition(":")
+    scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
+    held = ledger.remaining(scope).as_dict()
+    return {
+        "units": held["units"],
+        "at_the_cap": held["exhausted"],
+        "most_used": {name: _units(at["max"]) for name, at in held["used"].items() if at},
+        "least_left": {name: _units(at["min"]) for name, at in held["left"].items() if at},
+        "set": [
+            {name: event[name] for name in ("user", "at", "change", "reason")}
+            for event in history
+            if event["kind"] == "CAP_SET" and event["of"] == held["scope"]
+        ],
+    }
+
+
+def _units(amount: float | str) -> float | str:
+    return amount if isinstance(amount, str) else amount / MICRO
+
+
+def _odds(epsilon: float | str) -> float | str:
+    return "inf" if isinstance(epsilon, str) else log10_odds(round(epsilon * MICRO))
