@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 keys = typer.Typer(no_args_is_help=True, help="Make keys.")
+_ask = partial(typer.prompt, err=True)
 KEYS = ("policy", "source", "new_key", "columns", "csv", "other_byte")
 
 
@@ -115,8 +117,8 @@ def _form(table: Guess) -> Form:
         "  unlinked   the drawn texts, without ids, order, and other columns\n"
         "  rows       each row with its id, kept columns, and a drawn text: costs the most for each person"
     )
-    forms = click.Choice(["synthetic", "unlinked", "rows"])
-    form: Form = typer.prompt("Form", default="synthetic" if table.label else "rows", type=forms, err=True)
+    kinds = click.Choice(["synthetic", "unlinked", "rows"])
+    form: Form = _ask("Form", default="synthetic" if table.label else "rows", type=kinds)
     return form
 
 
@@ -125,61 +127,50 @@ def _chosen(table: Guess, form: Form, labels: str | None) -> Choices:
     from dptext_etl.runner.source import first_policy
 
     made = first_policy.Choices(form)
-    if form == "rows":
-        first_policy.labels_of(labels, table, form)
-        keep = _columns_of(table, "Columns to publish unchanged, separated by commas, or none")
-        kinds = click.Choice(["keep", "keyed", "drop"])
-        ids = typer.prompt("Published ids", default=first_policy.default_ids(table), type=kinds, err=True)
-        made = replace(made, keep=keep, ids=ids)
+    if form == "synthetic" and labels is None:
+        made = replace(made, labels=_labels(table))
     else:
-        if form == "synthetic":
-            made = replace(made, labels=_labels(table, labels))
-        about = "At least how many texts" if form == "unlinked" else "Rows of the table"
-        rows = typer.prompt(f"{about}, a public number", default=made.least_rows, type=click.IntRange(2), err=True)
-        made = replace(made, rows=rows)
-        if table.subject is not None:
-            most = typer.prompt("Records of one person that count", default=1, type=click.IntRange(1), err=True)
-            made = replace(made, per_subject=most)
+        made = replace(made, labels=first_policy.labels_of(labels, table, form))
+    if form == "rows":
+        kinds = click.Choice(["keep", "keyed", "drop"])
+        made = replace(
+            made, keep=_kept(table), ids=_ask("Published ids", default=first_policy.default_ids(table), type=kinds)
+        )
+    else:
+        rows = "At least how many texts" if form == "unlinked" else "Rows of the table"
+        number = _ask(f"{rows}, a public number", default=first_policy.ROWS[form], type=click.IntRange(2))
+        most = _ask("Records of one person that count", default=1, type=click.IntRange(1)) if table.subject else 1
+        made = replace(made, rows=number, per_subject=most)
     cap, unit = first_policy.proposed_cap(table, made)
     least = click.FloatRange(0, min_open=True)
-    return replace(made, cap=typer.prompt(f"Most epsilon of one {unit}, its cap", default=cap, type=least, err=True))
+    return replace(made, cap=_ask(f"Most epsilon of one {unit}, its cap", default=cap, type=least))
 
 
-def _columns_of(table: Guess, question: str) -> tuple[str, ...]:
-    """Ask for columns without a role, until the table has them."""
+def _kept(table: Guess) -> tuple[str, ...]:
     while True:
-        listed = typer.prompt(question, default="none", err=True)
-        names = () if listed == "none" else tuple(name.strip() for name in listed.split(","))
         try:
-            for name in names:
-                table.type_of(name)
+            return table.kept(_ask("Columns to publish unchanged, separated by commas, or none", default="none"))
         except InputError as refused:
             terminal.note(str(refused))
-            continue
-        if {table.id, *table.texts}.isdisjoint(names):
-            return names
-        terminal.note("the id and the texts have a role already; name others")
 
 
-def _labels(table: Guess, given: str | None) -> Labels | None:
+def _labels(table: Guess) -> Labels | None:
     """Ask for the public labels; values of the table are shown and taken only if someone asks for them."""
-    from dptext_etl.runner.source import first_policy
+    from dptext_etl.runner.source.first_policy import public_labels, split_labels
 
-    while given is None:
+    while (column := _ask("Column of labels, or none", default=table.label or "none")) != "none":
         try:
-            column = typer.prompt("Column of labels, or none", default=table.label or "none", err=True)
-            if column == "none":
-                return None
-            listed = typer.prompt("Its public values, separated by commas; ? shows those of the table here", err=True)
+            table.type_of(column)
+            listed = _ask("Its public values, separated by commas; ? shows those of the table here")
             if listed.strip() != "?":
-                return first_policy.public_labels(column, first_policy.split_labels(listed), table)
+                return public_labels(column, split_labels(listed), table)
             for value in (found := table.values(column)):
                 terminal.note(f"  {terminal.number(value)}")
             if typer.confirm("Is each of them public: known without this table?", err=True):
-                return first_policy.public_labels(column, found, table)
+                return public_labels(column, found, table)
         except PolicyError as refused:
             terminal.note(str(refused))
-    return first_policy.labels_of(given, table, "synthetic")
+    return None
 
 
 def _confirmed(source: str, table: Guess, encoding: Encoding | None, form: Form) -> Guess:
@@ -187,11 +178,11 @@ def _confirmed(source: str, table: Guess, encoding: Encoding | None, form: Form)
     from dptext_etl.runner.source.guessing import NO_ONE, guess
 
     while True:
-        id = typer.prompt("Column of record ids", default=table.id, err=True)  # noqa: A001
-        person = typer.prompt("Column of persons, or none", default=table.subject or "none", err=True)
+        id = _ask("Column of record ids", default=table.id)  # noqa: A001
+        person = _ask("Column of persons, or none", default=table.subject or "none")
         several = form == "rows"
         question = "Text columns, separated by commas" if several else "Text column"
-        texts = typer.prompt(question, default=",".join(table.texts if several else table.texts[:1]), err=True)
+        texts = _ask(question, default=",".join(table.texts if several else table.texts[:1]))
         if (id, person, texts) == (table.id, table.subject or "none", ",".join(table.texts)):
             return table
         try:

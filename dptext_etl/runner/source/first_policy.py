@@ -30,6 +30,7 @@ CAP = 20.0
 """A written constant: five texts of a person. It never follows from the table."""
 TABLE_EPSILON, TABLE_CAP = 1.0, 4.0
 """Of a whole synthetic table, and the cap of the forms that publish a column as a whole."""
+ROWS = {"unlinked": 1_000, "synthetic": 10_000}
 DELTA = 1e-8
 """Of a record in these forms; it allows a million records."""
 Form = Literal["rows", "unlinked", "synthetic"]
@@ -46,10 +47,6 @@ class Choices:
     cap: float | None = None
     rows: int | None = None  # that are published, at least (unlinked) or exactly (synthetic)
     per_subject: int = 1  # records of a person that count in one table
-
-    @property
-    def least_rows(self) -> int:
-        return self.rows or (1_000 if self.form == "unlinked" else 10_000)
 
 
 ROWS_WITH_IDS = Choices()
@@ -70,20 +67,7 @@ def init(
 ) -> str:
     """Write a policy that works for a file, from the names, types and shapes of its columns.
 
-    Args:
-        path: The file: Parquet, CSV, or NDJSON.
-        dataset: Name of the dataset; by default that of the file.
-        key: Reference to the key of all draws.
-        id: Column of record ids; otherwise guessed, like `subject`, `texts`, and `encoding`.
-        subject: Column of persons.
-        texts: Text columns.
-        encoding: Encoding of a CSV file.
-        form: What is published: rows with ids, draws without ids ("unlinked"), or a "synthetic" table.
-        labels: Labels of a synthetic table, "COLUMN=A,B,C" or "none": values that are public without the table.
-
-    Raises:
-        InputError: The table is empty, or its columns do not have the roles.
-        PolicyError: The form needs something that is not given, such as labels.
+    `labels` of a synthetic table are "COLUMN=A,B,C" or "none": values that are public without the table.
     """
     found = guess(str(path), id, subject, texts, encoding)
     choices = Choices(form, labels_of(labels, found, form))
@@ -310,7 +294,7 @@ def _unlinked(found: Guess, choices: Choices) -> list[str]:
         "# The drawn texts without ids and in no order: each record hides among the others.",
         "[unlinked]",
         "# At least so many are published. A public number, known without this table; with more, a record costs less.",
-        f"rows = {choices.least_rows}",
+        f"rows = {choices.rows or ROWS[choices.form]}",
         *_of_one_table(found, choices),
         "# Of each record. 0.01 / delta is at least the number of records.",
         f"delta = {DELTA}",
@@ -329,7 +313,7 @@ def _synthetic(found: Guess, choices: Choices) -> list[str]:
         '# Public values that someone listed, never taken from the table. Others count as "other".',
         f"labels = {{ {', '.join(listed)} }}" if listed else '# labels = { column = "topic", values = ["billing"] }',
         "# Rows of the table: a public number, at no cost.",
-        f"rows = {choices.least_rows}",
+        f"rows = {choices.rows or ROWS[choices.form]}",
         *_of_one_table(found, choices),
         "# Epsilon is for the whole table and one record. 0.01 / delta is at least the number of records.",
         f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {DELTA}, {_pair("corpus", CORPUS)} }}',

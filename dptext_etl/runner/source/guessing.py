@@ -51,7 +51,6 @@ _NAME = re.compile(r"[^\W\d][\w.-]{0,39}( [\w.-]{1,20}){0,2}")
 """What a name looks like that is guessed and written; a longer one may be a text."""
 _NULLS = frozenset(("na", "nan", "nil", "none", "null", "inf", "missing", "unknown"))
 """Words in the place of a number: such a name of a column may be a cell."""
-_NUMBER = re.compile(r"[-+]?[\d.,:/-]*\d[\d.,:/-]*")
 _HEADER = "Does the file have a header line?"
 _LETTERS = re.compile(r"[^\W\d_]+")
 _HUMP = re.compile(r"(?<=[a-zß-ÿ])(?=[A-ZÀ-Þ])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -81,6 +80,15 @@ class Guess:
     def type_of(self, name: str) -> pl.DataType:
         """Return the type of a column that someone named, or refuse it."""
         return _require_column("the table", name, schema_of(self.frame), self.hidden)
+
+    def kept(self, listed: str) -> tuple[str, ...]:
+        """Read which columns are kept, separated by commas, or "none"."""
+        names = () if listed == "none" else tuple(name.strip() for name in listed.split(","))
+        for name in names:
+            self.type_of(name)
+        if not {self.id, *self.texts}.isdisjoint(names):
+            raise InputError("the id and the texts are published already", "name other columns")
+        return names
 
     def values(self, name: str) -> list[str]:
         """Return the values of a column of labels, to show them to someone who asked for them."""
@@ -178,10 +186,6 @@ def guess(
     why = dict.fromkeys([*filter(None, (id, subject)), *texts], _CHOSEN)
     people = columns.people()
     named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(columns, name)) < 2)
-    cells = [name for name in schema if _NUMBER.fullmatch(name.strip())] if files.format == "csv" else []
-    if cells and not named and not any(_TEXTS.intersection(_parts(name)) for name in schema):
-        msg = f"the first line of {source} holds a number ({by_place(cells, schema)}), so it is a record and no header"
-        raise InputError(msg, "write a first line with the names of the columns")
     guessed = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
     ids = [name for name in guessed if name != subject] if id is None else [id]
     if not ids and (shaped := columns.only("like_id", [*people, *texts])) is not None:
