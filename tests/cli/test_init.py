@@ -87,7 +87,7 @@ def test_on_a_terminal_it_asks(table, answers, subject):
 SHOWN = ("zzqBerlin", "zzqLima")
 ONE_TABLE = {"rows": 50, "per_subject": 1, "delta": 1e-8, "form": "rows"}
 DIALOGS = {
-    "rows": ("rows\n\n\n\nPreise\nPreis\ndrop\n12\n", {"keep": ["Preis"], "ids": "drop"}, 12.0),
+    "rows": ("rows\n\n\n\nPreise\nPreis\ndrop\n3\n12\n", {"keep": ["Preis"], "ids": "drop"}, 12.0),
     "defaults": ("rows\n" + "\n" * 6, {"keep": [], "ids": "keyed", "per_subject": 5}, 20.0),
     "typed labels": ("\n\n\n\n\nLima, Rom\n\n2\n\n", ["Lima", "Rom"], 4.0),
     "confirmed labels": ("\n\n\n\n\n?\ny\n\n\n\n", [*SHOWN], 4.0),

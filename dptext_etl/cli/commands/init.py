@@ -142,8 +142,9 @@ def _chosen(table: Guess, form: Form, labels: str | None) -> Choices:
         most = _ask("Records of one person that count", default=1, type=click.IntRange(1)) if table.subject else 1
         made = replace(made, rows=number, per_subject=most)
     cap, unit = first_policy.proposed_cap(table, made)
-    least = click.FloatRange(0, min_open=True)
-    return replace(made, cap=_ask(f"Most epsilon of one {unit}, its cap", default=cap, type=least))
+    least = 0 if form == "unlinked" else first_policy.cost_of(table, form)  # one record, so that a release has some
+    fits = click.FloatRange(least, min_open=not least)
+    return replace(made, cap=_ask(f"Most epsilon of one {unit}, its cap", default=cap, type=fits))
 
 
 def _kept(table: Guess) -> tuple[str, ...]:

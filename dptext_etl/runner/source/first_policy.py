@@ -198,7 +198,7 @@ def default_ids(found: Guess) -> str:
 def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
     cap, unit = proposed_cap(found, choices)
     cost = "`dptext plan` says what a record costs" if choices.form == "unlinked" else None
-    cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {_cost(found, choices.form):g}"
+    cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(found, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
@@ -242,7 +242,7 @@ def _limited(found: Guess, choices: Choices) -> list[str]:
 def _rows_that_fit(found: Guess, choices: Choices) -> int:
     if choices.form != "rows":
         return choices.per_subject
-    return int(proposed_cap(found, choices)[0] // _cost(found, choices.form))
+    return int(proposed_cap(found, choices)[0] // cost_of(found, choices.form))
 
 
 def _left_out(found: Guess, choices: Choices) -> list[str]:
@@ -270,11 +270,11 @@ def cap_of(found: Guess, choices: Choices = ROWS_WITH_IDS) -> list[str]:
 
 def proposed_cap(found: Guess, choices: Choices) -> tuple[float, str]:
     """Return the cap that is chosen or proposed, and the unit whose losses it bounds."""
-    cap = max(CAP if choices.form == "rows" else TABLE_CAP, _cost(found, choices.form))
+    cap = max(CAP if choices.form == "rows" else TABLE_CAP, cost_of(found, choices.form))
     return choices.cap or cap, "subject" if found.subject else "record"
 
 
-def _cost(found: Guess, form: Form) -> float:
+def cost_of(found: Guess, form: Form) -> float:
     """Return what a record costs; of an unlinked release the most, because fewer others hide it."""
     return TABLE_EPSILON if form == "synthetic" else EPSILON * len(found.texts)
 
