@@ -15,7 +15,7 @@ from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 P = ParamSpec("P")
@@ -259,6 +259,10 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
+MOST_NAMES = 30
+"""Names of columns that a hint lists, at most."""
+
+
 def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:
     """Ask whether one of the names that are closest to a wrong one is meant; empty if none is close.
 
@@ -269,14 +273,44 @@ def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def by_place(names: Iterable[str], among: Iterable[str]) -> str:
+_IDENTIFIER = re.compile(r"[^\W\d]\w{0,39}")
+_AGAIN = re.compile(r"_duplicated_\d+$")
+"""What Polars appends to a name that a CSV file has twice."""
+
+
+def unlike_names(names: Iterable[str]) -> str | None:
+    """Say why the names of columns may be the cells of a first row; None if nothing about their form says so.
+
+    >>> unlike_names(["id", "review"]), unlike_names(["id", "ID"])
+    (None, 'two of them are equal')
+    """
+    names = list(names)
+    if len({_AGAIN.sub("", name.casefold()) for name in names}) < len(names):
+        return "two of them are equal"
+    if not all(map(_IDENTIFIER.fullmatch, names)):
+        return "not all begin with a letter and hold at most 40 letters, digits, and _"
+    return None
+
+
+def by_place(names: Iterable[str], among: Iterable[str], *, shown: bool = False) -> str:
     """Write columns for a message by their places, because names that no policy declares may be texts.
+
+    `shown` says that they are none: `why_hidden` of the tables found nothing.
 
     >>> by_place(["a", "c"], ["a", "b", "c"])
     'column 1, column 3'
     """
     chosen = set(names)
-    return ", ".join(f"column {place}" for place, name in enumerate(among, start=1) if name in chosen)
+    found = [(place, name) for place, name in enumerate(among, start=1) if name in chosen]
+    return ", ".join(name if shown else f"column {place}" for place, name in found)
+
+
+def meant(wrong: Iterable[str], among: Sequence[str], hidden: str | None) -> str:
+    """Return a hint about names that are no columns: those that may be meant, or why it names none."""
+    if hidden is not None:
+        return f"The names of the columns are not shown: {hidden}, so they may be values."
+    close = " ".join(filter(None, (suggestion(name, among) for name in wrong)))
+    return close[:1].upper() + close[1:] or f"The columns: {', '.join(among[:MOST_NAMES])}."
 
 
 def bare(function: Callable[P, R]) -> Callable[P, R]:

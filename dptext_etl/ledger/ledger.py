@@ -38,7 +38,7 @@ class Ledger(LedgerReader):
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
-        >>> ref = ledger.releases.pin_release(dataset="reviews", column="review", release="2026-11", cfg="ab" * 32,
+        >>> ref = ledger.releases.pin_release(dataset="reviews", column="review", release="1", cfg="ab" * 32,
         ...                      id_type="string", mechanism="custext", guarantee=claim,
         ...                      worst_case=Spend(eps_pure=2_000_000), publishable=True)
         >>> ids, keys = pyarrow.array(["r1", "r2"]), pyarrow.array([b"1" * 32, b"2" * 32], pyarrow.binary(32))

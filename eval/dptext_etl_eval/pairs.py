@@ -15,9 +15,10 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.errors import InputError, bare, meant, seam
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.mechanism import Mechanism
+from dptext_etl.runner.source.table import why_hidden
 
 Values = npt.NDArray[np.str_]
 
@@ -198,7 +199,7 @@ def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyF
     missing = [name for name in wanted if name not in known]
     if missing:
         msg = f"the {which} table has no column {', '.join(map(repr, missing))}"
-        raise InputError(msg, f"it has {len(known)} columns of other names")
+        raise InputError(msg, meant(missing, known, why_hidden(frame)))
     return frame
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from dptext_etl.corpora.everyday import SIZE, everyday_texts, generate
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, meant, seam
 from dptext_etl.runner.source import raw_tables
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 from dptext_etl_eval.classifier import require_classes
 from dptext_etl_eval.pairs import Values
 
@@ -53,8 +53,10 @@ def _everyday() -> pl.LazyFrame:
 def read(source: str, *, text: str, label: str, rows: int, words: int | None = None) -> StandIn:
     """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on."""
     frame = _everyday() if ships(source) else Files.at(source).scan()
-    if missing := [name for name in (text, label) if name not in schema_of(frame)]:
-        raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", "name others")
+    known = schema_of(frame).names()
+    if missing := [name for name in (text, label) if name not in known]:
+        hint = meant(missing, known, why_hidden(frame))
+        raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", hint)
     with seam("reading the public table", InputError, READ_HINT):
         found: Any = frame.select(text, label).drop_nulls().collect()
         order = np.random.default_rng(0).permutation(found.height)

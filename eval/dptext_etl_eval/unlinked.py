@@ -16,14 +16,14 @@ import polars as pl
 
 from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.corpora.frequencies import estimate_frequencies
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import InputError, PolicyError, meant, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.table import Files, why_hidden
 from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import Metric, Score
@@ -127,8 +127,8 @@ def _counts(place: str, policy: Policy, text: str) -> dict[str, int]:
 def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
     """Return a sample of raw texts with their labels."""
     frame = Files.find(layout).scan(all_text=True)
-    if label not in frame.collect_schema():
-        raise InputError(f"the raw table has no column {label!r}", "--label names a column of the raw table")
+    if label not in (known := frame.collect_schema().names()):
+        raise InputError(f"the raw table has no column {label!r}", meant([label], known, why_hidden(frame)))
     with seam("reading the raw table", InputError, "is the file whole and readable?"):
         found = frame.select(text, pl.col(label).cast(pl.String).alias("label")).drop_nulls().collect()
     return raw_sample(found, text, "label", rows, what="a text and a label")

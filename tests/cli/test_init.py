@@ -9,7 +9,10 @@ import tomllib
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from dptext_etl.cli import terminal
+from dptext_etl.cli.app import app
 from tests.command_line import dptext
 from tests.quick import quick
 
@@ -64,7 +67,7 @@ def test_the_facts_are_json(table):
 
 @pytest.mark.parametrize(
     ("answers", "subject"),
-    quick([("\nabsent\n\n\nuser_timezone\n\n", "user_timezone"), ("\n\n\n", "Kunde Größe"), ("\nnone\n\n", None)]),
+    quick([("rows\n\nabsent\n\n\nuser_timezone\n\n\n\n\n", "user_timezone"), ("rows\n\nnone\n\n\n\n\n", None)]),
 )
 def test_on_a_terminal_it_asks(table, answers, subject):
     ours, theirs = pty.openpty()
@@ -79,3 +82,32 @@ def test_on_a_terminal_it_asks(table, answers, subject):
     assert "Column of persons, or none" in err
     assert ("has no column absent" in err) == ("absent" in answers)
     assert "zzq" not in out + err
+
+
+SHOWN = ("zzqBerlin", "zzqLima")
+ONE_TABLE = {"rows": 50, "per_subject": 1, "delta": 1e-8, "form": "rows"}
+DIALOGS = {
+    "rows": ("rows\n\n\n\nPreise\nPreis\ndrop\n3\n12\n", {"keep": ["Preis"], "ids": "drop"}, 12.0),
+    "defaults": ("rows\n" + "\n" * 6, {"keep": [], "ids": "keyed", "per_subject": 5}, 20.0),
+    "typed labels": ("\n\n\n\n\nLima, Rom\n\n2\n\n", ["Lima", "Rom"], 4.0),
+    "confirmed labels": ("\n\n\n\n\n?\ny\n\n\n\n", [*SHOWN], 4.0),
+    "labels that are not public": ("\n\n\n\n\n?\nn\n\nLima\n\n\n\n", ["Lima"], 4.0),
+    "no labels": ("synthetic\n\n\n\nnone\n500\n\n3\n", None, 3.0),
+    "unlinked": ("unlinked\n\n\n\n50\n\n\n", {"unlinked": ONE_TABLE}, 4.0),
+}
+
+
+@pytest.mark.parametrize(("answers", "wanted", "cap"), DIALOGS.values(), ids=DIALOGS)
+def test_a_person_decides_the_form_and_what_belongs_to_it(table, monkeypatch, answers, wanted, cap):
+    monkeypatch.setattr(terminal, "asks", lambda: True)
+    done = CliRunner().invoke(app, ["init", "raw.csv"], input=answers)
+    assert done.exit_code == 0, done.output
+    policy = tomllib.loads((table / "privacy.toml").read_text())
+    assert policy["cap"]["epsilon"] == cap
+    if isinstance(wanted, dict):
+        assert {name: policy[name] for name in wanted} == wanted
+    else:
+        assert policy["synthetic"].get("labels", {}).get("values") == wanted
+    assert all((value in done.stderr) == ("?" in answers) for value in SHOWN)
+    assert not any(value in done.stdout for value in SHOWN)
+    assert ("has no column Preise" in done.stderr) == ("Preise" in answers)

@@ -7,10 +7,13 @@
 
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from dptext_etl.runner import init
 from tests.page_reader import QUESTIONS, Reader, follow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,3 +71,17 @@ def test_every_block_says_its_language(page):
     fences = re.findall(r"^```(\w*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert fences[1::2] == [""] * (len(fences) // 2)
     assert set(fences[::2]) <= {"python", "sh", "toml", "yaml", "text", "sql", ""}
+
+
+def test_readme_init_and_all_pages_agree_on_key_and_release(tmp_path):
+    """Who follows the README and then `init` in one folder has one key, and releases of one kind of name."""
+    pl.DataFrame({"id": ["a"], "text": ["b"]}).write_parquet(tmp_path / "raw.parquet")
+    proposed = tomllib.loads(init(tmp_path / "raw.parquet"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f'release="{proposed["release"]}",' in readme
+    assert f'key="{proposed["key"]}",' in readme
+    folders = (ROOT / "dptext_etl" / "data" / "demo", ROOT / "dagster_project", ROOT / "examples")
+    for page in [*PAGES, *(path for folder in folders for path in folder.iterdir() if path.is_file())]:
+        text = page.read_text(encoding="utf-8")
+        assert "dptext.key" not in text, page.name
+        assert not re.search(r"""\brelease\\?"?\s*[=:]\s*f?\\?"[0-9]{4}""", text), page.name

@@ -76,20 +76,20 @@ def test_init_writes_a_policy_that_works_and_its_key(folder):
 
 def test_init_replaces_nothing_unless_told(folder):
     facts("init", "reviews.parquet")
-    key = (folder / "dptext.key").read_bytes()
+    key = (folder / "noise.key").read_bytes()
     (folder / "privacy.toml").write_text("# mine")
     refused = dptext("init", "reviews.parquet")
     assert refused.exit_code == 5
     assert "--force" in refused.stderr
     assert (folder / "privacy.toml").read_text() == "# mine"
     assert facts("init", "reviews.parquet", "--force")["new_key"] is None
-    assert (folder / "dptext.key").read_bytes() == key
+    assert (folder / "noise.key").read_bytes() == key
 
 
 def test_init_into_another_folder_finds_the_source(folder):
     (folder / "policies").mkdir()
     found = facts("init", "reviews.parquet", "--out", "policies/reviews.toml")
-    assert found["new_key"] == "policies/dptext.key"
+    assert found["new_key"] == "policies/noise.key"
     assert facts("plan", "policies/reviews.toml")["rows"] == 200
 
 

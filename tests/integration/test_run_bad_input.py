@@ -62,12 +62,8 @@ def test_a_file_without_a_header(make_job, reviews):
 
 
 def test_unlisted_columns(job):
-    places = {
-        name: f"column {place}" for place, name in enumerate(pl.read_parquet_schema(job.folder / "raw.parquet"), 1)
-    }
-    user, secret = places["user_id"], places["secret"]
-    refused(job, InputError, user, secret, subject=None, unit="record", strict_columns=True)
-    assert job.run().notes[1] == f"columns that the policy does not name were dropped unread: {secret}"
+    refused(job, InputError, "user_id, secret", subject=None, unit="record", strict_columns=True)
+    assert job.run().notes[1] == "columns that the policy does not name were dropped unread: column 6"
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])

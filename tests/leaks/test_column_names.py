@@ -98,3 +98,41 @@ def test_a_first_policy_names_the_columns_that_it_guessed_alone(tmp_path):
     assert 'name = "review"' in made
     assert "column 4" in made
     assert "zzq" not in made
+
+
+FIRST_ROWS = {
+    "a name is a value": ("zzqone,zzqtwo\na,b\nc, ZZQtwo \n", "a column holds its own name"),
+    "a long name": (f"{'zzq' * 14},b\nc,d\n", "at most 40 letters"),
+    "a name with a blank": ("zzqone a,zzqtwo\nb,c\n", "at most 40 letters"),
+    "a name that begins with a digit": ("1zzq,zzqtwo\na,b\n", "begin with a letter"),
+    "equal names": ("zzqone,zzqone\na,b\n", "the same name"),
+    "names that differ in case": ("zzqone,ZZQone\na,b\n", "the same name"),
+    "no row below": ("zzqone,zzqtwo\n", "no row"),
+}
+
+
+@pytest.mark.parametrize("door", ["init", "no column", "strict"])
+@pytest.mark.parametrize(("lines", "why"), FIRST_ROWS.values(), ids=FIRST_ROWS)
+def test_a_first_row_is_never_shown_as_names(bench, tmp_path, lines, why, door):
+    (tmp_path / "raw.csv").write_text(lines)
+    if door == "init":
+        said = said_by(lambda: init(tmp_path / "raw.csv", id="absent"))
+    elif door == "no column":
+        said = said_by(lambda: plan(changed(bench.policy, source=str(tmp_path / "raw.csv"))))
+    else:
+        roles = (pl.lit("a").alias(name) for name in ("stars", "review", "note"))
+        whole = pl.read_csv(tmp_path / "raw.csv").with_columns(*roles, id=pl.int_range(pl.len()))
+        said = said_by(lambda: run_frame(whole, changed(bench.policy, source="frame", strict_columns=True)))
+        why = "two of them are equal" if "same name" in why else why
+    assert why in said
+    assert "zzq" not in said.lower()
+
+
+def test_names_are_shown_where_they_are_no_values(bench, tmp_path):
+    names = pl.DataFrame({"id": [1], "Größe_2": ["c"], "revew": ["a"], "note": ["u"], "stars": [1]})
+    names.write_csv(tmp_path / "raw.csv")
+    said = said_by(lambda: plan(changed(bench.policy, source=str(tmp_path / "raw.csv"))))
+    assert "Did you mean 'revew'?" in said
+    whole = names.rename({"revew": "review"})
+    said = said_by(lambda: run_frame(whole, changed(bench.policy, source="frame", strict_columns=True)))
+    assert "what becomes of Größe_2 of the source" in said

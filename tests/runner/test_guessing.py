@@ -5,8 +5,9 @@ import tomllib
 import polars as pl
 import pytest
 
-from dptext_etl.errors import InputError
-from dptext_etl.runner import init
+from dptext_etl import Policy, _kernel
+from dptext_etl.errors import InputError, PolicyError, UsageError
+from dptext_etl.runner import init, plan
 from dptext_etl.runner.source.guessing import NO_ONE, guess
 
 TABLE = """\
@@ -33,13 +34,14 @@ def test_named_roles_are_in_the_policy(table):
     said = tomllib.loads(init(table, id="opened", subject="ticket", texts=["message", "product"]))
     assert (said["id"], said["subject"]) == ("opened", "ticket")
     assert [column["name"] for column in said["column"]] == ["message", "product"]
-    assert guess(table, id="ticket", texts=["product"]).others == ("column 3", "column 5", "column 6")
+    assert guess(table, id="ticket", texts=["product"]).others == ("opened", "message", "weight")
 
 
 @pytest.mark.parametrize(
     ("roles", "words"),
     [
-        ({"id": "Ticket"}, "has no column Ticket, and 6 others"),
+        ({"id": "Ticket"}, r"has no column Ticket, and 6 others(.|\n)*Did you mean 'ticket'\?"),
+        ({"id": "row"}, r"has no column row(.|\n)*The columns: ticket, customer, opened, product, message, weight"),
         ({"id": "ticket", "texts": ["weight"]}, "weight is not a column of strings, but of Float64"),
         ({"id": "weight"}, "weight is a column of Float64"),
         ({"id": "ticket", "subject": "ticket"}, "a column has one role"),
@@ -71,7 +73,7 @@ def tickets(path, *, person="Kunde Größe", extra=None):
 def test_a_person_is_found_by_a_foreign_name_or_by_shape(tmp_path, person):
     found = guess(tickets(tmp_path / "raw.csv", person=person))
     assert (found.id, found.subject, found.texts) == ("Ticket Nr", person, ("Inhalt",))
-    assert found.label == ("user_timezone", "column 3")
+    assert found.label == "user_timezone"
     rows = {role: (column, why) for role, column, why in found.rows()}
     assert "by its name" in rows["person"][1] if person != "Wer" else "by the shape" in rows["person"][1]
     assert "4 values in 400 rows, 0% null" in rows["left out"][1]
@@ -104,3 +106,101 @@ def test_a_name_that_is_a_value_of_its_column_is_not_written(tmp_path):
     with pytest.raises(InputError) as caught:
         guess(str(tmp_path / "raw.csv"))
     assert "zzq" not in str(caught.value)
+
+
+TOPICS = ("invoices", "delivery", "refund")
+
+
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory):
+    """2,400 tickets of 1,200 people, whose topics are an Enum."""
+    rows = range(2_400)
+    frame = pl.DataFrame(
+        {
+            "ticket": [f"T-{row:05}" for row in rows],
+            "customer": [f"c{row % 1_200}" for row in rows],
+            "topic": pl.Series([TOPICS[row % 3] for row in rows], dtype=pl.Enum(TOPICS)),
+            "message": [f"My parcel {row} is still not here, please help" for row in rows],
+        }
+    )
+    path = tmp_path_factory.mktemp("requests") / "requests.parquet"
+    frame.write_parquet(path)
+    _kernel.Secret().write(str(path.parent / "noise.key"))
+    return path
+
+
+FORMS = {
+    "rows": ({}, 2_400, 2 * 4.0),
+    "unlinked": ({}, 1_200, 1.586),
+    "synthetic": ({"labels": "topic=invoices,delivery"}, 1_200, 1.0),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_plan_accepts_the_policy_of_each_form(requests, form):
+    given, rows, epsilon = FORMS[form]
+    path = requests.parent / f"{form}.toml"
+    path.write_text(init(requests, id="ticket", form=form, **given).replace("everyday-30k", "example"))
+    policy = Policy.load(path)
+    planned = plan(policy)
+    assert (planned.refusal, planned.over_cap) == (None, {"records": 0, "units": 0})
+    assert planned.rows == rows
+    assert (policy.unlinked is not None, policy.synthetic is not None) == (form == "unlinked", form == "synthetic")
+    if policy.synthetic is not None:
+        assert policy.synthetic.labels.values == ("invoices", "delivery")
+    assert policy.cap.epsilon >= epsilon
+    assert policy.records_per_subject == (5 if form == "rows" else 1)
+
+
+def test_labels_are_named_and_never_taken_from_the_table(requests):
+    with pytest.raises(UsageError, match=r"looks like labels(.|\n)*--labels topic=A,B,C, or --labels none") as caught:
+        init(requests, id="ticket", form="synthetic")
+    text = init(requests, id="ticket", form="synthetic", labels="none")
+    assert "labels" not in tomllib.loads(text)["synthetic"]
+    assert not any(topic in str(caught.value) + text for topic in TOPICS)
+    text = init(requests, id="ticket", form="synthetic", labels='topic="lost, or late", billing')
+    assert tomllib.loads(text)["synthetic"]["labels"]["values"] == ["lost, or late", "billing"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"labels": "topic=a"}, "the form is rows"),
+        ({"form": "unlinked", "labels": "topic=a"}, "the form is unlinked"),
+        ({"form": "synthetic", "labels": "topic"}, "COLUMN=A,B,C"),
+        ({"form": "synthetic", "labels": "message=a"}, "has another role"),
+        ({"form": "synthetic", "labels": "topics=a"}, "Did you mean 'topic'"),
+        ({"form": "synthetic", "labels": "topic=a,a"}, "lists a label twice"),
+        ({"form": "synthetic", "labels": "topic="}, "at least 1"),
+        ({"form": "unlinked", "texts": ["message", "topic"]}, "has one text column, and there are 2: message, topic"),
+    ],
+)
+def test_what_does_not_fit_the_form_is_refused(requests, given, words):
+    with pytest.raises(PolicyError, match=words):
+        init(requests, id="ticket", **given)
+
+
+def test_ids_that_are_not_unique_are_shown_with_others(tmp_path):
+    path = tickets(tmp_path / "raw.csv")
+    why = {role: why for role, _, why in guess(path, id="Produkt").rows()}
+    assert "only 1% of the rows have a value of their own" in why["id"]
+    assert "others: column 1 100%, column 2" in why["id"]
+    rows = pl.read_csv(path)
+    rows.select(number="Ticket Nr", topic="Produkt", Inhalt="Inhalt").write_parquet(tmp_path / "raw.parquet")
+    with pytest.raises(InputError, match=r"share of rows with a value of their own: number 100%, topic 1%"):
+        guess(str(tmp_path / "raw.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows.clear(), "has no rows"),
+        (lambda rows: rows.with_columns(ticket=pl.lit(None, pl.String)), "all ids are null: column ticket"),
+        (lambda rows: rows.with_columns(ticket=pl.lit(None)), "all ids are null: column ticket"),
+        (lambda rows: rows.with_columns(ticket=pl.lit(None, pl.Date)), "all ids are null: column ticket"),
+    ],
+)
+def test_a_table_without_rows_or_ids_is_refused(tmp_path, requests, change, words):
+    change(pl.read_parquet(requests)).write_parquet(tmp_path / "raw.parquet")
+    with pytest.raises(InputError, match=words):
+        guess(str(tmp_path / "raw.parquet"), id="ticket")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import click
 import typer
 
 from dptext_etl.cli import terminal
@@ -14,11 +16,14 @@ from dptext_etl.cli.options import Command, Json, epilog
 from dptext_etl.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
+    from dptext_etl.policy.synthetic import Labels
     from dptext_etl.policy.terms import Encoding
+    from dptext_etl.runner.source.first_policy import Choices, Form
     from dptext_etl.runner.source.guessing import Guess
 
 app = typer.Typer()
 keys = typer.Typer(no_args_is_help=True, help="Make keys.")
+_ask = partial(typer.prompt, err=True)
 KEYS = ("policy", "source", "new_key", "columns", "csv", "other_byte")
 
 
@@ -37,6 +42,17 @@ def init(
         Literal["utf-8", "utf-16", "cp1252", "latin-1"] | None,
         typer.Option(help="Encoding of a CSV file; otherwise proposed."),
     ] = None,
+    form: Annotated[
+        Literal["rows", "unlinked", "synthetic"] | None,
+        typer.Option(
+            help="What is published: rows with ids, draws without ids, or a table to train on and count in; "
+            "otherwise asked, or rows."
+        ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN=A,B,C", help="PUBLIC labels of a synthetic table, or none; never taken from it."),
+    ] = None,
     output: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")] = Path("privacy.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
     as_json: Json = False,
@@ -45,8 +61,9 @@ def init(
 
     Roles of columns are guessed from names, types, and the shape of values: how many differ, how many are null, how
     long they are. --id, --subject and --text name them. A table shows what was guessed, and why; no value is shown. On
-    a terminal, and without such options, the command asks for each role. It detects the separator and the quotes of a
-    CSV file, and proposes an encoding if the file is not in UTF-8.
+    a terminal, and without such options, the command asks for each role, the columns to keep, the ids, and the cap. It
+    asks for the form and the public labels, too; it shows values of the labels only if you ask for them. It detects the
+    separator and the quotes of a CSV file, and proposes an encoding if the file is not in UTF-8.
 
     Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
     be disclosed.
@@ -61,9 +78,14 @@ def init(
     table = guess(source, id, subject, texts or (), encoding)
     if not as_json:
         terminal.table(("role", "column", "why"), table.rows())
-    if sys.stdin.isatty() and not (id or subject or texts or as_json):
-        table = _confirmed(source, table, encoding)
-    text = first_policy.policy_of(source, table)
+    if not terminal.asks() or as_json:
+        choices = first_policy.Choices(form or "rows", first_policy.labels_of(labels, table, form or "rows"))
+    else:
+        form = form or _form(table)
+        if not (id or subject or texts):
+            table = _confirmed(source, table, encoding, form)
+        choices = _chosen(table, form, labels)
+    text = first_policy.policy_of(source, table, choices)
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as exc:
@@ -80,28 +102,95 @@ def init(
         terminal.say(f"the file is CSV: {terminal.number({name: repr(item) for name, item in csv.items()})}")
     for line in first_policy.encoding_of(table):
         terminal.note(line)
-    for line in first_policy.cap_of(table):
+    for line in first_policy.cap_of(table, choices):
         terminal.say(line)
     if key is not None:
         terminal.say(f"wrote {key}, a new key: guard it like the raw texts")
     terminal.say(f"wrote {output}: read it; then dptext plan {output}, and dptext run {output}")
 
 
-def _confirmed(source: str, table: Guess, encoding: Encoding | None) -> Guess:
+def _form(table: Guess) -> Form:
+    """Ask who reads the result: it decides what is published."""
+    terminal.note(
+        "Do readers train and count, or must each text stay in the row of its record?\n"
+        "  synthetic  a table of public texts with labels: best where readers want labels or topics\n"
+        "  unlinked   the drawn texts, without ids, order, and other columns\n"
+        "  rows       each row with its id, kept columns, and a drawn text: costs the most for each person"
+    )
+    kinds = click.Choice(["synthetic", "unlinked", "rows"])
+    form: Form = _ask("Form", default="synthetic" if table.label else "rows", type=kinds)
+    return form
+
+
+def _chosen(table: Guess, form: Form, labels: str | None) -> Choices:
+    """Ask for everything else that a person decides, with constants as defaults."""
+    from dptext_etl.runner.source import first_policy
+
+    made = first_policy.Choices(form)
+    if form == "synthetic" and labels is None:
+        made = replace(made, labels=_labels(table))
+    else:
+        made = replace(made, labels=first_policy.labels_of(labels, table, form))
+    if form == "rows":
+        kinds = click.Choice(["keep", "keyed", "drop"])
+        made = replace(
+            made, keep=_kept(table), ids=_ask("Published ids", default=first_policy.default_ids(table), type=kinds)
+        )
+    else:
+        rows = "At least how many texts" if form == "unlinked" else "Rows of the table"
+        number = _ask(f"{rows}, a public number", default=first_policy.ROWS[form], type=click.IntRange(2))
+        most = _ask("Records of one person that count", default=1, type=click.IntRange(1)) if table.subject else 1
+        made = replace(made, rows=number, per_subject=most)
+    cap, unit = first_policy.proposed_cap(table, made)
+    least = 0 if form == "unlinked" else first_policy.cost_of(table, form)  # one record, so that a release has some
+    fits = click.FloatRange(least, min_open=not least)
+    return replace(made, cap=_ask(f"Most epsilon of one {unit}, its cap", default=cap, type=fits))
+
+
+def _kept(table: Guess) -> tuple[str, ...]:
+    while True:
+        try:
+            return table.kept(_ask("Columns to publish unchanged, separated by commas, or none", default="none"))
+        except InputError as refused:
+            terminal.note(str(refused))
+
+
+def _labels(table: Guess) -> Labels | None:
+    """Ask for the public labels; values of the table are shown and taken only if someone asks for them."""
+    from dptext_etl.runner.source.first_policy import public_labels, split_labels
+
+    while (column := _ask("Column of labels, or none", default=table.label or "none")) != "none":
+        try:
+            table.type_of(column)
+            listed = _ask("Its public values, separated by commas; ? shows those of the table here")
+            if listed.strip() != "?":
+                return public_labels(column, split_labels(listed), table)
+            for value in (found := table.values(column)):
+                terminal.note(f"  {terminal.number(value)}")
+            if typer.confirm("Is each of them public: known without this table?", err=True):
+                return public_labels(column, found, table)
+        except PolicyError as refused:
+            terminal.note(str(refused))
+    return None
+
+
+def _confirmed(source: str, table: Guess, encoding: Encoding | None, form: Form) -> Guess:
     """Ask for each role, with the guess as the default, and guess again until the names fit."""
     from dptext_etl.runner.source.guessing import NO_ONE, guess
 
     while True:
-        id = typer.prompt("Column of record ids", default=table.id, err=True)  # noqa: A001
-        person = typer.prompt("Column of persons, or none", default=table.subject or "none", err=True)
-        texts = typer.prompt("Text columns, separated by commas", default=",".join(table.texts), err=True)
+        id = _ask("Column of record ids", default=table.id)  # noqa: A001
+        person = _ask("Column of persons, or none", default=table.subject or "none")
+        several = form == "rows"
+        question = "Text columns, separated by commas" if several else "Text column"
+        texts = _ask(question, default=",".join(table.texts if several else table.texts[:1]))
         if (id, person, texts) == (table.id, table.subject or "none", ",".join(table.texts)):
             return table
         try:
             subject = NO_ONE if person == "none" else person
             return guess(source, id, subject, [name.strip() for name in texts.split(",")], encoding)
         except InputError as refused:
-            terminal.note(f"{refused.message}; name them again")
+            terminal.note(f"{refused}\nName them again.")
 
 
 def _new_key(output: Path, text: str) -> Path | None:

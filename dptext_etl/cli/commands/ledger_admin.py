@@ -118,7 +118,7 @@ def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 
 
 @command(
-    'dptext ledger revoke reviews 2026-11 --reason "wrong table" --ledger ledger.db',
+    'dptext ledger revoke reviews 1 --reason "wrong table" --ledger ledger.db',
     ("revoked", "dataset", "records", "published"),
 )
 def revoke(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from dptext_etl.errors import bare
+import polars as pl
+
+from dptext_etl.data_types import kind_of
+from dptext_etl.errors import InputError, UsageError, bare
+from dptext_etl.parameters import validated
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import Labels
 from dptext_etl.policy.terms import PLAIN_CSV, Encoding
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
@@ -20,6 +28,28 @@ EPSILON = 4.0
 CORPUS = "everyday-30k"
 CAP = 20.0
 """A written constant: five texts of a person. It never follows from the table."""
+TABLE_EPSILON, TABLE_CAP = 1.0, 4.0
+"""Of a whole synthetic table, and the cap of the forms that publish a column as a whole."""
+ROWS = {"unlinked": 1_000, "synthetic": 10_000}
+DELTA = 1e-8
+"""Of a record in these forms; it allows a million records."""
+Form = Literal["rows", "unlinked", "synthetic"]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a person decides of a first policy; no default follows from a table."""
+
+    form: Form = "rows"
+    labels: Labels | None = None  # of a synthetic table: a list that someone named as public
+    keep: tuple[str, ...] = ()
+    ids: str | None = None
+    cap: float | None = None
+    rows: int | None = None  # that are published, at least (unlinked) or exactly (synthetic)
+    per_subject: int = 1  # records of a person that count in one table
+
+
+ROWS_WITH_IDS = Choices()
 
 
 @bare
@@ -27,18 +57,69 @@ def init(
     path: str | Path,
     *,
     dataset: str | None = None,
-    key: str = "file:dptext.key",
+    key: str = "file:noise.key",
     id: str | None = None,  # noqa: A002
     subject: str | None = None,
     texts: Sequence[str] = (),
     encoding: Encoding | None = None,
+    form: Form = "rows",
+    labels: str | None = None,
 ) -> str:
-    """Write a policy that works for a file, from the names, types and shapes of its columns."""
-    return policy_of(str(path), guess(str(path), id, subject, texts, encoding), dataset=dataset, key=key)
+    """Write a policy that works for a file, from the names, types and shapes of its columns.
+
+    `labels` of a synthetic table are "COLUMN=A,B,C" or "none": values that are public without the table.
+    """
+    found = guess(str(path), id, subject, texts, encoding)
+    choices = Choices(form, labels_of(labels, found, form))
+    return policy_of(str(path), found, choices, dataset=dataset, key=key)
 
 
-def policy_of(source: str, found: Guess, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
+def labels_of(given: str | None, found: Guess, form: Form) -> Labels | None:
+    """Read the labels of a synthetic table, "COLUMN=A,B,C" or "none"; its values are never taken from the table."""
+    if form != "synthetic":
+        if given is not None:
+            raise UsageError(f"labels are of synthetic tables, and the form is {form}", "give --form synthetic too")
+        return None
+    if given is None and found.label is not None:
+        hint = f"give --labels {found.label}=A,B,C, or --labels none. List values that are known without this table"
+        raise UsageError(f"column {found.label} looks like labels, and it is not known which values are public", hint)
+    if given in {None, "none"}:
+        return None
+    column, sign, listed = str(given).partition("=")
+    if not sign:
+        raise UsageError("labels are a column and its public values", "give --labels COLUMN=A,B,C, or --labels none")
+    return public_labels(column, split_labels(listed), found)
+
+
+def split_labels(listed: str) -> list[str]:
+    """Split values at commas; a value with a comma has double quotes around it."""
+    return [value.strip() for value in next(csv.reader([listed], skipinitialspace=True), [])]
+
+
+def public_labels(column: str, values: Sequence[str], found: Guess) -> Labels:
+    """Return the labels of a column, by a list of values that someone named as public."""
+    if column in {found.id, found.subject, *found.texts}:
+        raise UsageError(f"column {column} has another role", "labels have a column of their own")
+    if (dtype := found.type_of(column)) != pl.String and found.file_format != "csv":
+        raise InputError(f"labels are strings, and {column} is a column of {kind_of(dtype)}", "cast the column")
+    with validated("labels", Labels):
+        return Labels.model_validate({"column": column, "values": values})
+
+
+def policy_of(
+    source: str,
+    found: Guess,
+    choices: Choices = ROWS_WITH_IDS,
+    *,
+    dataset: str | None = None,
+    key: str = "file:noise.key",
+) -> str:
     """Write the policy of a table whose columns have roles."""
+    if choices.form != "rows" and len(found.texts) > 1:
+        msg = f"the form {choices.form} has one text column, and there are {len(found.texts)}: {', '.join(found.texts)}"
+        raise UsageError(msg, "name one with --text; each other column needs a policy of its own")
+    last = [_unlinked(found, choices)] if choices.form == "unlinked" else []
+    last += [_synthetic(found, choices)] if choices.form == "synthetic" else [*map(_column, found.texts)]
     sections = (
         [
             "# A policy for dptext. It was guessed from names, types and shapes of columns; check these first:",
@@ -48,16 +129,16 @@ def policy_of(source: str, found: Guess, *, dataset: str | None = None, key: str
             "# Then `dptext plan` says what it would cost, and `dptext run` does it.",
         ],
         _places(source, dataset or _name(source), found),
-        _roles(found),
-        _spending(found, key),
-        *map(_column, found.texts),
+        _roles(found, choices),
+        _spending(found, key, choices),
+        *last,
     )
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
 def _places(source: str, name: str, found: Guess) -> list[str]:
-    csv = found.csv
-    dialect = ("separator", csv.separator), ("encoding", csv.encoding), ("quote", csv.quote)
+    spec = found.csv
+    dialect = ("separator", spec.separator), ("encoding", spec.encoding), ("quote", spec.quote)
     folder = f"{source.rpartition('/')[0]}/" if is_remote(source) else ""
     lines = [
         "# The dataset is part of every key: never rename it. A release name pins these settings and one text per id:",
@@ -66,7 +147,7 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
         'release = "1"',
         _pair("source", source),
         *(f"# {line}" for line in encoding_of(found)),
-        *([] if csv == PLAIN_CSV else [f"csv = {{ {', '.join(_pair(*item) for item in dialect)} }}"]),
+        *([] if spec == PLAIN_CSV else [f"csv = {{ {', '.join(_pair(*item) for item in dialect)} }}"]),
         "# Versioned folders and one manifest, which readers follow.",
         _pair("sink", f"{folder}published/{name}"),
     ]
@@ -83,14 +164,15 @@ def encoding_of(found: Guess) -> list[str]:
     return [f"{reason} The encoding {found.csv.encoding} is a guess: check how that line reads."]
 
 
-def _roles(found: Guess) -> list[str]:
-    lines = [
-        _pair("id", found.id),
+def _roles(found: Guess, choices: Choices) -> list[str]:
+    rows = choices.form == "rows"
+    ids = [
         '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
         "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: take keyed or drop.",
         *(["# These ids look like ones that others know."] if found.known_ids else []),
-        f'ids = "{"keyed" if found.known_ids else "keep"}"',
+        _pair("ids", choices.ids or default_ids(found)),
     ]
+    lines = [_pair("id", found.id), *(ids if rows else ["# It is not published, nor is any other column."])]
     if found.subject is not None:
         lines += [
             "# Whose budget a record takes: caps add up over all records of a subject.",
@@ -101,31 +183,38 @@ def _roles(found: Guess) -> list[str]:
         lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
     lines.append(
         "# Columns that pass in clear; what is not listed is dropped unread (strict_columns = true refuses instead)."
+        if rows
+        else "# Other columns are dropped unread (strict_columns = true refuses instead)."
     )
-    if found.others:
-        lines.append(f"# There are more, which are not named here: {', '.join(found.others)}.")
-    return [*lines, "keep = []", "strict_columns = false"]
+    if others := [*filter(None, [found.label]), *found.others]:
+        lines.append(f"# There are more: {', '.join(others)}.")
+    return [*lines, *([_pair("keep", choices.keep)] if rows else []), "strict_columns = false"]
 
 
-def _spending(found: Guess, key: str) -> list[str]:
-    (cap, unit), row = _proposed_cap(found), EPSILON * len(found.texts)
+def default_ids(found: Guess) -> str:
+    return "keyed" if found.known_ids else "keep"
+
+
+def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
+    cap, unit = proposed_cap(found, choices)
+    cost = "`dptext plan` says what a record costs" if choices.form == "unlinked" else None
+    cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(found, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
         "# Who was charged what. Its ids are hashed under a key of its own, ledger.db.id.key: keep a copy of both.",
         'ledger = { url = "sqlite:///ledger.db" }',
-        f"# The most that a {unit} may lose over all releases of the period; a row costs {row:g}.",
+        f"# The most that a {unit} may lose over all releases of the period; {cost}.",
         *(f"# {line}" for line in odds_of_cap(cap, unit)),
         "# Set it by what you promise to people, never by what the table needs.",
         "# Releases of all forms (rows, unlinked, synthetic tables) count under a cap of this measure.",
         f'cap = {{ measure = "approx", epsilon = {cap}, delta = 1e-6, period = "all" }}',
-        *_limited(found),
+        *_limited(found, choices),
         '# Records over the cap are left out; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
         "publish = true",
-        "# true takes only ids that are not published yet.",
-        "incremental = false",
+        *(["# true takes only ids that are not published yet.", "incremental = false"] * (choices.form == "rows")),
     ]
 
 
@@ -140,44 +229,54 @@ def _spelled(found: Guess) -> list[str]:
     ]
 
 
-def _limited(found: Guess) -> list[str]:
+def _limited(found: Guess, choices: Choices) -> list[str]:
     """Write how many rows of a person fit the cap, a constant: the key chooses them, so that their order does not."""
-    if found.subject is None:
+    if found.subject is None or choices.form != "rows":
         return []
     return [
         "# The rows of a person that fit the cap. The key chooses them, in any order of rows; others are left out.",
-        f"per_subject = {_rows_that_fit(found)}",
+        f"per_subject = {_rows_that_fit(found, choices)}",
     ]
 
 
-def _rows_that_fit(found: Guess) -> int:
-    return int(_proposed_cap(found)[0] // (EPSILON * len(found.texts)))
+def _rows_that_fit(found: Guess, choices: Choices) -> int:
+    if choices.form != "rows":
+        return choices.per_subject
+    return int(proposed_cap(found, choices)[0] // cost_of(found, choices.form))
 
 
-def _left_out(found: Guess) -> list[str]:
+def _left_out(found: Guess, choices: Choices) -> list[str]:
     """Say for people which share of the rows stays, and what helps where few do."""
     said = (
         [f"persons: {found.spellings['persons']:,} spellings of {found.spellings['alike']:,}"]
         if _spelled(found)
         else []
     )
-    share = math.floor(100 * kept_share(found.rows_of_persons, _rows_that_fit(found)))
+    share = math.floor(100 * kept_share(found.rows_of_persons, _rows_that_fit(found, choices)))
     if not found.rows_of_persons or share == 100:
         return said
     stays = f"{share}% of the rows that name a person stay: the others are beyond per_subject"
     few = share < 100 * Policy.model_fields["min_released"].default
-    more = "; a smaller epsilon per text keeps more, and readers who train or count need a [synthetic] table only"
-    return [*said, stays + (more if few else "")]
+    more = "; a smaller epsilon per text keeps more, and for readers who train or count, --form synthetic is enough"
+    return [*said, stays + (more if few and choices.form == "rows" else "")]
 
 
-def cap_of(found: Guess) -> list[str]:
+def cap_of(found: Guess, choices: Choices = ROWS_WITH_IDS) -> list[str]:
     """Say for people which cap is proposed, and what it allows."""
-    cap, unit = _proposed_cap(found)
-    return [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit), *_left_out(found)]
+    cap, unit = proposed_cap(found, choices)
+    said = [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
+    return [*said, *_left_out(found, choices)]
 
 
-def _proposed_cap(found: Guess) -> tuple[float, str]:
-    return max(CAP, EPSILON * len(found.texts)), "subject" if found.subject else "record"
+def proposed_cap(found: Guess, choices: Choices) -> tuple[float, str]:
+    """Return the cap that is chosen or proposed, and the unit whose losses it bounds."""
+    cap = max(CAP if choices.form == "rows" else TABLE_CAP, cost_of(found, choices.form))
+    return choices.cap or cap, "subject" if found.subject else "record"
+
+
+def cost_of(found: Guess, form: Form) -> float:
+    """Return what a record costs; of an unlinked release the most, because fewer others hide it."""
+    return TABLE_EPSILON if form == "synthetic" else EPSILON * len(found.texts)
 
 
 def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
@@ -188,6 +287,43 @@ def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
         f"Epsilon {epsilon:g}: an outcome is at most 10^{power} times as likely for some texts of one {unit} as for",
         f"others, plus delta{vacuous}. 8 is a factor of 3,000; from {VACUOUS} on (10^13) it says nothing in practice.",
     )
+
+
+def _unlinked(found: Guess, choices: Choices) -> list[str]:
+    return [
+        "# The drawn texts without ids and in no order: each record hides among the others.",
+        "[unlinked]",
+        "# At least so many are published. A public number, known without this table; with more, a record costs less.",
+        f"rows = {choices.rows or ROWS[choices.form]}",
+        *_of_one_table(found, choices),
+        "# Of each record. 0.01 / delta is at least the number of records.",
+        f"delta = {DELTA}",
+        '# "rows" has each drawn text once per draw, "counts" each distinct one with its count.',
+        'form = "rows"',
+    ]
+
+
+def _synthetic(found: Guess, choices: Choices) -> list[str]:
+    labels = choices.labels
+    listed = [] if labels is None else [_pair("column", str(labels.column)), _pair("values", [*labels.cells])]
+    return [
+        "# Public texts, drawn from one noisy statistic of the column. No row belongs to a record.",
+        "[synthetic]",
+        _pair("column", found.texts[0]),
+        '# Public values that someone listed, never taken from the table. Others count as "other".',
+        f"labels = {{ {', '.join(listed)} }}" if listed else '# labels = { column = "topic", values = ["billing"] }',
+        "# Rows of the table: a public number, at no cost.",
+        f"rows = {choices.rows or ROWS[choices.form]}",
+        *_of_one_table(found, choices),
+        "# Epsilon is for the whole table and one record. 0.01 / delta is at least the number of records.",
+        f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {DELTA}, {_pair("corpus", CORPUS)} }}',
+    ]
+
+
+def _of_one_table(found: Guess, choices: Choices) -> list[str]:
+    if found.subject is None:
+        return []
+    return ["# Records of one person that count, at most; each is paid.", f"per_subject = {choices.per_subject}"]
 
 
 def _column(name: str) -> list[str]:
@@ -205,6 +341,6 @@ def _name(source: str) -> str:
     return stem if stem and not set(stem) & set("*?[") else "dataset"
 
 
-def _pair(entry: str, value: str) -> str:
-    """Write an entry whose value is a TOML basic string: JSON's escapes are among TOML's."""
+def _pair(entry: str, value: str | Sequence[str]) -> str:
+    """Write an entry whose value is a TOML basic string, or a list of these: JSON's escapes are among TOML's."""
     return f"{entry} = {json.dumps(value, ensure_ascii=False)}"

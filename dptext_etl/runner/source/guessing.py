@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import codecs
 import csv
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
 from dptext_etl.data_types import all_plain, kind_of
-from dptext_etl.errors import InputError, by_place, seam
+from dptext_etl.errors import InputError, by_place, meant, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.roles import id_kind
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 from dptext_etl.runner.table_check.spellings import EVERY_STEP, spellings
 
 _TEXTS = frozenset(
@@ -48,7 +49,8 @@ _IDS = frozenset(("id", "record_id", "row_id", "uuid", "key"))
 _ID_ENDS = frozenset(("id", "uuid", "key", "ref", "userid", "recordid", "nr", "nummer"))
 _NAME = re.compile(r"[^\W\d][\w.-]{0,39}( [\w.-]{1,20}){0,2}")
 """What a name looks like that is guessed and written; a longer one may be a text."""
-_NUMBER = re.compile(r"[-+]?[\d.,:/-]*\d[\d.,:/-]*")
+_NULLS = frozenset(("na", "nan", "nil", "none", "null", "inf", "missing", "unknown"))
+"""Words in the place of a number: such a name of a column may be a cell."""
 _HEADER = "Does the file have a header line?"
 _LETTERS = re.compile(r"[^\W\d_]+")
 _HUMP = re.compile(r"(?<=[a-zß-ÿ])(?=[A-ZÀ-Þ])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -62,30 +64,53 @@ class Guess:
     id: str
     subject: str | None
     texts: tuple[str, ...]
-    label: tuple[str, str] | None  # name and place of a column that looks like a label; it is not published
-    others: tuple[str, ...]  # columns without a role, by place ("column 3"), because their names may be texts
+    label: str | None  # a column that looks like one of labels; it is not published
+    others: tuple[str, ...]  # columns without a role; by place ("column 3") where `why_hidden` says so
     file_format: str
     csv: CsvSpec
     other_byte: int | None  # line of a CSV file with the first byte that is not UTF-8, if an encoding was guessed
     why: Mapping[str, str]  # why a column has its role, by name
-    shapes: Mapping[str, str]  # what is known of the values of each column, by place
+    shapes: Mapping[str, str]  # what is known of the values of each column, by what `others` calls it
     known_ids: bool  # whether ids look like ticket numbers or addresses, which people outside know
     spellings: Mapping[str, int]  # `persons` as they are spelled, and `alike` without case and blanks
     rows_of_persons: tuple[int, ...]  # how many rows each person has; empty without a column of persons
+    frame: pl.LazyFrame = field(repr=False, compare=False)
+    hidden: str | None  # why messages do not list the names of the columns
+
+    def type_of(self, name: str) -> pl.DataType:
+        """Return the type of a column that someone named, or refuse it."""
+        return _require_column("the table", name, schema_of(self.frame), self.hidden)
+
+    def kept(self, listed: str) -> tuple[str, ...]:
+        """Read which columns are kept, separated by commas, or "none"."""
+        names = () if listed == "none" else tuple(name.strip() for name in listed.split(","))
+        for name in names:
+            self.type_of(name)
+        if not {self.id, *self.texts}.isdisjoint(names):
+            raise InputError("the id and the texts are published already", "name other columns")
+        return names
+
+    def values(self, name: str) -> list[str]:
+        """Return the values of a column of labels, to show them to someone who asked for them."""
+        self.type_of(name)
+        with seam("reading the labels", InputError, READ_HINT):
+            rows = self.frame.select(pl.col(name).cast(pl.String).drop_nulls().unique()).head(_MOST_LABELS + 1)
+            found: list[str] = rows.collect(engine="streaming").to_series().sort().to_list()
+        if len(found) > _MOST_LABELS:
+            raise InputError(f"{name} has more than {_MOST_LABELS} values", "list those that are public")
+        return found
 
     def rows(self) -> list[tuple[str, str, str]]:
         no_person = ("person", "none", "no column looks like one: records stand for themselves")
         found = [("id", self.id, self.why[self.id])]
         found.append(("person", self.subject, self.why[self.subject]) if self.subject else no_person)
         found += [("text", name, self.why[name]) for name in self.texts]
-        label, label_place = self.label or (None, None)
-        if label is not None and label_place is not None:
-            why = f"few values; left out, unless you list it in keep: {self.shapes[label_place]}"
-            found.append(("label", label, why))
-        for place in self.others:
-            if place != label_place:
-                shape = self.shapes.get(place, "not a string")
-                found.append(("left out", place, f"list it in keep to publish it in clear: {shape}"))
+        if self.label is not None:
+            why = f"few values; left out, unless you list it in keep: {self.shapes[self.label]}"
+            found.append(("label", self.label, why))
+        for name in self.others:
+            shape = self.shapes.get(name, "not a string")
+            found.append(("left out", name, f"list it in keep to publish it in clear: {shape}"))
         return found
 
 
@@ -94,10 +119,26 @@ class _Columns:
     source: str
     schema: pl.Schema
     shapes: Mapping[str, Shape]
+    hidden: str | None  # why messages do not list the names
+    header: bool  # whether the first line of a CSV file is surely one; other files name their columns
 
     def writable(self, name: str) -> bool:
         """Return whether a name may be written: it looks like one, and is no cell of a file without a header."""
-        return _NAME.fullmatch(name) is not None and not (name in self.shapes and self.shapes[name].header)
+        fits = self.header and _NAME.fullmatch(name) is not None
+        return fits and not (name in self.shapes and self.shapes[name].header)
+
+    @property
+    def asked(self) -> str:
+        return f"{_HEADER} Names of columns are not shown: {self.hidden}." if self.hidden else _HEADER
+
+    def shown(self, names: Iterable[str]) -> str:
+        return by_place(names, self.schema, shown=self.hidden is None)
+
+    def unique(self, without: Sequence[str] = ()) -> str:
+        """List the columns that may be ids, with the share of the first rows that have a value of their own."""
+        most = sorted(self.shapes, key=lambda name: -self.shapes[name].unique)
+        fit = [name for name in most if name not in without and self.shapes[name].words < 4]
+        return ", ".join(f"{self.shown([name])} {self.shapes[name].unique:.0%}" for name in fit[:_FEW])
 
     def people(self) -> list[str]:
         """Return the columns that are named like a person; few values for many rows are a category."""
@@ -135,15 +176,16 @@ def guess(
     scanned = restored(scanned, types, schema_of(scanned))
     rows = all_plain(scanned, schema_of(scanned))
     schema = schema_of(rows)
-    columns = _Columns(source, schema, shapes_of(rows, schema))
-    _require(source, schema, [name for name in (id, subject) if name], texts)
+    with seam("looking at the rows", InputError, READ_HINT):
+        if rows.head(1).collect(engine="streaming").is_empty():
+            raise InputError(f"{source} has no rows", "roles of columns follow from values: give some rows")
+    hidden, shapes = why_hidden(rows), shapes_of(rows, schema, id)
+    header = files.format != "csv" or hidden is None or any(map(_surely_named, schema, schema.values()))
+    columns = _Columns(source, schema, shapes, hidden, header)
+    _require(columns, [name for name in (id, subject) if name], texts)
     why = dict.fromkeys([*filter(None, (id, subject)), *texts], _CHOSEN)
     people = columns.people()
-    named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(name, schema[name])) < 2)
-    cells = [name for name in schema if _NUMBER.fullmatch(name.strip())] if files.format == "csv" else []
-    if cells and not named and not any(_TEXTS.intersection(_parts(name)) for name in schema):
-        msg = f"the first line of {source} holds a number ({by_place(cells, schema)}), so it is a record and no header"
-        raise InputError(msg, "write a first line with the names of the columns")
+    named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(columns, name)) < 2)
     guessed = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
     ids = [name for name in guessed if name != subject] if id is None else [id]
     if not ids and (shaped := columns.only("like_id", [*people, *texts])) is not None:
@@ -152,21 +194,32 @@ def guess(
     ids = [name for name in ids if name not in texts]
     if not ids:
         raise InputError(
-            f"none of the {len(schema)} columns of {source} is named like an id, and every record needs one",
-            f"{_HEADER} Name one with `dptext init --id`. If there is none, take a key of the system that the rows "
-            "come from, or a hash of columns that never change: numbers of rows shift when a table is exported again",
+            f"none of the {len(schema)} columns of {source} is named like an id, and every record needs one; share "
+            f"of rows with a value of their own: {columns.unique(texts) or 'no column has any'}",
+            f"{columns.asked} Name one with `dptext init --id`. If there is none, take a key of the system that the "
+            "rows come from, or a hash of columns that never change: numbers of rows shift when a table is exported "
+            "again",
         )
     person = _person(columns, subject, people, [ids[0], *texts], why)
     taken = [name for name in (ids[0], person, *texts) if name is not None]
-    label = next((name for name in columns.shapes if name not in taken and columns.like_label(name)), None)
+    label = next((name for name in shapes if name not in taken and columns.like_label(name)), None)
     for name in taken:
         why.setdefault(name, _NAMED)
-    places = {name: f"column {place}" for place, name in enumerate(schema, start=1)}
-    others = tuple(place for name, place in places.items() if name not in taken)
-    shapes = {places[name]: str(shape) for name, shape in columns.shapes.items()}
-    placed = None if label is None else (label, places[label])
-    found = (ids[0], person, texts, placed, others, files.format, files.csv, other_byte, why, shapes)
-    return Guess(*found, _known_ids(rows, ids[0], schema), *_persons(rows, person))
+    if (shape := shapes.get(ids[0])) is not None and shape.unique < 1:
+        if shape.nulls == 1:
+            raise InputError(f"all ids are null: column {ids[0]}", f"name another with --id: {columns.unique(ids)}")
+        share = f"only {math.floor(100 * shape.unique)}% of the rows have a value of their own"
+        why[ids[0]] += f"; {share}, and a run refuses other ids; others: {columns.unique([ids[0], *texts])}"
+    others = tuple(columns.shown([name]) for name in schema if name not in {*taken, label})
+    said = {columns.shown([name]) if name != label else name: str(shape) for name, shape in shapes.items()}
+    found = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, said)
+    return Guess(*found, _known_ids(rows, ids[0], schema), *_persons(rows, person), rows, hidden)
+
+
+def _surely_named(name: str, dtype: pl.DataType) -> bool:
+    """Return whether a column of a CSV file has a name that is no value: "id", or a word above numbers."""
+    number = dtype.is_numeric() and _NAME.fullmatch(name) is not None and name.lower() not in _NULLS
+    return number or name.lower() in _IDS - {"key"}
 
 
 def _known_ids(rows: pl.LazyFrame, name: str, schema: pl.Schema) -> bool:
@@ -206,11 +259,18 @@ def _person(
     return shaped
 
 
-def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequence[str]) -> None:
+def _require_column(source: str, name: str, schema: pl.Schema, hidden: str | None) -> pl.DataType:
+    if name not in schema:
+        hint = f"{_HEADER} {meant([name], schema.names(), hidden)}"
+        raise InputError(f"{source} has no column {name}, and {len(schema)} others", hint)
+    return schema[name]
+
+
+def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str]) -> None:
     """Refuse names that are no columns of the table, or columns that cannot have that role."""
+    schema = columns.schema
     for name in (*keys, *texts):
-        if name not in schema:
-            raise InputError(f"{source} has no column {name}, and {len(schema)} others", _HEADER)
+        _require_column(columns.source, name, schema, columns.hidden)
     if len({*keys, *texts}) < len([*keys, *texts]):
         raise InputError("a column has one role: id, subject or text", "name another column for one of them")
     for name in keys:
@@ -235,16 +295,17 @@ def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, 
     if shaped is not None:
         why[shaped] = _SHAPED if len(nameless) > 1 else "the only column of strings"
         return (shaped,)
-    there = f"columns of strings are {by_place(strings, schema)}" if strings else "it has no column of strings"
+    there = f"columns of strings are {columns.shown(strings)}" if strings else "it has no column of strings"
     raise InputError(
         f"no column of {columns.source} is named like a text; {there}",
-        f"{_HEADER} Name it with `dptext init --text`, or rename it to `text`",
+        f"{columns.asked} Name it with `dptext init --text`, or rename it to `text`",
     )
 
 
-def _rank(name: str, dtype: pl.DataType) -> int:
+def _rank(columns: _Columns, name: str) -> int:
     """Return how far a column is from an id by its name and type: 0, 1, or 2 for none."""
-    if not _NAME.fullmatch(name) or id_kind(dtype) is None or not (dtype.is_integer() or dtype == pl.String):
+    dtype = columns.schema[name]
+    if not columns.writable(name) or id_kind(dtype) is None or not (dtype.is_integer() or dtype == pl.String):
         return 2
     return 0 if name.lower() in _IDS else 1 if _ID_ENDS.intersection(_parts(name)[-1:]) else 2
 
@@ -280,6 +341,9 @@ _ROWS, _ENOUGH = 50_000, 100
 """The first rows that are looked at, and the fewest from which anything follows."""
 _TICKET, _ADDRESS = r"^\p{L}{1,8}[-_/# ]\d{2,}$|^\p{L}{2,8}\d{3,}$", r"^\S+@\S+\.\S+$"
 _NEARLY = 0.9
+_MOST_LABELS = 64
+_FEW = 5
+"""Columns that a message proposes, at most."""
 _DATE = r"^\d{1,4}[-./]\d{1,2}[-./]\d{1,4}|^\d{1,2}:\d{2}"
 
 
@@ -368,6 +432,11 @@ class Shape:
         return self.distinct / max(1.0, self.rows * (1 - self.nulls))
 
     @property
+    def unique(self) -> float:
+        """Return the share of distinct values that are not null in the rows."""
+        return self.distinct / max(1, self.rows)
+
+    @property
     def like_text(self) -> bool:
         """Whether values are sentences, and mostly differ."""
         return self.rows >= _ENOUGH and self.words >= 4 and self._distinct_share >= 0.3
@@ -386,12 +455,17 @@ class Shape:
     @property
     def like_category(self) -> bool:
         """Whether there are few values for many rows, as of labels."""
-        return self.rows >= _ENOUGH and 2 <= self.distinct <= 64 and self._distinct_share <= 0.05 and self.words <= 4
+        few = 2 <= self.distinct <= _MOST_LABELS and self._distinct_share <= 0.05
+        return self.rows >= _ENOUGH and few and self.words <= 4
 
 
-def shapes_of(frame: pl.LazyFrame, schema: pl.Schema) -> dict[str, Shape]:
-    """Count in the first rows of the columns that hold strings, whole numbers, or booleans."""
-    plain = [name for name, dtype in schema.items() if dtype == pl.String or dtype.is_integer() or dtype == pl.Boolean]
+def shapes_of(frame: pl.LazyFrame, schema: pl.Schema, id: str | None = None) -> dict[str, Shape]:  # noqa: A002
+    """Count in the first rows of the columns that hold strings, whole numbers, or booleans, and of the ids."""
+    plain = [
+        name
+        for name, dtype in schema.items()
+        if name == id or dtype == pl.String or dtype.is_integer() or dtype == pl.Boolean
+    ]
     if not plain:
         return {}
     with seam("looking at the columns", InputError, READ_HINT):

@@ -12,7 +12,7 @@ import polars as pl
 
 from dptext_etl.csv_files import require_names
 from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
-from dptext_etl.errors import DPTextError, InputError, counted
+from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
@@ -22,7 +22,7 @@ from dptext_etl.runner.layout import Layout, format_of
 from dptext_etl.runner.source.kept_types import coarse, coarse_type, csv_scan, keeps_spelling, with_nulls_typed
 from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
-from dptext_etl.runner.source.table import Files, schema_of
+from dptext_etl.runner.source.table import Files, schema_of, why_hidden
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
@@ -113,7 +113,7 @@ def table_of(
     rows = with_nulls_typed(rows, {*nulls, *(name for name in found if found[name] == pl.Null)}, policy, layout)
     found = schema_of(rows)
     types = pl.Schema({name: plain_type(dtype) for name, dtype in found.items()})
-    dropped, kind = check_roles(policy, types, layout)
+    dropped, kind = check_roles(policy, types, layout, rows)
     frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
     frame = coarsened(frame, types, policy) if coarsen else frame
@@ -130,14 +130,16 @@ def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schem
     return pl.Schema({**schema, **{item.column: coarse_type(item, schema[item.column]) for item in policy.kept}})
 
 
-def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple[str, ...], str]:
+def check_roles(
+    policy: Policy, found: pl.Schema, layout: Layout, rows: pl.LazyFrame | None = None
+) -> tuple[tuple[str, ...], str]:
     """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids.
 
-    `found` holds plain types (`data_types.plain_type`).
+    `found` holds plain types (`data_types.plain_type`). Refusals name columns only if `rows` show that they may.
     """
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
-    _check_names(policy, found, dropped, layout)
+    _check_names(policy, found, layout, rows)
     found = coarse_schema(found, policy)
     _require_fit(output_columns(policy), found, layout.sink_format)
     if (table := layout.table_format) is not None:
@@ -212,7 +214,7 @@ def shown_columns(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
 
 
-def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...], layout: Layout) -> None:
+def _check_names(policy: Policy, found: pl.Schema, layout: Layout, rows: pl.LazyFrame | None) -> None:
     missing = [name for name in wanted_columns(policy) if name not in found]
     if missing:
         names = ", ".join(repr(name) for name in missing)
@@ -222,9 +224,15 @@ def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...], lay
             msg = f"the source has no column {names}; none of its {len(found)} columns is named in the policy"
             separator = " Is csv.separator right?" if len(found) == 1 and format_of(layout.source) == "csv" else ""
             hint = f"does the file have a header line?{separator} Correct id, subject, keep or [[column]]"
+        if rows is not None:
+            hint = f"{hint}. {meant(missing, found.names(), why_hidden(rows))}"
         raise InputError(msg, hint, {"missing": missing, "columns": len(found)})
+    dropped = [name for name in found if name not in wanted_columns(policy)]
     if dropped and policy.strict_columns:
-        msg = f"strict_columns: the policy does not say what becomes of {', '.join(dropped)} of the source"
+        hidden = "no value was compared with them" if rows is None else why_hidden(rows)
+        places, unnamed = by_place(dropped, found, shown=hidden is None), f" (names are not shown: {hidden})"
+        msg = f"strict_columns: the policy does not say what becomes of {places} of the source"
+        msg += unnamed if hidden else ""
         raise InputError(msg, "release it, name it in keep, or set strict_columns = false to drop it")
 
 

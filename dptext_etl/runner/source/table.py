@@ -16,8 +16,8 @@ import polars as pl
 
 from dptext_etl import extensions, object_stores
 from dptext_etl.csv_files import require_local_rows, require_rows
-from dptext_etl.data_types import kind_of
-from dptext_etl.errors import InputError, by_place, seam
+from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl.errors import DPTextError, InputError, by_place, seam, unlike_names
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
 from dptext_etl.store_options import require_no_code, require_place
@@ -175,6 +175,25 @@ class Files:
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:
     with seam("reading the source", InputError, READ_HINT):
         return frame.collect_schema()
+
+
+def why_hidden(rows: pl.LazyFrame) -> str | None:
+    """Say why messages must not hold the names of the columns; None if they look like names and are no values.
+
+    Names may be the first row of a file without a header line, so they are compared with the values below them.
+    """
+    try:
+        schema = schema_of(rows)
+        if (why := unlike_names(schema)) is not None:
+            return why
+        words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
+        lower = {name: pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
+        equal = pl.any_horizontal(False, *((cell == name.lower()).any() for name, cell in lower.items()))
+        with seam("comparing names with values"):
+            ((count, found),) = rows.select(pl.len(), found=equal).collect(engine="streaming").rows()
+    except DPTextError:
+        return "the values below them cannot be read"
+    return "there is no row to compare them with" if not count else "a column holds its own name" if found else None
 
 
 def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
