@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.page_reader import QUESTIONS, Reader, follow
+from tests.page_reader import QUESTIONS, Reader, blocks, follow
 from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def left(request, tmp_path_factory, warm, warm_commands):
                 shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
             env = {"WARM": MORE} if NEEDS_MORE.search(page.read_text(encoding="utf-8")) else {}
             spark = None
-            if "SparkSession" in page.read_text(encoding="utf-8"):
+            if any("SparkSession" in block.code for block in blocks(page)):
                 spark = request.getfixturevalue("spark")
                 env |= {"SPARK_REMOTE": request.getfixturevalue("spark_connect"), "DPTEXT_SECRET": WORKER_SECRET}
             reader = Reader(folder, warm, warm_commands, spark, DPTEXT_ANCHORS=f"{folder}.anchors", **env)
