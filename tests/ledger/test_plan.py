@@ -27,6 +27,7 @@ from dptext_etl.ledger.views import QUANTILES
 from dptext_etl.policy import Cap
 
 from ..examples import examples
+from ..quick import quick
 from .conftest import Kit, binaries, digest
 from .full_scan import (
     FAILURES,
