@@ -9,6 +9,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dptext_etl.errors import PolicyError  # noqa: E402
 from dptext_etl.orchestration import PublishedTable, after_gates, build_definitions  # noqa: E402
+from tests.quick import quick  # noqa: E402
 
 from .test_dagster_job import GATES, PUBLISHED, STAGED, leaky  # noqa: E402
 
@@ -45,7 +46,7 @@ def instance():
         yield instance
 
 
-@pytest.mark.parametrize("kind", [pl.LazyFrame, pl.DataFrame])
+@pytest.mark.parametrize("kind", quick([pl.LazyFrame, pl.DataFrame]))
 def test_a_parameter_is_the_published_table(job, instance, kind):
     seen = []
     assert everything(job.policy(), reader(kind, seen), instance=instance).success
