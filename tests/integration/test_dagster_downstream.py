@@ -57,6 +57,7 @@ def test_a_parameter_is_the_published_table(job, instance, kind):
     assert rows.equals(pl.read_parquet(job.folder / "published" / "*.parquet"))
 
 
+@pytest.mark.thorough
 def test_several_partitions_come_in_one_frame(make_job, save, reviews, instance):
     job = make_job()
     for number, name in enumerate(("a", "b")):
@@ -132,6 +133,7 @@ def test_a_check_can_be_executed_by_itself(job, instance):
     assert [check.check_name for check in result.get_asset_check_evaluations()] == ["published_files"]
 
 
+@pytest.mark.thorough
 def test_checks_of_a_partitioned_table_look_at_all_that_is_published(make_job, save, reviews, instance):
     job = make_job()
     for number, name in enumerate(("a", "b", "c")):
@@ -200,6 +202,7 @@ class Automation:
         return {key.to_user_string(): found.get_requested_partitions(key) for key in asked}
 
 
+@pytest.mark.thorough
 def test_automation_waits_for_the_blocking_checks(job, instance):
     words = reader(pl.LazyFrame, [])
     policy = job.policy()
@@ -222,6 +225,7 @@ def test_automation_does_not_publish_what_failed_its_gates(job, instance):
     assert automation.asks() == {}
 
 
+@pytest.mark.thorough
 def test_automation_takes_the_partition_that_was_staged(make_job, save, reviews, instance):
     job = make_job()
     for number, name in enumerate(("a", "b")):

@@ -158,6 +158,7 @@ def test_what_was_recognized_is_looked_at_again_when_it_is_published(job):
     assert (again.success, again.runs[0].assets[PUBLISHED]["dagster/row_count"]) == (True, 239)
 
 
+@pytest.mark.thorough
 def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):
     job = make_job()
     for number, name in enumerate(("2026-01", "2026-02")):
@@ -177,6 +178,7 @@ def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):
     assert job.charged() == charged
 
 
+@pytest.mark.thorough
 def test_new_rows_alone_are_taken_and_no_new_rows_pass(job, save, reviews):
     policy = job.policy(incremental=True)
     materialize(policy)
@@ -212,6 +214,7 @@ def test_a_gate_failure_is_not_retried(job):
     assert not any(event.event_type_value == "STEP_UP_FOR_RETRY" for event in result.all_events)
 
 
+@pytest.mark.thorough
 def test_steps_can_be_taken_one_by_one(job):
     policy = job.policy()
     with dg.DagsterInstance.ephemeral() as instance:

@@ -146,7 +146,6 @@ def test_a_fired_gate(job, materialized, sentinel, capfd):
             lambda raw: raw.drop("review"),
             lambda raw: raw.with_columns(user_id=pl.lit(None, pl.String)),
         ],
-        first=2,
     ),
 )
 def test_a_bad_source(job, materialized, save, sentinel, damage, capfd):
