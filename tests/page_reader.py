@@ -1,20 +1,25 @@
 """Follow a page of the documentation block by block, as a reader would.
 
 `toml` that begins with `# NAME` is written to that file; `python` has nothing of the blocks before it but the modules
-that they loaded and the Spark that they started (Spark Connect has a Python of its own); `sh` is run by bash. `text`
-after a block is what it prints (… stands for anything). Commands that set up, serve or test this project itself are
-left out (`NOT_HERE`).
+that they loaded; `sh` is run by bash. `text` after a block is what it prints (… stands for anything). Commands that set
+up, serve or test this project itself are left out (`NOT_HERE`). A page about Spark uses the session of all tests:
+`python` in this process, the rest by its Connect server.
 """
 
+import contextlib
 import doctest
+import io
 import json
 import os
 import re
 import secrets
 import subprocess
 import sys
+import traceback
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pytest
 
 QUESTIONS = Path(__file__).resolve().parents[1] / "docs" / "questions.md"
 """Starts in the folder that the demo left, so that the demo's test follows it."""
@@ -64,15 +69,17 @@ for line in sys.stdin:
 
 
 class Reader:
-    """Someone who follows a page: a folder, an environment, one Python for all of its blocks (and one for Connect).
+    """Someone who follows a page: a folder, an environment, one Python for all of its blocks, and maybe Spark.
 
     Every command is a process of its own, as for a reader, and begins at once (`warm_python.py`).
     """
 
-    def __init__(self, folder: Path, python: list[str], commands: Path, **more: str) -> None:
+    def __init__(self, folder: Path, python: list[str], commands: Path, spark: Any = None, **more: str) -> None:
         self.folder, self.env = folder, environment(commands) | more
-        self._start = python
-        self._pythons: dict[bool, subprocess.Popen[str]] = {}
+        self._start, self._python = python, None
+        if spark is not None:
+            _relative_to(spark, folder)
+        self._spark = spark
 
     def run(self, block: Block) -> str:
         if block.language == "toml":
@@ -90,13 +97,26 @@ class Reader:
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
         return done.stdout, f"{done.stderr}\nexit {done.returncode}" if done.returncode else ""
 
+    def _here(self, code: str) -> tuple[str, str]:
+        printed, failure = io.StringIO(), ""
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+            patch.chdir(self.folder)
+            patch.setenv("DPTEXT_SECRET", self.env["DPTEXT_SECRET"])
+            try:
+                exec(code, {"__name__": "__main__"})
+            except BaseException:  # noqa: BLE001
+                failure = traceback.format_exc()
+        return printed.getvalue(), failure
+
     def _python_says(self, code: str) -> tuple[str, str]:
-        remote = ".remote(" in code  # Spark Connect is refused next to a classic session: it has a Python of its own
-        if remote not in self._pythons:
+        if self._spark is not None and ".remote(" not in code:
+            return self._here(code)
+        if self._python is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
             command = [*self._start, "-c", BLOCKS]
-            self._pythons[remote] = subprocess.Popen(command, cwd=self.folder, env=self.env, text=True, **pipes)
-        python = self._pythons[remote]
+            self._python = subprocess.Popen(command, cwd=self.folder, env=self.env, text=True, **pipes)
+        python = self._python
+        code = code.replace('.remote("local[2]")', f'.remote("{self.env.get("SPARK_REMOTE")}")')
         assert python.stdin is not None
         assert python.stdout is not None
         python.stdin.write(f"{json.dumps(code)}\n")
@@ -106,8 +126,18 @@ class Reader:
         return printed, failure
 
     def leave(self) -> None:
-        while self._pythons:
-            self._pythons.popitem()[1].communicate()
+        if self._python is not None:
+            self._python.communicate()
+        if self._spark is not None:
+            _relative_to(self._spark, Path.cwd())
+
+
+def _relative_to(spark: Any, folder: Path) -> None:
+    """Have the JVM read relative paths as a JVM that was started in this folder."""
+    hadoop = spark._jvm.org.apache.hadoop.fs
+    local = hadoop.Path(f"file://{folder}").getFileSystem(spark._jsc.hadoopConfiguration())
+    local.setWorkingDirectory(hadoop.Path(str(folder)))
+    spark._jvm.System.setProperty("user.dir", str(folder))  # what Hadoop reads for other file systems, as of streams
 
 
 def follow(page: Path, reader: Reader) -> None:

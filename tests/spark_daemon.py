@@ -3,7 +3,7 @@
 import gc
 import importlib
 
-NEEDED = ("pandas", "pyarrow.parquet", "polars", "dptext_etl.engines.spark.tasks", "torch", "transformers")
+NEEDED = ("pandas", "pyarrow.parquet", "polars", "dptext_etl.engines.spark.tasks")
 
 if __name__ == "__main__":
     for name in NEEDED:

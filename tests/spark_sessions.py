@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from tests.postgres_server import free_port
 
 TESTS = Path(__file__).resolve().parent
+WORKER_SECRET = secrets.token_hex()
+"""The value of DPTEXT_SECRET on the workers of the session, for pages and examples."""
 
 
 @pytest.fixture(scope="session")
@@ -45,14 +48,6 @@ def spark_settings(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark_configuration(spark_settings, tmp_path_factory):
-    """The same as a folder for `SPARK_CONF_DIR`, for sessions that are started as a user would."""
-    folder = tmp_path_factory.mktemp("spark-conf")
-    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in spark_settings.items()))
-    return folder
-
-
-@pytest.fixture(scope="session")
 def connect_settings(java):
     """Settings by which a session also serves Spark Connect; none where its server is not installed (Spark 3.5)."""
     import pyspark
@@ -74,6 +69,7 @@ def spark(_cache, java, spark_settings, connect_settings):
 
         with pytest.MonkeyPatch.context() as workers:
             workers.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
+            workers.setenv("DPTEXT_SECRET", WORKER_SECRET)
             settings = spark_settings | connect_settings | {"spark.python.daemon.module": "spark_daemon"}
             builder = SparkSession.builder.master("local[2,3]").appName("dptext-tests").config(map=settings)
             session = builder.getOrCreate()

@@ -9,6 +9,7 @@ Nothing is run here itself: threads would not live through a fork.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -21,6 +22,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -143,8 +145,23 @@ def begin(order: Order) -> None:
         runpy.run_path(how, run_name="__main__")
 
 
+def finish(status: object) -> None:
+    """End as Python does, but do not tear down the modules: that copies all memory that is shared with the server."""
+    if status is None or isinstance(status, int):
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit((status or 0) & 0xFF)
+
+
 if __name__ == "__main__":
     load(sys.argv[2:])
     order = serve(sys.argv[1])
     if order is not None:
-        begin(order)
+        try:
+            begin(order)
+            finish(0)
+        except SystemExit as ended:
+            finish(ended.code)
+            raise

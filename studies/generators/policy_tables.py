@@ -12,8 +12,9 @@ def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
     from dptext_etl.cli import mechanism_facts
+    from dptext_etl.families.labels import Labels
     from dptext_etl.families.unlinked import Unlinked
-    from dptext_etl.policy.synthetic import Labels, MaxEnt, Synthetic
+    from dptext_etl.policy.synthetic import MaxEnt, Synthetic
 
     schema = policy.Policy.model_json_schema(by_alias=True)
     parts = []

@@ -218,7 +218,7 @@ def connect(request, spark_connect, tmp_path_factory):
     return asked["key"], json.loads((folder / "released.json").read_text())
 
 
-@few
+@pytest.mark.parametrize("mechanism", quick(sorted(MECHANISMS, key="custext".__ne__)), indirect=True)
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_spark_connect(mechanism, connect, form):
     if form == "pandas" and mechanism.accelerated:

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import init
-from tests.page_reader import QUESTIONS, Reader, follow
+from tests.page_reader import QUESTIONS, Reader, blocks, follow
+from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|train|calibrate)|dpmlm|dp_prompt|dpbart")
@@ -26,7 +27,7 @@ CONTINUES = re.compile(r"\A<!-- continues (\S+) -->")
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory, warm, warm_commands, spark_configuration):
+def left(request, tmp_path_factory, warm, warm_commands):
     """The folder that a page leaves behind, which those that continue it copy; every page is followed once."""
     folders: dict[Path, Path] = {}
 
@@ -36,14 +37,12 @@ def left(tmp_path_factory, warm, warm_commands, spark_configuration):
             before = CONTINUES.match(page.read_text(encoding="utf-8"))
             if before:
                 shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
-            reader = Reader(
-                folder,
-                warm,
-                warm_commands,
-                WARM=MORE if NEEDS_MORE.search(page.read_text(encoding="utf-8")) else "",
-                SPARK_CONF_DIR=str(spark_configuration),
-                DPTEXT_ANCHORS=f"{folder}.anchors",
-            )
+            env = {"WARM": MORE} if NEEDS_MORE.search(page.read_text(encoding="utf-8")) else {}
+            spark = None
+            if any("SparkSession" in block.code for block in blocks(page)):
+                spark = request.getfixturevalue("spark")
+                env |= {"SPARK_REMOTE": request.getfixturevalue("spark_connect"), "DPTEXT_SECRET": WORKER_SECRET}
+            reader = Reader(folder, warm, warm_commands, spark, DPTEXT_ANCHORS=f"{folder}.anchors", **env)
             try:
                 follow(page, reader)
             finally:
@@ -55,9 +54,7 @@ def left(tmp_path_factory, warm, warm_commands, spark_configuration):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if page != QUESTIONS], ids=lambda page: page.name)
-def test_every_example_runs(page, left, request):
-    if "SparkSession" in page.read_text(encoding="utf-8"):
-        request.getfixturevalue("java")
+def test_every_example_runs(page, left):
     if NEEDS_MORE.search(page.read_text(encoding="utf-8")):
         pytest.importorskip("dptext_etl_models")
         pytest.importorskip("dptext_etl_eval")

@@ -118,6 +118,7 @@ def test_bad_input_is_refused_and_nothing_is_charged(make, bad, way):
     _refused(make(kind), WAYS[way], changes, message)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("bad", quick(["fewer rows", "fewer rows, synthetic", "a small pure cap"]))
 def test_spark_refuses_the_same(spark, make, bad):
     from dptext_etl.spark import run_frame as run_spark

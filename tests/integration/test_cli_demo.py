@@ -107,6 +107,7 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_with_dagster_anew_in_the_same_folder(done, warm):
     """In a process of its own, because Dagster redirects the output of the process in which a job runs."""

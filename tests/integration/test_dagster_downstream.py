@@ -9,6 +9,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dptext_etl.errors import PolicyError  # noqa: E402
 from dptext_etl.orchestration import PublishedTable, after_gates, build_definitions  # noqa: E402
+from tests.quick import quick  # noqa: E402
 
 from .test_dagster_job import GATES, PUBLISHED, STAGED, leaky  # noqa: E402
 
@@ -45,7 +46,7 @@ def instance():
         yield instance
 
 
-@pytest.mark.parametrize("kind", [pl.LazyFrame, pl.DataFrame])
+@pytest.mark.parametrize("kind", quick([pl.LazyFrame, pl.DataFrame]))
 def test_a_parameter_is_the_published_table(job, instance, kind):
     seen = []
     assert everything(job.policy(), reader(kind, seen), instance=instance).success
@@ -56,6 +57,7 @@ def test_a_parameter_is_the_published_table(job, instance, kind):
     assert rows.equals(pl.read_parquet(job.folder / "published" / "*.parquet"))
 
 
+@pytest.mark.thorough
 def test_several_partitions_come_in_one_frame(make_job, save, reviews, instance):
     job = make_job()
     for number, name in enumerate(("a", "b")):
@@ -131,6 +133,7 @@ def test_a_check_can_be_executed_by_itself(job, instance):
     assert [check.check_name for check in result.get_asset_check_evaluations()] == ["published_files"]
 
 
+@pytest.mark.thorough
 def test_checks_of_a_partitioned_table_look_at_all_that_is_published(make_job, save, reviews, instance):
     job = make_job()
     for number, name in enumerate(("a", "b", "c")):
@@ -199,6 +202,7 @@ class Automation:
         return {key.to_user_string(): found.get_requested_partitions(key) for key in asked}
 
 
+@pytest.mark.thorough
 def test_automation_waits_for_the_blocking_checks(job, instance):
     words = reader(pl.LazyFrame, [])
     policy = job.policy()
@@ -221,6 +225,7 @@ def test_automation_does_not_publish_what_failed_its_gates(job, instance):
     assert automation.asks() == {}
 
 
+@pytest.mark.thorough
 def test_automation_takes_the_partition_that_was_staged(make_job, save, reviews, instance):
     job = make_job()
     for number, name in enumerate(("a", "b")):

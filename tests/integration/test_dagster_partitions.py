@@ -77,6 +77,7 @@ def test_a_backfill_in_one_run_is_the_same_release(months, make_job, instance):
     assert months.charged() == charged
 
 
+@pytest.mark.thorough
 def test_what_is_said_of_a_partition_is_kept_with_it(months, save, reviews, instance):
     save(reviews(20, 500), months.folder / "raw" / "2026-02.parquet")
     result = backfill(months.policy(), instance, "2026-01", "2026-02")
@@ -126,6 +127,7 @@ def test_a_partition_without_rows_stops_no_other_partition_of_the_run(months, in
     assert "no rows" in record.asset_materialization.metadata["notes"].value
 
 
+@pytest.mark.thorough
 def test_a_run_of_partitions_without_rows_fails_and_names_one(months, instance):
     header_only(months, "2026-02")
     result = backfill(months.policy(), instance, "2026-02", "2026-02")
@@ -133,6 +135,7 @@ def test_a_run_of_partitions_without_rows_fails_and_names_one(months, instance):
     assert published(months) == []
 
 
+@pytest.mark.thorough
 def test_a_failure_names_its_partition(months, save, reviews, instance):
     save(reviews(20).drop("stars"), months.folder / "raw" / "2026-02.parquet")
     result = backfill(months.policy(), instance, "2026-01", "2026-03")

@@ -17,6 +17,7 @@ from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.spark import run_frame
 from tests.command_line import dptext
+from tests.quick import quick
 
 from .bad_input import refused
 
@@ -151,7 +152,7 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize("suffix", ALIKE)
+@pytest.mark.parametrize("suffix", quick(ALIKE))
 def test_spark_reads_the_same_cells(spark, make_job, suffix):
     """Line breaks within quotes, keys that occur twice, and cells of several kinds are the same in both engines."""
     job = make_job(suffix=suffix)

@@ -11,6 +11,7 @@ from dptext_etl.polars import run_frame
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
+from tests.quick import quick
 
 INCREMENTAL = {"incremental": True}
 
@@ -122,7 +123,7 @@ def csv_job(make_job, reviews):
     return make_job(frame=spelled(reviews), suffix=".csv", keep=[*SPELLED])
 
 
-@pytest.mark.parametrize("sink", ["published", "published.parquet"])
+@pytest.mark.parametrize("sink", quick(["published", "published.parquet"]))
 def test_a_kept_column_of_a_csv_file_gets_a_type_only_if_every_value_keeps_its_spelling(csv_job, reviews, sink):
     place = str(csv_job.folder / sink)
     csv_job.run(sink=place)
@@ -171,7 +172,7 @@ def test_only_kept_columns_have_types_of_their_own(csv_job, names):
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-@pytest.mark.parametrize("sink", ["published", "published.parquet"])
+@pytest.mark.parametrize("sink", quick(["published", "published.parquet"]))
 def test_later_runs_read_with_the_types_of_the_first_one(make_job, reviews, save, sink, incremental):
     """A file whose values allow another type, and one whose values do not allow the pinned type."""
     job = make_job(frame=reviews().with_columns(stars=pl.lit("a")), suffix=".csv")
@@ -207,7 +208,7 @@ def test_a_release_whose_types_did_not_keep_every_spelling_keeps_them(make_job, 
 
 
 @pytest.mark.parametrize("sink", [".csv", ".ndjson"])
-@pytest.mark.parametrize("source", [".csv", ".parquet"])
+@pytest.mark.parametrize("source", quick([".csv", ".parquet"]))
 def test_the_gates_read_files_without_types_with_those_of_the_manifest(make_job, reviews, save, source, sink):
     frame = reviews().with_columns(id=pl.int_range(240), day=pl.date(2026, 1, "stars"), good=pl.col("stars") > 1)
     job = make_job(frame=frame, suffix=source, keep=["stars", "day", "good"])

@@ -9,6 +9,7 @@ from dptext_etl.ledger.releases import Releases
 from dptext_etl.polars import run_frame
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
+from tests.quick import quick
 
 from .test_run_staged_files import outcome
 
@@ -43,7 +44,7 @@ def other_key(job):
 
 
 @pytest.mark.parametrize("name", JOBS)
-@pytest.mark.parametrize("on_changed", ["refuse", "keep"])
+@pytest.mark.parametrize("on_changed", quick(["refuse", "keep"]))
 def test_another_key_is_refused_by_name(request, name, on_changed):
     make, changes = JOBS[name]
     job = request.getfixturevalue(make)()

@@ -44,7 +44,7 @@ def foretold_and_met(spark, job, entries, kind):
     )
 
 
-@pytest.mark.parametrize("case", quick(CASES, first=3))
+@pytest.mark.parametrize("case", quick(CASES))
 def test_a_run_of_texts(spark, job, case, sentinel):
     assert sentinel not in str(foretold_and_met(spark, job, *texts.prepared(job, case)))
 

@@ -56,6 +56,7 @@ def test_the_release_and_the_charge_are_those_of_a_run(spark, make_job):
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
 
 
+@pytest.mark.thorough
 def test_a_run_on_spark_over_what_another_engine_published_makes_no_new_version(spark, job):
     """Order is not part of a release: rows that are published with these texts are not published again."""
     first = job.run()
@@ -66,6 +67,7 @@ def test_a_run_on_spark_over_what_another_engine_published_makes_no_new_version(
     assert_frame_equal(published(job), before)
 
 
+@pytest.mark.thorough
 def test_spellings_of_a_person_share_a_budget_and_a_shard_as_in_a_run(spark, make_job, reviews):
     """With a cap that is too small for all, the same records fit, so all spellings are judged together, in order."""
     spelled = ["Zo\u00eb@x", "zoe\u0308@X ", "STRASSE", "stra\u00dfe"] * 15
@@ -86,6 +88,7 @@ def test_spellings_of_a_person_share_a_budget_and_a_shard_as_in_a_run(spark, mak
         assert ledger.remaining(Scope.of(job.policy())).units == 2
 
 
+@pytest.mark.thorough
 def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
     monkeypatch.setattr(canaries, "SET_ROWS", 100)
     staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=300))
@@ -106,6 +109,7 @@ def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
         assert set(shard.filter("__dptext_canary")["id"]) == set(plan.ids())
 
 
+@pytest.mark.thorough
 def test_again_and_otherwise_partitioned_costs_nothing_and_gives_the_same_bytes(spark, job):
     first = run_frame(frame_of(spark, job, 1), job.policy())
     before, charged = job.files(), job.charged()
@@ -138,6 +142,7 @@ def test_ids_of_every_type(spark, make_job, reviews, kind):
     assert published(job, order).schema == published(other, order).schema
 
 
+@pytest.mark.thorough
 def test_the_policy_of_one_column(spark, job):
     whole = job.policy()
     column = ColumnPolicy(**dict(whole.column_policies()[0]))
@@ -153,6 +158,7 @@ def test_the_policy_of_one_column(spark, job):
     assert_frame_equal(published(job, "record").rename({"record": "id"}), other)
 
 
+@pytest.mark.thorough
 def test_the_path_of_a_policy_and_a_partition(spark, job):
     path = job.write_policy(source="{partition}.parquet", sink=str(job.folder / "out" / "{partition}"))
     summary = run_frame(frame_of(spark, job), path, partition="2026-10")
@@ -287,7 +293,7 @@ def test_spark_connect(spark_connect, make_job, reviews):
     assert used(job) == used(other)
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv"]))
 def test_spark_reads_one_version_by_its_manifest(spark, make_job, reviews, save, suffix):
     from dptext_etl.errors import InputError
     from dptext_etl.spark import published as read

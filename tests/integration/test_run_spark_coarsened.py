@@ -11,6 +11,7 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
 from dptext_etl.spark import register_view
+from tests.quick import quick
 
 KEEP = [
     {"column": "opened", "as": "month"},
@@ -37,7 +38,7 @@ def run_on_spark(spark, policy):
     return run(policy, engine=SparkEngine(read_source(spark, policy, None, source), source=source))
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv"]))
 def test_the_published_columns_and_the_counts_are_those_of_a_run_in_one_process(spark, make_job, reviews, suffix):
     frame, keep = rows_of(reviews), KEEP
     values = {"incremental": suffix == ".parquet", "keep_unique": None}

@@ -62,6 +62,7 @@ def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, m
     assert used(job) == used(undisturbed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", quick([[("committed", 3)], [("staged", 2), ("committed", 3)]]), ids=len)
 def test_a_run_that_gave_up_half_way_goes_on(spark, undisturbed, make_job, steps):
     """As below, but the driver lives: tasks fail as often as Spark lets them, and the job ends."""
@@ -139,6 +140,7 @@ def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, 
     went_on(spark, job, undisturbed)
 
 
+@pytest.mark.thorough
 def test_a_run_in_one_process_goes_on_with_what_executors_staged(spark, job):
     """Shards are cut otherwise there, so they are computed again; nothing is charged again."""
     stage_frame(frame_of(spark, job), job.policy())

@@ -12,6 +12,7 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
 from dptext_etl.spark import published
+from tests.quick import quick
 
 CELLS = {"zip": "0{}", "count": "{}", "share": "{}.5", "price": "{}.10", "code": "{}E5"}
 
@@ -21,7 +22,7 @@ def run_on_spark(spark, policy):
     return run(policy, engine=SparkEngine(read_source(spark, policy, None, source), source=source))
 
 
-@pytest.mark.parametrize("sink", ["published.parquet", "published.csv"])
+@pytest.mark.parametrize("sink", quick(["published.csv", "published.parquet"]))
 def test_spark_publishes_the_same_types_and_refuses_the_same_values(spark, make_job, reviews, save, sink):
     frame = reviews().with_columns(**{name: pl.format(form, "stars") for name, form in CELLS.items()})
     job, other = (make_job(name, frame, ".csv", keep=[*CELLS], incremental=True) for name in ("spark", "polars"))

@@ -174,6 +174,7 @@ def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
         assert book.remaining(Scope.of(job.policy())).used == used(here)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ids", quick(["keyed", "keep"]))
 def test_an_incremental_run_adds_objects(spark, make_job, place, store, reviews, save, ids):
     job = place(make_job(), incremental=True, ids=ids)

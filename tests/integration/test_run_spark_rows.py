@@ -59,6 +59,7 @@ def test_kept(spark, job, save):
     assert used(job) == spent
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("choice", quick(["release_again", "quarantine"]))
 def test_released_again_and_left_out(spark, make_job, save, choice):
     jobs = [make_job(engine) for engine in ("spark", "polars")]

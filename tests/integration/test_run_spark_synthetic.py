@@ -1,12 +1,8 @@
 """A run on Spark publishes the synthetic table that a run over the same rows publishes."""
 
-import json
-
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from dptext_etl.cli.app import app
 from dptext_etl.engines import run
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError
@@ -53,12 +49,14 @@ def test_the_bytes_and_the_charges_are_those_of_a_run(spark, make_pair):
     assert verified(there) == []
 
 
+@pytest.mark.thorough
 def test_cells_of_several_columns_have_the_bytes_of_a_run(spark, make_pair, reviews):
     here, expected, there = make_pair(synthetic=CELLED, frame=graded(reviews()), shard_rows=70)
     assert run_frame(frame_of(spark, there), there.policy()).manifest == expected.manifest
     assert there.files() == here.files()
 
 
+@pytest.mark.thorough
 def test_the_same_table_again_costs_nothing_wherever_it_runs(spark, make_synthetic):
     job = make_synthetic()
     first = run_frame(frame_of(spark, job), job.policy())
@@ -187,28 +185,3 @@ def test_staging_and_sink_may_be_object_stores(spark, make_synthetic, store):
     assert run_frame(frame_of(spark, job), job.policy()).published_rows == 50
     assert job.run().changed is False
     assert not [name for name in store.objects if "synthetic" in name]
-
-
-def test_the_command_runs_it_on_spark(spark, make_pair, tmp_path):
-    here, _, there = make_pair()
-    path = tmp_path / "privacy.toml"
-    facts = json.loads(there.policy().model_dump_json(by_alias=True, exclude_none=True))
-    said = {name: value for name, value in facts.items() if not isinstance(value, dict)}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in said.items() if value != []]
-    tables = {"ledger": {"url": facts["ledger"]["url"]}, "cap": CAP}
-    lines += [
-        f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(item)}" for key, item in table.items())
-        for name, table in tables.items()
-    ]
-    lines += [
-        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }',
-        "rows = 50\nper_subject = 6",
-        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }',
-    ]
-    path.write_text("\n".join(lines))
-    done = CliRunner().invoke(app, ["run", str(path), "--engine", "spark"])
-    assert done.exit_code == 0, done.output
-    assert (
-        json.loads((there.folder / "published.manifest.json").read_text())["columns"]
-        == (json.loads((here.folder / "published.manifest.json").read_text())["columns"])
-    )

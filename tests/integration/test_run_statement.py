@@ -122,16 +122,17 @@ def renamed(facts, name):
     return changed(facts)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_no_name_is_read_as_markup(policy_of_job, name):
+def test_no_name_is_read_as_markup(policy_of_job):
     facts = json.loads(dptext("statement", policy_of_job, "--json").stdout)
-    plain, hostile = renamed(facts, "plain"), renamed(facts, name)
-    assert Reader(page(hostile)).tags == Reader(page(plain)).tags
-    shown, expected = (Reader(READER.render(markdown(found))) for found in (hostile, plain))
-    assert shown.tags == expected.tags
-    (command,) = [line for line in markdown(hostile).splitlines() if line.startswith("dptext check")]
-    place = escaping.one_line(name).replace("`", "'")
-    assert shlex.split(command, comments=True) == ["dptext", "check", "POLICY", "--released", place]
+    plain = renamed(facts, "plain")
+    expected = Reader(READER.render(markdown(plain))).tags
+    for name in HOSTILE:
+        hostile = renamed(facts, name)
+        assert Reader(page(hostile)).tags == Reader(page(plain)).tags, name
+        assert Reader(READER.render(markdown(hostile))).tags == expected, name
+        (command,) = [line for line in markdown(hostile).splitlines() if line.startswith("dptext check")]
+        place = escaping.one_line(name).replace("`", "'")
+        assert shlex.split(command, comments=True) == ["dptext", "check", "POLICY", "--released", place]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import GateError, LedgerError
+from tests.quick import quick
 
 gx = pytest.importorskip("great_expectations")
 
@@ -81,17 +82,20 @@ def test_metadata_of_columns_is_counted_and_not_quoted(bench, frames):
 
 @pytest.mark.parametrize(
     ("bug", "stopped_by"),
-    [
-        (lambda table: table.drop("stars"), {"expect_table_columns_to_be_published"}),
-        (lambda table: table.with_columns(pl.col("note").shift(1)), {"expect_released_rows_to_be_ledgered"}),
-        (
-            lambda table: table.with_columns(pl.col("note").str.to_titlecase()),
-            {"expect_released_rows_to_be_ledgered", "expect_column_values_to_stay_in_output_set"},
-        ),
-        (lambda table: table.with_columns(note=pl.lit(7)), None),
-        (lambda table: table.drop("note"), None),
-        (lambda table: table.clear(), None),
-    ],
+    quick(
+        [
+            (lambda table: table.with_columns(pl.col("note").shift(1)), {"expect_released_rows_to_be_ledgered"}),
+            (lambda table: table.drop("stars"), {"expect_table_columns_to_be_published"}),
+            (
+                lambda table: table.with_columns(pl.col("note").str.to_titlecase()),
+                {"expect_released_rows_to_be_ledgered", "expect_column_values_to_stay_in_output_set"},
+            ),
+            (lambda table: table.with_columns(note=pl.lit(7)), None),
+            (lambda table: table.drop("note"), None),
+            (lambda table: table.clear(), None),
+        ],
+        first=2,
+    ),
 )
 def test_planted_bugs_are_counted_as_polars_counts_them(bench, frames, bug, stopped_by):
     record = dptx.validate(frames(bug(bench.published)), bench.policy)

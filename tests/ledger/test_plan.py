@@ -27,6 +27,7 @@ from dptext_etl.ledger.views import QUANTILES
 from dptext_etl.policy import Cap
 
 from ..examples import examples
+from ..quick import quick
 from .conftest import Kit, binaries, digest
 from .full_scan import (
     FAILURES,
@@ -552,7 +553,7 @@ class FullScan(RuleBasedStateMachine):
         assert said.used.T.tolist() == (used if names else [[] for _ in used])
 
 
-@pytest.mark.parametrize("cramped", [False, True], ids=["usual", "cramped"])
+@pytest.mark.parametrize("cramped", quick([True, False]), ids=["cramped", "usual"])
 def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
     """Cramped, blocks are joined, cut, and read again all the time, and ids share their first halves."""
     numbers = count()

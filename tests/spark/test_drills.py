@@ -22,7 +22,7 @@ def asked(java, spark_settings, tmp_path):
     policy = {"dataset": "films", "column": "review", "release": "1", "allow": ["cluster"]}
     policy |= {"mechanism": {"name": "custext", "epsilon": 2.0}, "key": f"file:{tmp_path / 'noise.key'}"}
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    return {"settings": spark_settings, "policy": policy, "rows": ROWS, "ledger": url, "folder": str(tmp_path)}
+    return {"settings": dict(spark_settings), "policy": policy, "rows": ROWS, "ledger": url, "folder": str(tmp_path)}
 
 
 def application(asked, tmp_path, **environment):
