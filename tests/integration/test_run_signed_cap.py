@@ -92,6 +92,17 @@ def test_a_changed_file_is_refused(signed, edit, said):
         signed[0].policy(cap=cap)
 
 
+@pytest.mark.parametrize("others", [["--epsilon", 2000], ["--period", "2027"], ["--group", "people"]])
+def test_set_cap_takes_no_entry_next_to_a_signed_cap(signed, others):
+    job, _, cap = signed
+    key = ["--public-key", cap["public_key"]]
+    for words in ([*key, "--signed", cap["file"], *others], [*key, *others, "--epsilon", 9]):  # a key pins nothing
+        place = ["--reason", "x", "--ledger", job.folder / "ledger.db", "--yes"]
+        done = CliRunner().invoke(app, [*map(str, ("ledger", "set-cap", "reviews", *words, *place))])
+        assert "the file holds all its other entries" in done.output
+    assert not (job.folder / "ledger.db").exists()
+
+
 def test_an_unsigned_entry_is_refused_by_name(signed):
     job, _, cap = signed
     with pytest.raises(PolicyError, match="epsilon and period: not signed"):

@@ -267,6 +267,9 @@ def set_cap(
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
+    entries = (epsilon, delta, rho, group, None if period == "all" else period)
+    if (signed is None) != (public_key is None) or (signed is not None and any(item is not None for item in entries)):
+        raise UsageError("a signed cap takes --signed and --public-key, and the file holds all its other entries")
     cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
     if cap is not None:
         period, group, epsilon, delta, rho = cap.period, cap.group, cap.epsilon, cap.delta, cap.rho
