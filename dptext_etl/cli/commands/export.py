@@ -12,7 +12,8 @@ from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, epilog
 
 app = typer.Typer()
 KEYS = (
-    "export", "dataset", "release", "partition", "version", "rows", "files", "classes", "manifest_sha256", "sums_sha256",
+    "export", "dataset", "release", "partition", "version", "rows", "files", "classes", "manifest_sha256",
+    "sums_sha256",
 )  # fmt: skip
 
 
