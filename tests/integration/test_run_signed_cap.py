@@ -132,6 +132,14 @@ def test_a_cap_that_no_policy_takes_is_not_signed(signed, text):
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize("words", [["--epsilon", -5], ["--delta", 1e-6], ["--rho", 1, "--epsilon", 2]])
+def test_set_cap_says_what_is_wrong_with_a_cap(tmp_path, words):
+    place = ["--ledger", tmp_path / "ledger.db", "--reason", "x", "--yes"]
+    dptext("ledger", "init", *place[:2])
+    done = CliRunner().invoke(app, ["ledger", "set-cap", "reviews", *map(str, [*words, *place])])
+    assert (done.exit_code, done.output[:13]) == (PolicyError.exit_code, "Error: policy"), done.output
+
+
 def test_an_unsigned_entry_is_refused_by_name(signed):
     job, _, cap = signed
     with pytest.raises(PolicyError, match="epsilon and period: not signed"):

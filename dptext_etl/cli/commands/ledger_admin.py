@@ -281,7 +281,8 @@ def set_cap(
         if measure == "approx" and epsilon is None:
             epsilon = (before or {}).get(PURE)
         limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
-        cap = cap or Cap(measure=measure, **limits, period=period, group=group)
+        with Cap.checking():
+            cap = cap or Cap(measure=measure, **limits, period=period, group=group)
         change = handle.cap_change(scope, cap)
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
