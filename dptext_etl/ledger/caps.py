@@ -270,9 +270,15 @@ def _change(before: Pinned, after: Pinned) -> Change:
 
 
 def _refuse_unsigned(scope: Scope, cap: Cap, signer: str | None, *, raising: bool) -> None:
-    """Refuse a cap that the pinned key did not sign, or that is for another dataset; only `set_cap` pins a key."""
+    """Refuse a cap that the pinned key did not sign, or that is for another dataset or unit; only `set_cap` pins a key.
+
+    A cap of each person that were one of each record would bound nothing for a person with many records.
+    """
     if cap.dataset not in {None, scope.dataset}:
         raise LedgerError(f"the cap is signed for the dataset {cap.dataset}, got {scope.dataset}", "name its own file")
+    unit = cap.unit or (scope.unit if cap.public_key is None else "subject")
+    if unit != scope.unit:
+        raise LedgerError(f"the cap is signed per {unit}, got unit {scope.unit!r}", "sign a file with this `unit`")
     if cap.public_key != signer and not (raising and cap.public_key is not None):
         by = "no key" if signer is None else f"the key {signer}"
         hint = f"`dptext ledger set-cap {scope.dataset} --signed FILE --public-key KEY --reason WORDS` pins a key"

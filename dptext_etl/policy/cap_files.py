@@ -9,6 +9,7 @@ from typing import Any
 
 from dptext_etl import extensions, keys
 from dptext_etl.artifacts import canon
+from dptext_etl.errors import PolicyError
 
 _TAG = b"dptext/cap/v1\0"
 
@@ -21,8 +22,7 @@ def read(entries: Mapping[str, Any]) -> dict[str, Any]:
     try:
         stated = tomllib.loads(Path(entries["file"]).read_text("utf-8"))
     except (OSError, ValueError, TypeError):
-        msg = "the file of the cap is missing, or is not TOML"
-        raise ValueError(msg) from None
+        raise PolicyError("the file of the cap is missing, or is not TOML") from None
     return {**stated, "public_key": entries.get("public_key")}
 
 

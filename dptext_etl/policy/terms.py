@@ -264,6 +264,7 @@ class Cap(Checked):
         period: Name of the period that the cap covers, such as "2026".
         group: Name that datasets share if their spends add up; by default the dataset itself.
         dataset: The dataset that a signed cap is for, unless it is for a group.
+        unit: Whose budget a signed cap is: "record", or by default "subject"; the policy has the same `unit`.
         public_key: The Ed25519 key that the cap is signed under, 64 hex digits.
         signature: The signature of all other entries. `file`, next to `public_key`, names a file with all entries.
     """
@@ -275,6 +276,7 @@ class Cap(Checked):
     period: Name = "all"
     group: Name | None = None
     dataset: Name | None = Field(default=None, exclude_if=lambda name: name is None)
+    unit: Literal["subject", "record"] | None = Field(default=None, exclude_if=lambda unit: unit is None)
     public_key: _Hex | None = Field(default=None, exclude_if=lambda key: key is None)
     signature: _Hex | None = Field(default=None, exclude_if=lambda signature: signature is None)
 

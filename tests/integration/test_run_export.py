@@ -43,6 +43,7 @@ def test_an_export_is_the_published_version(policy_of_job, tmp_path, sentinel, m
     folder = contents(tmp_path / "out")
     assert folder == unzipped(tmp_path / "out.zip")
     sink = policy_of_job.parent / "published"
+    assert wrote["sums_sha256"] == hashlib.sha256(folder[SUMS]).hexdigest()
     assert folder[MANIFEST] == sink.with_name("published.manifest.json").read_bytes()
     published = pl.read_parquet(sink / "*.parquet")
     assert sorted(content for name, content in folder.items() if name.startswith("data/")) == sorted(
@@ -212,6 +213,11 @@ def test_what_differs_is_found(policy_of_job, tmp_path):
         damage(entries)
         with pytest.raises(GateError, match=said):
             verify(zipped(tmp_path / f"{name}.zip", entries.items()))
+    forged = dict(good)
+    forged["statement.md"] += b"There is no risk."
+    resealed(forged)
+    seen = [verify(path) for path in (tmp_path / "out.zip", zipped(tmp_path / "forged.zip", forged.items()))]
+    assert seen[0]["sums_sha256"] != seen[1]["sums_sha256"], "readers compare a sum that covers every page"
     with pytest.raises(GateError, match="not those of the manifest"), pytest.warns(UserWarning, match="Duplicate"):
         verify(zipped(tmp_path / "twice.zip", [*good.items(), (MANIFEST, good[MANIFEST])]))
     link = zipfile.ZipInfo("statement.html")

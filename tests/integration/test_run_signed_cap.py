@@ -1,6 +1,7 @@
 """A signed cap: a run refuses one that was changed, is missing, or is signed by another key, before it charges."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -90,6 +91,53 @@ def test_a_changed_file_is_refused(signed, edit, said):
         path.write_text(text)
     with pytest.raises(PolicyError, match=said):
         signed[0].policy(cap=cap)
+
+
+@pytest.mark.parametrize("others", [["--epsilon", 2000], ["--period", "2027"], ["--group", "people"]])
+def test_set_cap_takes_no_entry_next_to_a_signed_cap(signed, others):
+    job, _, cap = signed
+    key = ["--public-key", cap["public_key"]]
+    for words in ([*key, "--signed", cap["file"], *others], [*key, *others, "--epsilon", 9]):  # a key pins nothing
+        place = ["--reason", "x", "--ledger", job.folder / "ledger.db", "--yes"]
+        done = CliRunner().invoke(app, [*map(str, ("ledger", "set-cap", "reviews", *words, *place))])
+        assert "the file holds all its other entries" in done.output
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_a_cap_of_each_person_is_none_of_each_record(signed):
+    job, path, cap = signed
+    dptext("ledger", "init", "--ledger", job.folder / "ledger.db")
+    set_cap(job, cap)
+    for text, changes in ((CAP, {"unit": "record", "subject": None}), (CAP + 'unit = "record"\n', {})):
+        later = path.with_name("later.toml")
+        later.write_text(text.replace("2026", "2027"))
+        dptext("ledger", "sign-cap", later, "--key", f"file:{job.folder / 'steward.key'}")
+        with pytest.raises(LedgerError, match="the cap is signed per"):
+            job.run(cap={**cap, "file": str(later)}, **changes)
+    assert set_cap(job, {**cap, "file": str(later)})["after"] == {"eps_pure": 1000.0}
+    assert job.run(cap={**cap, "file": str(later)}, unit="record", subject=None).rows["new"] == 240
+
+
+@pytest.mark.parametrize("text", ["epsilon = 1\nepsilon = 2\n", CAP.replace("1000", "nan"), "epsilon = 1000\n"])
+def test_a_cap_that_no_policy_takes_is_not_signed(signed, text):
+    job, path, cap = signed
+    path.write_text(text)
+    place = ["--ledger", job.folder / "ledger.db", "--reason", "x", "--yes"]
+    signing = ["sign-cap", path, "--key", f"file:{job.folder / 'steward.key'}"]
+    setting = ["set-cap", "reviews", "--signed", path, "--public-key", cap["public_key"], *place]
+    for words in (signing, setting):
+        done = CliRunner().invoke(app, ["ledger", *map(str, words)])
+        assert done.exit_code == PolicyError.exit_code, done.output
+        assert re.search("policy: cap|policy: epsilon|the file of the cap|a signed cap takes", done.output), done.output
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("words", [["--epsilon", -5], ["--delta", 1e-6], ["--rho", 1, "--epsilon", 2]])
+def test_set_cap_says_what_is_wrong_with_a_cap(tmp_path, words):
+    place = ["--ledger", tmp_path / "ledger.db", "--reason", "x", "--yes"]
+    dptext("ledger", "init", *place[:2])
+    done = CliRunner().invoke(app, ["ledger", "set-cap", "reviews", *map(str, [*words, *place])])
+    assert (done.exit_code, done.output[:13]) == (PolicyError.exit_code, "Error: policy"), done.output
 
 
 def test_an_unsigned_entry_is_refused_by_name(signed):

@@ -104,19 +104,23 @@ def test_a_hint_fits_the_type_of_the_column(make_job, kept, values, way):
 
 
 def test_an_incremental_run_does_not_add_rows_that_are_coarsened_otherwise(make_job):
-    job = make_job(frame=tickets(200), keep=["category", MONTH], incremental=True)
+    bins = {"column": "n", "bins": [2]}
+    frame = tickets(200).with_columns(n=pl.int_range(pl.len()) % 5)
+    job = make_job(frame=frame, keep=["category", MONTH, bins], incremental=True)
     job.run()
     assert job.run().rows["new"] == 0
     top = {"column": "category", "top": ["a", "b"]}
-    with pytest.raises(PolicyError, match="differs from the policy in: keep"):
-        job.run(keep=[top, MONTH])
-    assert job.run(keep=[top, MONTH], incremental=False).version == 2
+    for other in ([top, MONTH, bins], ["category", MONTH, {"column": "n", "bins": [2.0]}]):  # labels "<2" and "<2.0"
+        with pytest.raises(PolicyError, match="differs from the policy in: keep"):
+            job.run(keep=other)
+    assert job.run(keep=[top, MONTH, bins], incremental=False).version == 2
     published = scan_published(str(job.folder / "published")).collect()
     assert set(published["category"]) == {"a", "b", "other"}
 
 
 CELLS = {
     "month": ({"as": "month"}, [date(2026, 3, 31), None], ["2026-03", None]),
+    "no calendar": ({"as": "month"}, pl.Series([2**63 - 1, -1]).cast(pl.Datetime("us")), [None, "1969-12"]),
     "year": ({"as": "year"}, [datetime(1999, 12, 31, 23, 59), None], [1999, None]),
     "bins": (
         {"bins": [0, 18, 65]},

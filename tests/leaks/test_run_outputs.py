@@ -14,9 +14,9 @@ from dptext_etl import ColumnPolicy, Policy, _kernel, run
 from dptext_etl.errors import DPTextError
 from dptext_etl.mechanisms.custext import CusText
 
-WORD, RECORD, SUBJECT = "zqsentinelwordx", "zqrecordidx", "zqsubjectidx"
-RAW = (WORD, SUBJECT)
-ALL = (WORD, RECORD, SUBJECT)
+WORD, RECORD, SUBJECT, PLACE = "zqsentinelwordx", "zqrecordidx", "zqsubjectidx", "zqplacex"
+RAW = (WORD, SUBJECT, PLACE)
+ALL = (WORD, RECORD, SUBJECT, PLACE)
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ def project(tmp_path, small_vectors):
             "user": [f"{SUBJECT}-{i % 30}" for i in range(rows)],
             "text": texts,
             "n": range(rows),
+            "place": pl.Series(["town" if i % 3 else f"{PLACE}{i % 7}" for i in range(rows)], dtype=pl.Categorical),
         }
     )
     raw = tmp_path / "raw"
@@ -46,7 +47,7 @@ sink = "made/published"
 staging = "made/staging"
 id = "id"
 subject = "user"
-keep = ["n"]
+keep = ["n", {{ column = "place", top = ["town"] }}]
 keep_unique = "accepted"
 key = "file:noise.key"
 ledger = {{ url = "sqlite:///made/ledger.db", id_key = "file:ledger.key" }}

@@ -11,7 +11,10 @@ from dptext_etl.cli import terminal
 from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, epilog
 
 app = typer.Typer()
-KEYS = ("export", "dataset", "release", "partition", "version", "rows", "files", "classes", "manifest_sha256")
+KEYS = (
+    "export", "dataset", "release", "partition", "version", "rows", "files", "classes", "manifest_sha256",
+    "sums_sha256",
+)  # fmt: skip
 
 
 @app.command(cls=Command, epilog=epilog("dptext export privacy.toml --to reviews.zip", KEYS))
@@ -24,7 +27,8 @@ def export(
 ) -> None:
     """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
 
-    It first runs the gates of `dptext check`, and exits with 4 if one fails. The same version gives the same bytes.
+    It first runs the gates of `dptext check`, and exits with 4 if one fails. The same version under the same
+    caps gives the same bytes.
     """
     from dptext_etl.policy import Policy
     from dptext_etl.runner.publish import export as exports
@@ -40,8 +44,8 @@ def verify_export(
 ) -> None:
     """Check an export without its policy, key, or ledger: files, checksums, manifest, contract, types, rows, classes.
 
-    Exits with 4 if anything differs. Compare the SHA-256 of the manifest with the one that the sender names: without
-    it, the export may be the work of anyone.
+    Exits with 4 if anything differs. Compare the SHA-256 of SHA256SUMS, which covers every file, with the one that the
+    sender names: without it, the export may be the work of anyone.
     """
     from dptext_etl.runner.publish import export as exports
 

@@ -267,16 +267,22 @@ def set_cap(
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
-    cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
+    entries = (epsilon, delta, rho, group, None if period == "all" else period)
+    if (signed is None) != (public_key is None) or (signed is not None and any(item is not None for item in entries)):
+        raise UsageError("a signed cap takes --signed and --public-key, and the file holds all its other entries")
+    with Cap.checking():
+        cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
     if cap is not None:
         period, group, epsilon, delta, rho = cap.period, cap.group, cap.epsilon, cap.delta, cap.rho
+        unit = cap.unit or "subject"
     scope = Scope(dataset, period, group, unit)
     with open_ledger(ledger, id_key, write=True) as handle:
         before = _pinned(handle, scope)
         if measure == "approx" and epsilon is None:
             epsilon = (before or {}).get(PURE)
         limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
-        cap = cap or Cap(measure=measure, **limits, period=period, group=group)
+        with Cap.checking():
+            cap = cap or Cap(measure=measure, **limits, period=period, group=group)
         change = handle.cap_change(scope, cap)
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
@@ -307,9 +313,11 @@ def sign_cap(
     from dptext_etl import files
     from dptext_etl.policy import Cap, cap_files
 
-    stated = cap_files.read({"file": file}) | {"public_key": None, "signature": None}
-    public, signature = cap_files.sign(Cap.model_validate(stated).stated(), key)
-    kept = [line for line in file.read_text("utf-8").splitlines() if not line.startswith("signature")]
+    with Cap.checking():
+        stated = cap_files.read({"file": file}) | {"public_key": None, "signature": None}
+        public, signature = cap_files.sign(Cap.model_validate(stated).stated(), key)
+        Cap.model_validate(stated | {"public_key": public, "signature": signature})
+    kept = [line for line in file.read_text("utf-8").splitlines() if not line.lstrip().startswith("signature")]
     files.write(file, "\n".join([*kept, f'signature = "{signature}"', ""]).encode(), action="writing the signed cap")
     facts = {"public_key": public, "file": str(file)}
     report(facts, f'signed; in the policy: public_key = "{public}"', as_json=as_json)

@@ -1,7 +1,7 @@
 """Export a published version for readers elsewhere, as a folder or a zip file, and verify such an export.
 
 An export holds only what is published: the parts, the manifest, the public statement, a data contract (Open Data
-Contract Standard 3.1), a page for readers, and checksums. The same version gives the same bytes.
+Contract Standard 3.1), a page for readers, and checksums. The same version under the same caps gives the same bytes.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ def export(policy: Policy, target: Path, partition: str | None = None) -> dict[s
     if facts["manifest_sha256"] != manifest.digest:
         raise InputError("a run published to this sink meanwhile", "export again")
     facts["sink"] = PurePosixPath(facts["sink"]).name
-    _write(target, _contents(layout, manifest, facts))
-    return _summary(target, manifest)
+    sums = _write(target, _contents(layout, manifest, facts))
+    return _summary(target, manifest, sums)
 
 
-def _summary(place: Path, manifest: Manifest) -> dict[str, Any]:
+def _summary(place: Path, manifest: Manifest, sums: bytes) -> dict[str, Any]:
     named = {name: getattr(manifest, name) for name in ("dataset", "release", "partition", "version", "rows")}
     classes = sorted({column["class"] for column in manifest.columns})
     return {"export": str(place), **named, "files": len(manifest.parts), "classes": classes,
-            "manifest_sha256": manifest.digest}  # fmt: skip
+            "manifest_sha256": manifest.digest, "sums_sha256": _digest(sums)}  # fmt: skip
 
 
 def _contents(layout: Layout, manifest: Manifest, facts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
@@ -123,8 +123,8 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> None:
-    """Write the files and their checksums: all, or nothing."""
+def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> bytes:
+    """Write the files and their checksums, all or nothing, and return the file of checksums."""
     sums: list[str] = []
 
     def summed() -> Iterator[tuple[str, bytes]]:
@@ -145,7 +145,7 @@ def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> None:
         files.make_folders(target.parent)
     if target.suffix.lower() == ".zip":
         files.write(target, zipped, mode=files.PUBLIC_FILE, action=action)
-        return
+        return "".join(sums).encode()
     draft = files.draft_of(target)
     try:
         with seam(action, InputError, "give a place that can be written: --to FOLDER"):
@@ -155,6 +155,7 @@ def _write(target: Path, contents: Iterator[tuple[str, bytes]]) -> None:
             draft.replace(target)
     finally:
         files.remove(draft)
+    return "".join(sums).encode()
 
 
 def contract(manifest: Manifest) -> dict[str, Any]:
@@ -181,7 +182,7 @@ def contract(manifest: Manifest) -> dict[str, Any]:
         "status": "active",
         "description": {
             "purpose": "Texts that were rewritten under differential privacy",
-            "limitations": "No text is one that a person wrote; README.md lists the limits, statement.md the promise",
+            "limitations": "README.md lists the limits, statement.md the promise",
         },
         "servers": [{"server": "export", "type": "local", "path": "data", "format": manifest.file_format}],
         "schema": [
@@ -205,8 +206,7 @@ def _readme(manifest: Manifest) -> str:
     page = Path(__file__).with_name("export_readme.md").read_text("utf-8")
     readers = dict(zip(("polars", "pandas", "duckdb", "spark", "arrow"), _READ[manifest.file_format], strict=True))
     dataset, release = map(escaping.markdown, (manifest.dataset, manifest.release))
-    named = {"version": manifest.version, "rows": manifest.rows, "digest": manifest.digest}
-    return page.format(dataset=dataset, release=release, **named, **readers)
+    return page.format(dataset=dataset, release=release, version=manifest.version, rows=manifest.rows, **readers)
 
 
 @bare
@@ -219,11 +219,11 @@ def verify(place: Path) -> dict[str, Any]:
     """
     with seam("reading the export", InputError, _HINT):
         if place.is_dir():
-            manifest = _verified(_names(place), lambda name: (place / name).read_bytes())
+            found = _verified(_names(place), lambda name: (place / name).read_bytes())
         else:
             with zipfile.ZipFile(place) as archive:
-                manifest = _verified(_entries(archive), archive.read)
-    return _summary(place, manifest)
+                found = _verified(_entries(archive), archive.read)
+    return _summary(place, *found)
 
 
 def _names(folder: Path) -> list[str]:
@@ -242,8 +242,8 @@ def _entries(archive: zipfile.ZipFile) -> list[str]:
     return archive.namelist()
 
 
-def _verified(names: list[str], read: Any) -> Manifest:
-    """Return the manifest of an export whose files agree with it and with each other."""
+def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
+    """Return manifest and checksums of an export whose files agree with them and with each other."""
     _require({MANIFEST, CONTRACT, SUMS} <= {*names}, "not an export: manifest, contract, or checksums are missing")
     text = read(MANIFEST).decode("ascii")
     manifest = Manifest.parse(text)
@@ -251,7 +251,8 @@ def _verified(names: list[str], read: Any) -> Manifest:
     expected = [README, CONTRACT, MANIFEST, *STATEMENTS, *parts]
     _require(sorted(names) == sorted([*expected, SUMS]), "the files are not those of the manifest")
     lines = [f"{_digest(read(name))}  {name}" for name in expected]
-    _require(read(SUMS).decode().splitlines() == lines, f"the files are not those of {SUMS}")
+    sums = read(SUMS)
+    _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files are not those of {SUMS}")
     _require(manifest.text() == text, "the manifest is not written as a run writes it")
     _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement is that of another manifest")
     known = {kind.value for kind in GuaranteeClass}
@@ -261,7 +262,7 @@ def _verified(names: list[str], read: Any) -> Manifest:
         content = read(name)
         _require(_digest(content) == part.sha256, "a data file is not that of the manifest")
         _require(_table(content, manifest) == part.rows, "a data file holds another number of rows")
-    return manifest
+    return manifest, sums
 
 
 def _require(agrees: bool, problem: str) -> None:

@@ -175,8 +175,9 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
     }[way]
     if not fits:
         msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
-        hint = f'; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "Datetime" }} }}'
-        raise InputError(msg, "cast it in the source" + hint * (way == "as"), {"column": kept.column})
+        kind = {"as": "Datetime", "bins": "Float64", "top": "String"}[way]
+        hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "{kind}" }} }}'
+        raise InputError(msg, hint, {"column": kept.column})
     return pl.Int32() if kept.as_ == "year" else pl.String()
 
 
@@ -186,7 +187,10 @@ def coarse(kept: Kept, dtype: pl.DataType) -> pl.Expr:
     if kept.as_ is not None:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:  # Spark knows no zone of a value
             cell = cell.dt.convert_time_zone("UTC")
-        return cell.dt.year() if kept.as_ == "year" else cell.dt.strftime("%Y-%m")
+        year, month = cell.dt.year(), cell.dt.month()
+        parts = year.cast(pl.String).str.zfill(4), month.cast(pl.String).str.zfill(2)
+        # `strftime` panics at moments that no calendar holds, such as "infinity" of PostgreSQL; these are null
+        return year if kept.as_ == "year" else pl.concat_str(*parts, separator="-")
     if kept.bins is not None:
         cell = cell.fill_nan(None) if dtype.is_float() else cell
         label: pl.Expr = pl.when(cell.is_not_null()).then(pl.lit(f"{kept.bins[-1]}+"))  # others go before the last one

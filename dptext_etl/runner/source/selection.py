@@ -6,7 +6,8 @@ probability below 1e-20, as in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -59,14 +60,14 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         "format": layout.sink_format,
         "cfg": {item.column: item.mechanism.cfg() for item in items},
         "ids": policy.ids,
-        "keep": {item.column: item.rule for item in policy.kept if item.rule},
+        "keep": _labels({item.column: item.rule for item in policy.kept}),
         "postprocess": {item.column: item.chain for item in items if item.chain is not None},
     }
     then = {
         "columns": list(manifest.schema),
         "format": manifest.file_format,
         "ids": manifest.ids,
-        "keep": manifest.coarse,
+        "keep": _labels(manifest.coarse),
         "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
         "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},
     }
@@ -75,6 +76,11 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         msg = f"what is published differs from the policy in: {changed}; new parts would not fit the old ones"
         raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
     return True
+
+
+def _labels(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Write how columns are coarsened as their labels are: bins 2 and 2.0 are equal, and their labels are not."""
+    return {name: json.dumps(rule) for name, rule in rules.items() if rule}
 
 
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
