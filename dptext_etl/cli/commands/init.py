@@ -51,7 +51,7 @@ def init(
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN=A,B,C", help="PUBLIC labels of a synthetic table, or none; never taken from it."),
+        typer.Option(metavar="COLUMN=A,B,C", help="PUBLIC labels, or none; with --form unlinked or synthetic."),
     ] = None,
     output: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")] = Path("privacy.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
@@ -114,7 +114,7 @@ def _form(table: Guess) -> Form:
     terminal.note(
         "Do readers train and count, or must each text stay in the row of its record?\n"
         "  synthetic  a table of public texts with labels: best where readers want labels or topics\n"
-        "  unlinked   the drawn texts, without ids, order, and other columns\n"
+        "  unlinked   the drawn texts with public labels, without ids, order, and other columns\n"
         "  rows       each row with its id, kept columns, and a drawn text: costs the most for each person"
     )
     kinds = click.Choice(["synthetic", "unlinked", "rows"])
@@ -127,7 +127,7 @@ def _chosen(table: Guess, form: Form, labels: str | None) -> Choices:
     from dptext_etl.runner.source import first_policy
 
     made = first_policy.Choices(form)
-    if form == "synthetic" and labels is None:
+    if form != "rows" and labels is None:
         made = replace(made, labels=_labels(table))
     else:
         made = replace(made, labels=first_policy.labels_of(labels, table, form))

@@ -41,7 +41,7 @@ class Choices:
     """What a person decides of a first policy; no default follows from a table."""
 
     form: Form = "rows"
-    labels: Labels | None = None  # of a synthetic table: a list that someone named as public
+    labels: Labels | None = None  # of a form without ids: a list that someone named as public
     keep: tuple[str, ...] = ()
     ids: str | None = None
     cap: float | None = None
@@ -67,7 +67,7 @@ def init(
 ) -> str:
     """Write a policy that works for a file, from the names, types and shapes of its columns.
 
-    `labels` of a synthetic table are "COLUMN=A,B,C" or "none": values that are public without the table.
+    `labels` of the forms without ids are "COLUMN=A,B,C" or "none": values that are public without the table.
     """
     found = guess(str(path), id, subject, texts, encoding)
     choices = Choices(form, labels_of(labels, found, form))
@@ -75,12 +75,13 @@ def init(
 
 
 def labels_of(given: str | None, found: Guess, form: Form) -> Labels | None:
-    """Read the labels of a synthetic table, "COLUMN=A,B,C" or "none"; its values are never taken from the table."""
-    if form != "synthetic":
+    """Read public labels, "COLUMN=A,B,C" or "none"; their values are never taken from the table."""
+    if form == "rows":
         if given is not None:
-            raise UsageError(f"labels are of synthetic tables, and the form is {form}", "give --form synthetic too")
+            msg = "labels are of synthetic tables and unlinked releases, and the form is rows"
+            raise UsageError(msg, "give --form synthetic or --form unlinked too")
         return None
-    if given is None and found.label is not None:
+    if given is None and found.label is not None and form == "synthetic":
         hint = f"give --labels {found.label}=A,B,C, or --labels none. List values that are known without this table"
         raise UsageError(f"column {found.label} looks like labels, and it is not known which values are public", hint)
     if given in {None, "none"}:
@@ -172,7 +173,8 @@ def _roles(found: Guess, choices: Choices) -> list[str]:
         *(["# These ids look like ones that others know."] if found.known_ids else []),
         _pair("ids", choices.ids or default_ids(found)),
     ]
-    lines = [_pair("id", found.id), *(ids if rows else ["# It is not published, nor is any other column."])]
+    hidden = ["# It is not published. Of all other columns, only public labels are."]
+    lines = [_pair("id", found.id), *(ids if rows else hidden)]
     if found.subject is not None:
         lines += [
             "# Whose budget a record takes: caps add up over all records of a subject.",
@@ -300,18 +302,26 @@ def _unlinked(found: Guess, choices: Choices) -> list[str]:
         f"delta = {DELTA}",
         '# "rows" has each drawn text once per draw, "counts" each distinct one with its count.',
         'form = "rows"',
+        "# A label next to each text. With labels, rows is the least number of texts of each.",
+        *_labels(choices),
+    ]
+
+
+def _labels(choices: Choices) -> list[str]:
+    labels = choices.labels
+    listed = [] if labels is None else [_pair("column", str(labels.column)), _pair("values", [*labels.cells])]
+    return [
+        '# Public values that someone listed, never taken from the table. Others count as "other".',
+        f"labels = {{ {', '.join(listed)} }}" if listed else '# labels = { column = "topic", values = ["billing"] }',
     ]
 
 
 def _synthetic(found: Guess, choices: Choices) -> list[str]:
-    labels = choices.labels
-    listed = [] if labels is None else [_pair("column", str(labels.column)), _pair("values", [*labels.cells])]
     return [
         "# Public texts, drawn from one noisy statistic of the column. No row belongs to a record.",
         "[synthetic]",
         _pair("column", found.texts[0]),
-        '# Public values that someone listed, never taken from the table. Others count as "other".',
-        f"labels = {{ {', '.join(listed)} }}" if listed else '# labels = { column = "topic", values = ["billing"] }',
+        *_labels(choices),
         "# Rows of the table: a public number, at no cost.",
         f"rows = {choices.rows or ROWS[choices.form]}",
         *_of_one_table(found, choices),
