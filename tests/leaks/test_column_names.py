@@ -136,3 +136,14 @@ def test_names_are_shown_where_they_are_no_values(bench, tmp_path):
     whole = names.rename({"revew": "review"})
     said = said_by(lambda: run_frame(whole, changed(bench.policy, source="frame", strict_columns=True)))
     assert "what becomes of Größe_2 of the source" in said
+
+
+@pytest.mark.parametrize("first", ["zzq-0,zzq Smith,zzqone review", "zzq-0,zzq user,zzqone", "zzq ref,NA,zzqone note"])
+def test_a_first_row_takes_no_role(tmp_path, first):
+    """Its cells look like names, and are values of no other row."""
+    number = first.split(",")[1] == "NA"
+    cells = (f"a-{row},{row if number else f'b{row % 30}'},it was late on day {row}" for row in range(1, 300))
+    (tmp_path / "raw.csv").write_text("\n".join((first, *cells)))
+    said = said_by(lambda: init(tmp_path / "raw.csv"))
+    assert "columns of strings are column 1, column" in said
+    assert "zzq" not in said

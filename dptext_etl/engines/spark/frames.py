@@ -34,6 +34,7 @@ from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.kept_types import coarse
 from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
 from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, sum_of_pairs
+from dptext_etl.runner.source.table import hidden_by
 from dptext_etl.runner.table_check import traceable
 
 if TYPE_CHECKING:
@@ -46,9 +47,22 @@ HINT = "check that the frame itself can be computed; Spark's own log says more"
 def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
     require_free_names(frame, policy)
     schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
-    dropped, kind = check_roles(policy, schema, layout)
+    dropped, kind = check_roles(policy, schema, layout, lambda: hidden_by(frame.columns, lambda: _compared(frame)))
     rows = _in_pinned_order(_without_void(frame), schema, policy)
     return Table(rows, coarse_schema(polars_schema(rows), policy), dropped, kind)
+
+
+def _compared(frame: DataFrame) -> tuple[int, bool]:
+    """Return the number of rows, and whether a column of texts or booleans holds its own name."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = F.lit(False)
+    for field in frame.schema.fields:
+        if field.dataType.typeName() in {"string", "boolean", "varchar", "char"}:
+            cell = F.lower(F.trim(named(field.name).cast("string")))
+            found = found | F.coalesce(cell == field.name.lower(), F.lit(False))
+    count, equal = frame.agg(F.count(F.lit(1)), F.max(found)).collect()[0]
+    return count, bool(equal)
 
 
 def _without_void(frame: DataFrame) -> DataFrame:

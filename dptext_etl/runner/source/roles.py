@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
@@ -113,7 +113,7 @@ def table_of(
     rows = with_nulls_typed(rows, {*nulls, *(name for name in found if found[name] == pl.Null)}, policy, layout)
     found = schema_of(rows)
     types = pl.Schema({name: plain_type(dtype) for name, dtype in found.items()})
-    dropped, kind = check_roles(policy, types, layout, rows)
+    dropped, kind = check_roles(policy, types, layout, lambda: why_hidden(rows))
     frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
     frame = coarsened(frame, types, policy) if coarsen else frame
@@ -131,15 +131,15 @@ def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schem
 
 
 def check_roles(
-    policy: Policy, found: pl.Schema, layout: Layout, rows: pl.LazyFrame | None = None
+    policy: Policy, found: pl.Schema, layout: Layout, hidden: Callable[[], str | None]
 ) -> tuple[tuple[str, ...], str]:
     """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids.
 
-    `found` holds plain types (`data_types.plain_type`). Refusals name columns only if `rows` show that they may.
+    `found` holds plain types (`data_types.plain_type`). `hidden` says why refusals must not name columns.
     """
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
-    _check_names(policy, found, layout, rows)
+    _check_names(policy, found, layout, hidden)
     found = coarse_schema(found, policy)
     _require_fit(output_columns(policy), found, layout.sink_format)
     if (table := layout.table_format) is not None:
@@ -214,7 +214,7 @@ def shown_columns(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
 
 
-def _check_names(policy: Policy, found: pl.Schema, layout: Layout, rows: pl.LazyFrame | None) -> None:
+def _check_names(policy: Policy, found: pl.Schema, layout: Layout, hidden: Callable[[], str | None]) -> None:
     missing = [name for name in wanted_columns(policy) if name not in found]
     if missing:
         names = ", ".join(repr(name) for name in missing)
@@ -224,15 +224,13 @@ def _check_names(policy: Policy, found: pl.Schema, layout: Layout, rows: pl.Lazy
             msg = f"the source has no column {names}; none of its {len(found)} columns is named in the policy"
             separator = " Is csv.separator right?" if len(found) == 1 and format_of(layout.source) == "csv" else ""
             hint = f"does the file have a header line?{separator} Correct id, subject, keep or [[column]]"
-        if rows is not None:
-            hint = f"{hint}. {meant(missing, found.names(), why_hidden(rows))}"
+        hint = f"{hint}. {meant(missing, found.names(), hidden())}"
         raise InputError(msg, hint, {"missing": missing, "columns": len(found)})
     dropped = [name for name in found if name not in wanted_columns(policy)]
     if dropped and policy.strict_columns:
-        hidden = "no value was compared with them" if rows is None else why_hidden(rows)
-        places, unnamed = by_place(dropped, found, shown=hidden is None), f" (names are not shown: {hidden})"
-        msg = f"strict_columns: the policy does not say what becomes of {places} of the source"
-        msg += unnamed if hidden else ""
+        why = hidden()
+        places, unnamed = by_place(dropped, found, shown=why is None), f" (names are not shown: {why})" if why else ""
+        msg = f"strict_columns: the policy does not say what becomes of {places} of the source{unnamed}"
         raise InputError(msg, "release it, name it in keep, or set strict_columns = false to drop it")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -178,19 +178,28 @@ def schema_of(frame: pl.LazyFrame) -> pl.Schema:
 
 
 def why_hidden(rows: pl.LazyFrame) -> str | None:
-    """Say why messages must not hold the names of the columns; None if they look like names and are no values.
+    """Say why messages must not hold the names of the columns; None if they look like names and are no values."""
 
-    Names may be the first row of a file without a header line, so they are compared with the values below them.
-    """
-    try:
-        schema = schema_of(rows)
-        if (why := unlike_names(schema)) is not None:
-            return why
+    def compared() -> tuple[int, bool]:
         words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
         lower = {name: pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase() for name in words}
-        equal = pl.any_horizontal(False, *((cell == name.lower()).any() for name, cell in lower.items()))
+        equal = pl.any_horizontal(pl.lit(value=False), *((cell == name.lower()).any() for name, cell in lower.items()))
+        return rows.select(pl.len(), found=equal).collect(engine="streaming").row(0)
+
+    schema = schema_of(rows)
+    return hidden_by(schema.names(), compared)
+
+
+def hidden_by(names: Sequence[str], compared: Callable[[], tuple[int, bool]]) -> str | None:
+    """Return `why_hidden` by the number of rows, and by whether a column holds its own name.
+
+    Names may be the first row of a file without a header line, so an engine compares them with the values below them.
+    """
+    if (why := unlike_names(names)) is not None:
+        return why
+    try:
         with seam("comparing names with values"):
-            ((count, found),) = rows.select(pl.len(), found=equal).collect(engine="streaming").rows()
+            count, found = compared()
     except DPTextError:
         return "the values below them cannot be read"
     return "there is no row to compare them with" if not count else "a column holds its own name" if found else None
