@@ -73,8 +73,8 @@ class Policy(Checked):
             it as a person of its own.
         on_changed: If the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
             released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
-        per_subject: The most records of a person that a release holds in a partition, chosen by the key; released
-            ones stay. An [unlinked] or [synthetic] release has its own entry.
+        per_subject: The most records of a person that a run takes from a partition, chosen by the key; released ones
+            always stay, also beyond the limit. An [unlinked] or [synthetic] release has its own entry.
         min_released: Least share of the rows that a version must hold; with less, nothing is charged or published.
         publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
@@ -304,7 +304,7 @@ class Policy(Checked):
 
     @property
     def records_per_subject(self) -> int | None:
-        """The most records of a person that the release holds; None without a limit."""
+        """The most records of a person that a run takes, unless more are released; None without a limit."""
         limits = self.unlinked or self.synthetic
         most = self.per_subject if limits is None else limits.per_subject
         return None if self.unit == "record" else most

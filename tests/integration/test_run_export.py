@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.errors import GateError, InputError
-from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, SUMS, contract, export, verify
+from dptext_etl.runner.publish.export import CONTRACT, MANIFEST, SUMS, contract_text, export, verify
 from dptext_etl.runner.publish.manifest import Manifest, scan_published
 from tests.command_line import dptext, facts
 
@@ -162,7 +162,7 @@ def other_manifest(entries, change, *, fit):
     entries[MANIFEST] = now.text().encode()
     if fit:
         entries["statement.md"] = entries["statement.md"].replace(before.digest.encode(), now.digest.encode())
-        entries[CONTRACT] = json.dumps(contract(now)).encode()
+        entries[CONTRACT] = contract_text(now).encode()
     resealed(entries)
 
 
@@ -190,6 +190,11 @@ def weaker_contract(entries):
     resealed(entries)
 
 
+def two_answers(entries):
+    entries[CONTRACT] = entries[CONTRACT].replace(b'"status": ', b'"status": "retired", "status": ')
+    resealed(entries)
+
+
 DAMAGES = {
     "words": (other_words, "not those of SHA256SUMS"),
     "words and sums": (lambda entries: (other_words(entries), resealed(entries)), "data file is not that"),
@@ -197,6 +202,7 @@ DAMAGES = {
     "outside": (lambda entries: entries.update({"../x": b"x"}), "not those of the manifest"),
     "less": (lambda entries: entries.pop("statement.html"), "not those of the manifest"),
     "no sums": (lambda entries: entries.pop(SUMS), "not an export"),
+    "repeated key": (two_answers, "contract is not that"),
     "contract": (weaker_contract, "contract is not that"),
     "manifest": (lambda entries: other_manifest(entries, more_rows, fit=False), "statement is that of another"),
     "rows": (lambda entries: other_manifest(entries, more_rows, fit=True), "another number of rows"),

@@ -69,7 +69,8 @@ def policy(request, tmp_path, small_vectors, monkeypatch, again):  # noqa: F811
         "subject": 'normalize = ["nfc", "casefold"]\non_null_subject = "own"',
         "record": 'unit = "record"\npublish = false',
     }
-    cap = Cap(measure="approx", epsilon=500.0, delta=1e-3, period="2026", group="cinema", dataset="films").stated()
+    names = {"period": "2026", "group": "cinema", "dataset": "films", "unit": request.param}
+    cap = Cap(measure="approx", epsilon=500.0, delta=1e-3, **names).stated()
     monkeypatch.setenv("STEWARD_SECRET", "5e" * 32)
     public, signature = cap_files.sign(cap, "env:STEWARD_SECRET")
     (tmp_path / "cap.toml").write_text("".join(f"{name} = {json.dumps(item)}\n" for name, item in cap.items()))

@@ -100,7 +100,7 @@ def _summary(place: Path, manifest: Manifest, sums: bytes) -> dict[str, Any]:
 def _contents(layout: Layout, manifest: Manifest, facts: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     """Yield names and bytes of all files, in the order in which a zip file holds them."""
     yield README, _readme(manifest).encode()
-    yield CONTRACT, (json.dumps(contract(manifest), indent=1, ensure_ascii=False) + "\n").encode()
+    yield CONTRACT, contract_text(manifest).encode()
     yield MANIFEST, manifest.text().encode()
     for name, text in zip(STATEMENTS, (statement.markdown(facts), statement.page(facts)), strict=True):
         yield name, text.encode()
@@ -198,6 +198,11 @@ def contract(manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def contract_text(manifest: Manifest) -> str:
+    """Write the contract as JSON, which is YAML: a reader of either finds the same."""
+    return json.dumps(contract(manifest), indent=1, ensure_ascii=False) + "\n"
+
+
 def _properties(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"property": name, "value": value} for name, value in values.items()]
 
@@ -257,7 +262,8 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement is that of another manifest")
     known = {kind.value for kind in GuaranteeClass}
     _require(all(column["class"] in known for column in manifest.columns), "a guarantee class is unknown")
-    _require(json.loads(read(CONTRACT)) == contract(manifest), "the contract is not that of the manifest")
+    # bytes, because JSON of repeated keys says one thing to one reader and another to the next
+    _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract is not that of the manifest")
     for name, part in parts.items():
         content = read(name)
         _require(_digest(content) == part.sha256, "a data file is not that of the manifest")
