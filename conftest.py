@@ -23,6 +23,8 @@ SMALL = {  # three workers share the machine, no test asks the network, a key is
     "DPTEXT_ENDPOINTS": "127.0.0.1,localhost",  # servers of tests listen there, and policies may name them
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # Spark starts in two thirds of the time
 }
+if os.environ.get("HYPOTHESIS_PROFILE") != "thorough":
+    SMALL["DPTEXT_THREADS"] = "1"  # tests of parallel shards, gates, and draws say how many they want
 for _name, _value in SMALL.items():
     os.environ.setdefault(_name, _value)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules

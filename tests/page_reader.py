@@ -76,7 +76,8 @@ class Reader:
 
     def __init__(self, folder: Path, python: list[str], commands: Path, spark: Any = None, **more: str) -> None:
         self.folder, self.env = folder, environment(commands) | more
-        self._start, self._python = python, None
+        self._start = python
+        self._python: subprocess.Popen[str] | None = None
         if spark is not None:
             _relative_to(spark, folder)
         self._spark = spark

@@ -1,6 +1,7 @@
 """Killed after any step and run again: the same bytes, one charge, a sound ledger."""
 
 import json
+import os
 import re
 import subprocess
 
@@ -63,7 +64,8 @@ def killed(warm):
 
     def run(policy, step, times):
         values = json.dumps([policy.model_dump(mode="json", by_alias=True), step, times])
-        done = subprocess.run([*warm, "-c", CHILD, values], capture_output=True, text=True, check=False)
+        env = {**os.environ, "DPTEXT_THREADS": "2"}
+        done = subprocess.run([*warm, "-c", CHILD, values], capture_output=True, text=True, check=False, env=env)
         return done.returncode == -9, done.stderr
 
     return run
