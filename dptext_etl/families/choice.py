@@ -35,7 +35,6 @@ from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released,
 
 _MODEL = "sentence-transformers"
 UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
-LABELED_NEIGHBORS = f"{UNLINKED_NEIGHBORS} of each label; labels are published unchanged"
 MOST_DRAWS = 1024  # draws of one text, at most
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
@@ -214,8 +213,7 @@ class ChoiceMechanism(Mechanism):
         """Return the claim between any two texts; nothing of the column is disclosed next to which rows are null."""
         disclosed = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
         if self.unlinked is not None:
-            neighbors = UNLINKED_NEIGHBORS if self.unlinked.labels is None else LABELED_NEIGHBORS
-            return Guarantee(GuaranteeClass.UNLINKED_APPROX, disclosed, neighbors, "text")
+            return Guarantee(GuaranteeClass.UNLINKED_APPROX, disclosed, UNLINKED_NEIGHBORS, "text")
         claim = Guarantee(GuaranteeClass.PURE_LDP, disclosed, "any two texts of one record, of any lengths", "text")
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 

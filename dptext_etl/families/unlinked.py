@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from dptext_etl.accounting.shuffling import Law, central_epsilon
-from dptext_etl.families.labels import Labels
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, exact
 
 COUNT = "count"  # the column that says how often a text was drawn, in the form "counts"
@@ -21,12 +20,10 @@ class Unlinked(BaseModel):
     """What a policy says of an unlinked release, in its table `[unlinked]`.
 
     Attributes:
-        rows: Public lower bound on the number of released texts, of each label if there are labels; a run with fewer is
-            refused before any draw.
+        rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw.
         delta: Delta of one record, at most 1e-6.
         per_subject: Records of a person that take part, at most; the others are left out.
         form: "rows" publishes every drawn text as a row, "counts" each distinct one with its count.
-        labels: A public label next to each text: `column` or `columns`, and `values`; others, and null, are "other".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -35,16 +32,10 @@ class Unlinked(BaseModel):
     delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
     per_subject: PositiveInt = 1
     form: Literal["rows", "counts"] = "rows"
-    labels: Labels | None = Field(default=None, exclude_if=lambda labels: labels is None)
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        """Return the columns of the labels."""
-        return () if self.labels is None else self.labels.all_columns
 
     def columns(self, text: str) -> tuple[str, ...]:
         """Return the columns of the published table, by the name of its text column."""
-        return (*self.label_columns, text, *([COUNT] if self.form == "counts" else []))
+        return (text,) if self.form == "rows" else (text, COUNT)
 
     def epsilon(self, law: Law) -> Fraction:
         """Return the central epsilon of one record, in whole millionths rounded up."""

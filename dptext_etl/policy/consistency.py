@@ -47,7 +47,7 @@ def require_consistent(policy: Policy) -> None:
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
     types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
-    two = "a column has two roles: text columns, what they keep as NAME_intermediate, id, labels, and keep must differ"
+    two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
     most = "[unlinked] and [synthetic] have their own per_subject: write it there"
     most = 'per_subject limits the rows of a subject, and unit = "record" has none' if record else most
@@ -136,15 +136,8 @@ def require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked)
     problems = [
         (not choice, f"the bound is that of surrogate; {mechanism.name} is released row by row"),
         (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
-        (
-            COUNT in {*names, *unlinked.label_columns},
-            f'a column cannot be called "{COUNT}", which is a column of the form "counts"',
-        ),
-        (bool(policy.keep), "keep must be empty: other columns would link texts to records"),
-        (
-            unlinked.labels is not None and bool(unlinked.labels.names),
-            "leave out names of labels: only synthetic tables use them",
-        ),
+        (COUNT in names, f'the text column must not be called "{COUNT}", which is a column of the form "counts"'),
+        (bool(policy.kept_columns), "keep must be empty: other columns would link texts to records"),
         (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
         (PARTITION in policy.source, "a release is one batch: give each partition a release name of its own"),

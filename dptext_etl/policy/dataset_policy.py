@@ -13,7 +13,6 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from dptext_etl import html_output
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.labels import Labels
 from dptext_etl.families.unlinked import Unlinked, unlinked_of
 from dptext_etl.id_forms import Normalization
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
@@ -287,20 +286,13 @@ class Policy(Checked):
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
-        """The names of the columns that are published next to the texts; the labels of an unlinked release, too."""
-        labels = () if self.unlinked is None else self.unlinked.label_columns
-        return *(item if isinstance(item, str) else item.column for item in self.keep), *labels
+        """The names of the columns that are published next to the texts."""
+        return tuple(item if isinstance(item, str) else item.column for item in self.keep)
 
     @property
     def one_table(self) -> bool:
         """Whether a release holds one table, whole: it is unlinked, or a synthetic table."""
         return self.unlinked is not None or self.synthetic is not None
-
-    @property
-    def labels(self) -> Labels | None:
-        """The public labels of an unlinked release or a synthetic table, if it has any."""
-        table = self.unlinked or self.synthetic
-        return None if table is None else table.labels
 
     @property
     def records_per_subject(self) -> int | None:

@@ -400,8 +400,7 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
     if policy.unlinked is not None:
         cost = worst_spend(columns[0].mechanism)
         local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
-        of_label = "" if policy.labels is None else " of its label"
-        among = f"{central} of a record among {policy.unlinked.rows:,}{of_label}"
+        among = f"{central} of a record among {policy.unlinked.rows:,}"
         notes.append(f"published unlinked: epsilon {local} of a draw is {among}")
     if beyond:
         take = f"per_subject = {policy.records_per_subject} of a person take part"

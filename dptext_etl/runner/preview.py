@@ -28,7 +28,7 @@ from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.shard.charging import Charged, Column, by_label, charge, views_of
+from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.kept_types import period_of
 from dptext_etl.runner.table_check.spellings import Spelled
@@ -67,7 +67,6 @@ class Expected:
     words: int = 0  # draws over all text columns
     computed: int = 0  # records with a text that models must compute, because it is not committed yet
     moved: int = 0  # records that were charged to another person before
-    labels: Mapping[str, int] = field(default_factory=dict)  # records with a draw by label, also those over the cap
     kept: Sequence[int] = ()  # records that larger and smaller caps would keep, by `forecast.FACTORS`
     # rows by month or year, and those of them that are left out
     periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -99,11 +98,10 @@ class Expected:
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
-        answers, charged, labels, listed = Counter[str](), Counter[str](), Counter[str](), list(parts)
+        answers, charged, listed = Counter[str](), Counter[str](), list(parts)
         for part in listed:
             answers.update(part.answers)
             charged.update(part.charged)
-            labels.update(part.labels)
         names = ("unkept", "drawn", "words", "computed", "moved")
         sums = {name: sum(getattr(part, name) for part in listed) for name in names}
         periods = dict[str, list[int]]()
@@ -112,7 +110,6 @@ class Expected:
         return cls(
             answers=dict(answers),
             charged=dict(charged),
-            labels=dict(labels),
             kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
             periods=periods,
             # a person with spellings in several tasks would count several times
@@ -143,7 +140,7 @@ class Preview:
         self.published = published
         self.forecast = Forecast(policy, scratch, before)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
-        self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
+        self._answers, self._charged = Counter[str](), Counter[str]()
         self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
         self._spelled = Spelled(policy.normalize, scratch)
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
@@ -175,10 +172,7 @@ class Preview:
                 asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
         self.forecast.add(worst, asked, units, draws, used, self._periods(frame, outcome))
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
-        drawn = (draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)
-        self._drawn += int(drawn.sum())
-        if self._policy.unlinked is not None:
-            self._labels.update(by_label(frame, drawn, self._policy.labels))
+        self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
         self._words += sum(_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
     def _periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> Any:

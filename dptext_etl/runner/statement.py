@@ -298,17 +298,12 @@ def _bound(column: Mapping[str, Any]) -> str:
 
 def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str:
     """State the bound of an unlinked release, whom it trusts, and what holds without that trust."""
-    labels = unlinked.get("labels")
-    of_label = "" if labels is None else " under each label"
-    names = () if labels is None else labels.get("columns") or [labels["column"]]
-    kept = f" Labels ({', '.join(names)}) are published unchanged and are not protected." if names else ""
     return (
         "Take two tables that differ in the text of one record, and agree on which texts are null. Whatever a reader "
         "knows, all other texts included, any published table is at most e^ε times as likely under one as under the "
         f"other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least {unlinked['rows']:,} "
-        f"texts are published together{of_label}. It relies on you: drafts, key, and ledger stay inside your "
-        "boundary. To someone who sees which text was drawn for which record, "
-        f"ε is {at_most(unlinked['local_epsilon'])} for every text.{kept}"
+        "texts are published together. It relies on you: drafts, key, and ledger stay inside your boundary. To someone "
+        f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
     )
 
 

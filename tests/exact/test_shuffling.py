@@ -74,21 +74,6 @@ def test_the_bound_holds_for_every_small_table(case: tuple[int, int, int, int]) 
         assert float(_largest(rows, law, eps)) <= divergence(eps, rows, law) + 1e-15
 
 
-def test_the_bound_of_a_label_is_that_of_its_own_rows() -> None:
-    """Two labels of two rows and one row: with the other label's draws next to it, a text shows as much as without."""
-    law, e = Law(3, 1, 3, 1), Fraction(math.exp(0.3))
-    laws = _laws(law)
-    for others in itertools.product(range(len(laws)), repeat=2):
-        views = []
-        for text in range(len(laws)):
-            first, second = _released(laws, (text, others[0])), _released(laws, (others[1],))
-            views.append({(a, b): p * q for a, p in first.items() for b, q in second.items()})
-        for a, b in itertools.permutations(views, 2):
-            excess = sum((max(Fraction(0), a[key] - e * b[key]) for key in a), Fraction(0))
-            assert float(excess) <= divergence(0.3, 2, law) + 1e-15
-    assert divergence(0.3, 2, law) > divergence(0.3, 3, law), "all rows together would hide more"
-
-
 def test_the_bound_is_reached() -> None:
     law = Law(4, 1, 3, 1)
     assert float(_largest(3, law, 0.5)) == pytest.approx(divergence(0.5, 3, law), rel=1e-6)

@@ -214,7 +214,7 @@ REFUSED = [
     ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one batch"),
     ({"copy_gate_false_alarm": 1e-9}, "counts draws by record"),
     ({"column": [{"name": name, "mechanism": SURROGATE} for name in ("review", "note")]}, "one text column"),
-    ({"column": [{"name": "count", "mechanism": SURROGATE}]}, "cannot be called"),
+    ({"column": [{"name": "count", "mechanism": SURROGATE}]}, "must not be called"),
     ({"column": [{"name": "review", "mechanism": {**SURROGATE, "parts": 2}}]}, "one draw per record"),
     ({"column": [{"name": "review", "mechanism": {**SURROGATE, "surrogates": 2}}]}, "one draw per record"),
     ({"unit": "record", "subject": None}, "per_subject is for"),

@@ -1,4 +1,4 @@
-"""Gates of whole tables: `row_count` and `labels_in_list` require the rows and labels that the policy states."""
+"""Gates of synthetic tables: `row_count` and `labels_in_list` require the rows and labels that the policy states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import polars as pl
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.errors import counted
-from dptext_etl.families.labels import OTHER
 from dptext_etl.policy import Policy
 
 
@@ -40,10 +39,8 @@ class RowCount(_SyntheticGate):
         return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
 
 
-class LabelsInList(Gate):
-    """Compares every label of a synthetic table, or of a published unlinked release, with the public list."""
-
-    stages = frozenset(Stage)
+class LabelsInList(_SyntheticGate):
+    """Compares every label with the public list."""
 
     catches = "Labels of private records that the public list does not name, and rows without a label."
     order = 72
@@ -51,21 +48,13 @@ class LabelsInList(Gate):
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self.state = {"rows": 0, "outside": 0}
-        # staged rows of an unlinked release still hold the labels of the source
-        self._raw = self.policy.unlinked is not None and candidate.stage is Stage.STAGED
-
-    @classmethod
-    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
-        return None if policy.synthetic is None and policy.labels is None else ()
 
     def rows(self, batch: pl.DataFrame) -> None:
-        labels = self.policy.labels
+        labels = None if self.policy.synthetic is None else self.policy.synthetic.labels
         self.state["rows"] += batch.height
-        if labels is None or self._raw:
+        if labels is None:
             return
         names, listed = labels.all_columns, set(labels.cells.values())
-        if self.policy.unlinked is not None:
-            listed.add((OTHER,) * len(names))
         if all(batch.schema.get(name) == pl.String for name in names):
             self.state["outside"] += sum(cell not in listed for cell in batch.select(names).iter_rows())
         else:

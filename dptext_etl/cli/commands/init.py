@@ -16,7 +16,7 @@ from dptext_etl.cli.options import Command, Json, epilog
 from dptext_etl.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
-    from dptext_etl.families.labels import Labels
+    from dptext_etl.policy.synthetic import Labels
     from dptext_etl.policy.terms import Encoding
     from dptext_etl.runner.source.first_policy import Choices, Form
     from dptext_etl.runner.source.guessing import Guess

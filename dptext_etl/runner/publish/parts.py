@@ -295,19 +295,17 @@ def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Po
 def write_unlinked(
     writer: Writer, staging: Staging, shards: Iterable[StagedShard], policy: Policy, unlinked: Unlinked
 ) -> None:
-    """Write an unlinked release as a multiset of texts, with their labels if there are any: no ids, no order.
+    """Write an unlinked release as a multiset of texts: no ids, no order, no other columns.
 
-    Labels and texts are sorted by their bytes, and a part holds `shard_rows` rows: what is written depends on the
-    multiset alone (docs/spec/unlinked.md#published).
+    Texts are sorted by their bytes, and a part holds `shard_rows` rows: what is written depends on the multiset alone
+    (docs/spec/unlinked.md#published).
     """
     text, most = policy.columns[0].name, policy.shard_rows
-    names = [*unlinked.label_columns, text]
-    counted = [pl.DataFrame(schema={**dict.fromkeys(names, pl.String), COUNT: pl.Int64})]
+    counted = [pl.DataFrame(schema={text: pl.String, COUNT: pl.Int64})]
     for shard in shards:
         rows = staging.read(shard).filter(~pl.col(CANARY) & pl.col(text).is_not_null())
-        rows = rows if unlinked.labels is None else rows.with_columns(unlinked.labels.published())
-        counted.append(rows.group_by(names).agg(pl.len().cast(pl.Int64).alias(COUNT)))
-    counts = pl.concat(counted).group_by(names).agg(pl.col(COUNT).sum()).sort(names)
+        counted.append(rows.group_by(text).agg(pl.len().cast(pl.Int64).alias(COUNT)))
+    counts = pl.concat(counted).group_by(text).agg(pl.col(COUNT).sum()).sort(text)
     if unlinked.form == "counts":
         for start in range(0, max(counts.height, 1), most):
             writer.add_rows(counts.slice(start, most))
@@ -317,4 +315,4 @@ def write_unlinked(
         # how often a text stands among the rows from `start` up to `start + most`
         inside = pl.min_horizontal("end", start + most) - pl.max_horizontal(pl.col("end") - pl.col(COUNT), start)
         chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
-        writer.add_rows(chosen.select(*unlinked.label_columns, pl.col(text).repeat_by(COUNT)).explode(text))
+        writer.add_rows(chosen.select(pl.col(text).repeat_by(COUNT)).explode(text))

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
-from dptext_etl.families.labels import OTHER
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
@@ -124,25 +123,12 @@ def refuse_no_records(policy: Policy, records: int) -> None:
         raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
 
 
-def refuse_too_few(policy: Policy, texts: int, by_label: Mapping[str, int] | None = None) -> None:
-    """Refuse an unlinked release of fewer texts, in all or of a label, than its bound is stated for.
-
-    Nothing of the list of labels is known only from the data, so the message may name them.
-    """
-    if policy.unlinked is None:
-        return
-    if policy.labels is not None and by_label is not None:
-        counts = {**dict.fromkeys(policy.labels.cells, 0), **by_label}
-        few = [f"{label!r} ({count:,})" for label, count in sorted(counts.items()) if count < policy.unlinked.rows]
-        if few:
-            msg = f"[unlinked]: {counted(len(few), 'label has', 'labels have')} fewer texts than the bound is stated "
-            hint = "nothing was drawn or charged; state fewer rows, at a larger epsilon, or leave these labels out of "
-            hint += f'values: they count as "{OTHER}" then, which needs as many rows. Both take a new release name'
-            raise InputError(f"{msg}for, rows = {policy.unlinked.rows:,}: {', '.join(few)}", hint)
-    if texts < policy.unlinked.rows:
+def refuse_too_few(policy: Policy, texts: int) -> None:
+    """Refuse an unlinked release of fewer texts than its bound is stated for."""
+    if policy.unlinked is not None and texts < policy.unlinked.rows:
         msg = (
             f"[unlinked]: {counted(texts, 'text')} would be published, and the bound is "
-            f"stated for rows = {policy.unlinked.rows:,}"
+            f"stated for rows = {policy.unlinked.rows}"
         )
         hint = "this run drew and charged nothing; state fewer rows, at a larger epsilon, under a new release name"
         raise InputError(msg, hint)

@@ -17,7 +17,6 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import worst_case
-from dptext_etl.families.labels import Labels
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
@@ -94,25 +93,15 @@ class Reserved:
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
 
-    def whole_table(self, labels: Labels | None) -> WholeTable:
+    def whole_table(self) -> WholeTable:
         """Return the records among the rows; canary rows do not count."""
         own = self.charged.take(~self.canary)
         drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
-        rows = self.frame.filter(~pl.Series(self.canary))
-        return WholeTable(
-            len(own.ids), int(drawn.sum()), f"{own.sum_of_identities():064x}", by_label(rows, drawn, labels)
-        )
+        return WholeTable(len(own.ids), int(drawn.sum()), f"{own.sum_of_identities():064x}")
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
         return canary_marks(self.frame)
-
-
-def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: Labels | None) -> dict[str, int]:
-    """Count the rows with a draw by their published label; empty without labels."""
-    if labels is None:
-        return {}
-    return dict(frame.filter(pl.Series(drawn)).select(labels.listed()).to_series().value_counts().iter_rows())
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
@@ -147,10 +136,9 @@ def charge(
     delta = gate_delta(policy)
     charges = []
     for column in columns:
-        contents = contents_of(frame, column.name, policy)
-        texts = contents if policy.synthetic is not None else views_of(frame, column.name)
+        texts = contents_of(frame, column.name, policy)
         mechanism = column.policy.mechanism
-        made = _kernel.idem_keys(column.key, ids, contents, column.policy.nonce) if identified else None
+        made = _kernel.idem_keys(column.key, ids, texts, column.policy.nonce) if identified else None
         identities = _zeros(len(ids)) if made is None else pa.array(made)
         if not counted:
             charges.append(Charge(column.ref, identities, 0, {}))
@@ -161,13 +149,13 @@ def charge(
 
 
 def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
-    """Return what the identities of records cover next to their ids: texts, and labels where a release has any.
+    """Return what the identities of records cover next to their ids: texts; of a synthetic table texts and labels.
 
     No two pairs of a text and a label, null or not, have one string (docs/spec/synthetic.md#identity).
     """
-    if policy.synthetic is None and policy.labels is None:
+    if policy.synthetic is None:
         return views_of(frame, column)
-    labels, null = policy.labels, pl.lit("n")
+    labels, null = policy.synthetic.labels, pl.lit("n")
     text, label = pl.col(column), pl.lit(None, pl.String) if labels is None else labels.label_of()
     length = label.str.len_bytes().cast(pl.String)
     parts = (

@@ -104,7 +104,6 @@ class WholeTable(NamedTuple):
     records: int  # records, those without a text included
     draws: int  # records with a draw
     digest: str  # sum of their identities modulo 2^256, 64 hex digits
-    labels: Mapping[str, int] = {}  # records with a draw by label, if an unlinked release has labels
 
 
 class Facts(NamedTuple):

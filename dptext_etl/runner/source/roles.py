@@ -180,17 +180,15 @@ def _require_fit(names: Sequence[str], found: pl.Schema, file_format: str) -> No
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that a run reads, in output order; a subject that is not kept comes last."""
-    columns = [*dict.fromkeys((policy.id, *policy.kept_columns, *string_columns(policy)))]
+    columns = [policy.id, *policy.kept_columns, *string_columns(policy)]
     if policy.subject is not None and policy.subject not in columns:
         columns.append(policy.subject)
     return tuple(columns)
 
 
 def string_columns(policy: Policy) -> tuple[str, ...]:
-    """Return the columns that hold texts or public labels."""
-    if policy.synthetic is not None:
-        return policy.synthetic.columns
-    return (*policy.text_columns, *(() if policy.unlinked is None else policy.unlinked.label_columns))
+    """Return the columns that hold texts, or the labels of a synthetic table."""
+    return policy.text_columns if policy.synthetic is None else policy.synthetic.columns
 
 
 def output_columns(policy: Policy) -> tuple[str, ...]:
