@@ -28,7 +28,7 @@ from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
+from dptext_etl.runner.shard.charging import Charged, Column, by_label, charge, views_of
 from dptext_etl.runner.source.cutting import pieces
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
@@ -65,6 +65,8 @@ class Expected:
     words: int = 0  # draws over all text columns
     computed: int = 0  # records with a text that models must compute, because it is not committed yet
     moved: int = 0  # records that were charged to another person before
+    # records with a draw by label of an unlinked release, without forgotten ones; those over the cap count
+    labels: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def over_cap(self) -> int:
@@ -92,13 +94,14 @@ class Expected:
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
-        answers, charged, listed = Counter[str](), Counter[str](), list(parts)
+        answers, charged, labels, listed = Counter[str](), Counter[str](), Counter[str](), list(parts)
         for part in listed:
             answers.update(part.answers)
             charged.update(part.charged)
+            labels.update(part.labels)
         names = ("unkept", "drawn", "words", "computed", "moved")
         sums = {name: sum(getattr(part, name) for part in listed) for name in names}
-        return cls(answers=dict(answers), charged=dict(charged), **sums)
+        return cls(answers=dict(answers), charged=dict(charged), labels=dict(labels), **sums)
 
 
 class Preview:
@@ -122,7 +125,7 @@ class Preview:
         self.published = published
         self.forecast = Forecast(policy, scratch)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
-        self._answers, self._charged = Counter[str](), Counter[str]()
+        self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -149,7 +152,9 @@ class Preview:
                 asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
         self.forecast.add(worst, asked, units, draws, used)
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
-        self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
+        drawn = (draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)
+        self._drawn += int(drawn.sum())
+        self._labels.update(by_label(frame, drawn, self._policy.labels) or {})
         self._words += sum(_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
@@ -165,7 +170,7 @@ class Preview:
             left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
             answers.update({Outcome.OVER_CAP.name: left, name: -left})
         left = self._drawn - over
-        counts = self._unkept, left, dict(self._charged), self._words, self._computed, self._moved
+        counts = self._unkept, left, dict(self._charged), self._words, self._computed, self._moved, dict(self._labels)
         return Expected(dict(+answers), *counts)
 
     def _unwritten(self, charged: Charged) -> int:

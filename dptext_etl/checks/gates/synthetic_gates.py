@@ -1,4 +1,4 @@
-"""Gates of synthetic tables: `row_count` and `labels_in_list` require the rows and labels that the policy states."""
+"""Gates of tables with stated rows and labels: `row_count` and `labels_in_list` require those of the policy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import polars as pl
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.errors import counted
+from dptext_etl.families.unlinked import OTHER
 from dptext_etl.policy import Policy
 
 
@@ -40,7 +41,7 @@ class RowCount(_SyntheticGate):
 
 
 class LabelsInList(_SyntheticGate):
-    """Compares every label with the public list."""
+    """Compares every label with the public list, also those of an unlinked release."""
 
     catches = "Labels of private records that the public list does not name, and rows without a label."
     order = 72
@@ -48,15 +49,24 @@ class LabelsInList(_SyntheticGate):
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self.state = {"rows": 0, "outside": 0}
+        labels = None if self.policy.synthetic is None else self.policy.synthetic.labels
+        self._names, self._listed = ((), set()) if labels is None else (labels.all_columns, set(labels.cells.values()))
+        if self.policy.labels is not None:
+            self._names, values = (self.policy.labels.column,), self.policy.labels.values
+            rest = (
+                (OTHER, None) if candidate.stage is Stage.STAGED else ()
+            )  # of records without a text, and canary rows
+            self._listed = {(value,) for value in (*values, *rest)}
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return None if policy.synthetic is None and policy.labels is None else ()
 
     def rows(self, batch: pl.DataFrame) -> None:
-        labels = None if self.policy.synthetic is None else self.policy.synthetic.labels
         self.state["rows"] += batch.height
-        if labels is None:
-            return
-        names, listed = labels.all_columns, set(labels.cells.values())
-        if all(batch.schema.get(name) == pl.String for name in names):
-            self.state["outside"] += sum(cell not in listed for cell in batch.select(names).iter_rows())
+        if all(batch.schema.get(name) == pl.String for name in self._names):
+            cells = batch.select(self._names).iter_rows()
+            self.state["outside"] += sum(cell not in self._listed for cell in cells)
         else:
             self.state["outside"] += batch.height
 

@@ -86,7 +86,7 @@ def of_source(policy: Policy, rows: int, counts: Counts, sample: pl.LazyFrame | 
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     """Return the facts of a run in this process, from all rows that its version would hold."""
     rows, number = source.shown
-    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), rows) if policy.kept else {}
+    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), rows) if policy.keep else {}
 
 
 def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
