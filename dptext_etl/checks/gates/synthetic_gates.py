@@ -49,14 +49,15 @@ class LabelsInList(_SyntheticGate):
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self.state = {"rows": 0, "outside": 0}
-        labels = None if self.policy.synthetic is None else self.policy.synthetic.labels
-        self._names, self._listed = ((), set()) if labels is None else (labels.all_columns, set(labels.cells.values()))
+        self._names: tuple[str, ...] = ()
+        self._listed: set[tuple[str | None, ...]] = set()
+        if self.policy.synthetic is not None and self.policy.synthetic.labels is not None:
+            self._names = self.policy.synthetic.labels.all_columns
+            self._listed = {*self.policy.synthetic.labels.cells.values()}
         if self.policy.labels is not None:
-            self._names, values = (self.policy.labels.column,), self.policy.labels.values
-            rest = (
-                (OTHER, None) if candidate.stage is Stage.STAGED else ()
-            )  # of records without a text, and canary rows
-            self._listed = {(value,) for value in (*values, *rest)}
+            self._names = (self.policy.labels.column,)
+            unpublished = (OTHER, None) if candidate.stage is Stage.STAGED else ()
+            self._listed = {(value,) for value in (*self.policy.labels.values, *unpublished)}
 
     @classmethod
     def columns(cls, policy: Policy) -> tuple[str, ...] | None:
@@ -64,11 +65,11 @@ class LabelsInList(_SyntheticGate):
 
     def rows(self, batch: pl.DataFrame) -> None:
         self.state["rows"] += batch.height
-        if all(batch.schema.get(name) == pl.String for name in self._names):
-            cells = batch.select(self._names).iter_rows()
-            self.state["outside"] += sum(cell not in self._listed for cell in cells)
-        else:
+        if any(batch.schema.get(name) != pl.String for name in self._names):
             self.state["outside"] += batch.height
+        elif self._names:
+            for *cell, often in batch.group_by(self._names).len().iter_rows():
+                self.state["outside"] += often * (tuple(cell) not in self._listed)
 
     def verdict(self) -> Verdict:
         rows, outside = self.state["rows"], self.state["outside"]

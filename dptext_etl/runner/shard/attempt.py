@@ -128,9 +128,8 @@ def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None 
     if policy.unlinked is None:
         return
     rows, hint = policy.unlinked.rows, "this run drew and charged nothing; state fewer rows, at a larger epsilon, under"
-    each = (
-        {} if policy.labels is None or labels is None else {name: labels.get(name, 0) for name in policy.labels.values}
-    )
+    names = () if policy.labels is None or labels is None else policy.labels.values
+    each = {name: (labels or {}).get(name, 0) for name in names}
     few = [f"{counted(number, 'text')} of {name!r}" for name, number in each.items() if number < rows]
     if few or texts < rows:
         msg = f"[unlinked]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
