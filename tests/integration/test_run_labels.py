@@ -9,8 +9,9 @@ from dptext_etl import run
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
-from dptext_etl.errors import InputError, LedgerError, PolicyError
+from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.guarantee import micro
+from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan, scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Staging
@@ -121,10 +122,11 @@ def test_a_text_whose_label_is_not_published_is_not_drawn(make_labeled):
     summary = job.run()
     assert (summary.published_rows, summary.rows["null"]) == (180, 60)
     assert published(job).equals(expected)
+    assert summary.draws == 180
     with job.ledger() as ledger:
-        charged = ledger.releases.find(job.policy().column_policy())
-        assert ledger.releases.pinned_table(charged) is not None
-    assert summary.draws == 180, "no draw was made, and none is charged, for the other 60"
+        used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]["eps_approx"]
+    assert (used["min"], used["p25"]) == (0, 0), "a quarter of the persons have no other records"
+    assert used["max"] > 0
 
 
 def test_at_most_so_many_records_of_a_person_take_part_under_all_labels(make_labeled):
@@ -198,6 +200,15 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_labeled):
     assert (done.withdrawn, done.version, done.rows, done.removed) == (True, 2, 0, 240)
     assert (published(job).height, published(job).columns) == (0, ["topic", "review"])
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_a_label_that_the_policy_does_not_list_fires_a_gate(make_labeled, monkeypatch):
+    monkeypatch.setattr("dptext_etl.runner.source.roles.coarse", lambda kept, _: pl.col(kept.column))
+    job = make_labeled(unlinked={**LABELED, "rows": 30})
+    with pytest.raises(GateError, match="labels_in_list") as caught:
+        job.run()
+    assert UNLISTED not in str(caught.value)
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def test_a_label_that_the_policy_does_not_list_is_found_in_what_is_published(make_labeled):
