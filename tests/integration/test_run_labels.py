@@ -7,6 +7,7 @@ import pytest
 
 from dptext_etl import run
 from dptext_etl.accounting.shuffling import central_epsilon
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
@@ -15,6 +16,7 @@ from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan, scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.statement import facts, markdown
 
 from ..refusals import same_refusal
@@ -52,7 +54,7 @@ def drawn(job, **changes):
     """Labels and texts of what a run of this policy drew, by what the source says of each record."""
     staged = stage(job.policy(publish=False, **changes))
     staging = Staging(staged.layout.staging)
-    rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col("__dptext_canary"))
+    rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col(CANARY))
     raw = pl.read_parquet(job.folder / "raw.parquet").select("id", "topic")
     topic = pl.when(pl.col("topic").is_in(["food", "room"])).then("topic").otherwise(pl.lit("other"))
     found = rows.select("id", "review").join(raw, on="id").drop_nulls("review")
@@ -127,6 +129,15 @@ def test_a_text_whose_label_is_not_published_is_not_drawn(make_labeled):
         used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]["eps_approx"]
     assert (used["min"], used["p25"]) == (0, 0), "a quarter of the persons have no other records"
     assert used["max"] > 0
+
+
+def test_canary_rows_have_no_label_and_keep_their_texts(make_labeled):
+    """Executors of Spark coarsen rows among which canary rows are planted already."""
+    texts, canary = ["a", "b", "c", "d"], [True, False, False, False]
+    rows = pl.DataFrame({"topic": [None, None, "food", UNLISTED], "review": texts, CANARY: canary})
+    found = coarsened(rows.lazy(), rows.schema, make_labeled(unlinked=TWO).policy()).collect()
+    assert found["topic"].to_list() == [None, None, "food", "other"]
+    assert found["review"].to_list() == ["a", None, "c", None]
 
 
 def test_at_most_so_many_records_of_a_person_take_part_under_all_labels(make_labeled):
