@@ -125,6 +125,9 @@ def test_a_text_whose_label_is_not_published_is_not_drawn(make_labeled):
     assert (summary.published_rows, summary.rows["null"]) == (180, 60)
     assert published(job).equals(expected)
     assert summary.draws == 180
+    found = facts(policy=job.policy())
+    assert found["left_out"] == {"read": 240, "null": 60}
+    assert "| without a text to publish | 60 records |" in markdown(found)
     with job.ledger() as ledger:
         used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]["eps_approx"]
     assert (used["min"], used["p25"]) == (0, 0), "a quarter of the persons have no other records"
