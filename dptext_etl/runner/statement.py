@@ -290,7 +290,8 @@ def _traced(found: Mapping[str, Any]) -> str:
         said = ["No row belongs to a record."]
     elif not (said := traceable.lines(found["traceable"])):
         by_id = "No id is published." if found["id"] is None else _TRACED_BY_ID[found["ids"]]
-        said = [f"{by_id} No other column of the source is published."]
+        only = f"Only {_listed([*found['coarse']])} of the other columns" if found["coarse"] else "No other column"
+        said = [f"{by_id} {only} of the source is published."]
     return _section("Could a row be traced?", *said)
 
 
