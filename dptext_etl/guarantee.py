@@ -72,7 +72,7 @@ class Disclosure(_Explained):
     SENS_CLASS = "sens_class", "which words count as sensitive"
     NULLNESS = "nullness", "which rows are null"
     SENTENCE_COUNT = "sentence_count", "the number of sentences"
-    OTHER_COLUMNS = "other_columns", "the other columns of the row"
+    OTHER_COLUMNS = "other_columns", "the other published columns of the row"
     CHANGED = "changed", "which texts changed between two runs"
 
 

@@ -258,7 +258,7 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
             refuse_no_records(policy, table.records)
             table = table._replace(digest=whole_sum(policy, done).digest.hex())
         if policy.one_table:
-            refuse_too_few(policy, table.draws)
+            refuse_too_few(policy, table.draws, table.labels)
             pin_table(work.attempt, work.refs, table)
     except BaseException:
         spec = policy.ledger

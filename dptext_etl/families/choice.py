@@ -35,6 +35,7 @@ from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released,
 
 _MODEL = "sentence-transformers"
 UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
+_LABELED = " of each label, and labels are the same in both"
 MOST_DRAWS = 1024  # draws of one text, at most
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
@@ -213,7 +214,10 @@ class ChoiceMechanism(Mechanism):
         """Return the claim between any two texts; nothing of the column is disclosed next to which rows are null."""
         disclosed = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
         if self.unlinked is not None:
-            return Guarantee(GuaranteeClass.UNLINKED_APPROX, disclosed, UNLINKED_NEIGHBORS, "text")
+            labeled = self.unlinked.labels is not None
+            disclosed |= {Disclosure.OTHER_COLUMNS} if labeled else frozenset()
+            neighbors = UNLINKED_NEIGHBORS + _LABELED * labeled
+            return Guarantee(GuaranteeClass.UNLINKED_APPROX, disclosed, neighbors, "text")
         claim = Guarantee(GuaranteeClass.PURE_LDP, disclosed, "any two texts of one record, of any lengths", "text")
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 

@@ -1,44 +1,82 @@
-"""Describe an unlinked release: draws of public texts that are published as a multiset, without ids or order."""
+"""Describe an unlinked release: draws of public texts that are published as a multiset, without ids or order.
+
+With labels it is one multiset for each label, in one table.
+"""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from dptext_etl.accounting.shuffling import Law, central_epsilon
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, exact
 
 COUNT = "count"  # the column that says how often a text was drawn, in the form "counts"
+OTHER = "other"  # the label of null and unlisted values
 _MOST_ROWS = 10**9
+_MODEL = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class UnlinkedLabels(BaseModel):
+    """The labels under which an unlinked release publishes its texts.
+
+    Attributes:
+        column: Column of strings that holds them. They are not protected.
+        values: The public list of labels. Others, and null, count as "other": their texts are published if the list
+            names it, and otherwise left out, uncharged.
+    """
+
+    model_config = _MODEL
+
+    column: _Text
+    values: tuple[_Text, ...]
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Return the labels that are published as they are."""
+        return tuple(value for value in self.values if value != OTHER)
+
+    @model_validator(mode="after")
+    def _listed(self) -> Self:
+        if len({*self.values}) < len(self.values):
+            raise ValueError("values lists a label twice: list each public label once")
+        if not self.named:
+            raise ValueError(f'values lists one label or more besides "{OTHER}", which takes all others')
+        return self
 
 
 class Unlinked(BaseModel):
     """What a policy says of an unlinked release, in its table `[unlinked]`.
 
     Attributes:
-        rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw.
+        rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw. With
+            `labels`, that of every label.
         delta: Delta of one record, at most 1e-6.
-        per_subject: Records of a person that take part, at most; the others are left out.
+        per_subject: Records of a person that take part, at most, under all labels together; the others are left out.
         form: "rows" publishes every drawn text as a row, "counts" each distinct one with its count.
+        labels: Publish the label of each text next to it: `column`, and `values` (the public list).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = _MODEL
 
     rows: Annotated[int, Field(ge=2, le=_MOST_ROWS, strict=True)]
     delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
     per_subject: PositiveInt = 1
     form: Literal["rows", "counts"] = "rows"
+    labels: UnlinkedLabels | None = Field(default=None, exclude_if=lambda labels: labels is None)
 
     def columns(self, text: str) -> tuple[str, ...]:
         """Return the columns of the published table, by the name of its text column."""
-        return (text,) if self.form == "rows" else (text, COUNT)
+        label = () if self.labels is None else (self.labels.column,)
+        return (*label, text) if self.form == "rows" else (*label, text, COUNT)
 
     def epsilon(self, law: Law) -> Fraction:
-        """Return the central epsilon of one record, in whole millionths rounded up."""
+        """Return the central epsilon of one record under any label, in whole millionths rounded up."""
         return central_epsilon(self.rows, law, self.delta)
 
     def charged_delta(self, law: Law) -> Fraction:
@@ -76,7 +114,7 @@ class Unlinked(BaseModel):
     def condition(self, law: Law) -> dict[str, Any]:
         """Return what the bound rests on, all of it public (docs/spec/unlinked.md#bound)."""
         weights = [law.inside, law.outside]
-        return {**self.model_dump(), "corpus_texts": law.texts, "near_texts": law.near, "weights": weights}
+        return {**self.model_dump(mode="json"), "corpus_texts": law.texts, "near_texts": law.near, "weights": weights}
 
 
 def unlinked_of(mechanism: object) -> Unlinked | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.unlinked import COUNT, Unlinked
+from dptext_etl.families.unlinked import COUNT, OTHER, Unlinked
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy.column_policy import ColumnPolicy
@@ -133,11 +133,18 @@ def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
 def require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked) -> None:
     """Refuse a policy whose published multiset would link texts to records, or would have no central bound."""
     names, choice = [item.name for item in policy.columns], isinstance(mechanism, ChoiceMechanism)
+    labels = unlinked.labels
+    published = names if labels is None else [*names, labels.column]
+    drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
     problems = [
         (not choice, f"the bound is that of surrogate; {mechanism.name} is released row by row"),
         (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
-        (COUNT in names, f'the text column must not be called "{COUNT}", which is a column of the form "counts"'),
-        (bool(policy.kept_columns), "keep must be empty: other columns would link texts to records"),
+        (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
+        (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
+        (
+            labels is not None and drawn and OTHER not in labels.values,
+            f'null_as_empty draws a text for every record: labels.values must list "{OTHER}"',
+        ),
         (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
         (PARTITION in policy.source, "a release is one batch: give each partition a release name of its own"),

@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from dptext_etl import html_output
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.unlinked import Unlinked, unlinked_of
+from dptext_etl.families.unlinked import Unlinked, UnlinkedLabels, unlinked_of
 from dptext_etl.id_forms import Normalization
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.consistency import require_consistent, require_fit, require_unlinkable
@@ -93,7 +93,7 @@ class Policy(Checked):
         reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
             512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
         dagster: Settings for Dagster alone: `tags` of the staging step and of the job's runs.
-        unlinked: Publish the multiset of released texts alone, without ids, order, and other columns.
+        unlinked: Publish the multiset of released texts, without ids, order, and other columns than labels.
         synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
         columns: The text columns; none with `synthetic`.
     """
@@ -281,13 +281,22 @@ class Policy(Checked):
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """The columns that are published next to the texts, and how each of them is coarsened."""
+        """The columns that are published next to the texts, and how each of them is coarsened; also that of labels."""
+        if self.labels is not None:
+            return (Kept(column=self.labels.column, top=self.labels.named),)
         return tuple(Kept(column=item) if isinstance(item, str) else item for item in self.keep)
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
         """The names of the columns that are published next to the texts."""
+        if self.labels is not None:
+            return (self.labels.column,)
         return tuple(item if isinstance(item, str) else item.column for item in self.keep)
+
+    @property
+    def labels(self) -> UnlinkedLabels | None:
+        """The labels of an unlinked release; None without."""
+        return None if self.unlinked is None else self.unlinked.labels
 
     @property
     def one_table(self) -> bool:

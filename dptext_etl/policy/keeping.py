@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dptext_etl.families.unlinked import OTHER
 from dptext_etl.policy.terms import Checked, Name
 
-OTHER = "other"  # the label of the values that `top` does not list
 Bound = Annotated[int, Field(strict=True)] | Annotated[float, Field(allow_inf_nan=False, strict=True)]
 _NONE: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
 

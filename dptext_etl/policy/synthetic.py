@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.unlinked import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ CLAIM = Guarantee(
 )
 """What is claimed of every synthetic table."""
 _MODEL = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-OTHER = "other"  # the label of null and unlisted values
 SEPARATOR = " | "  # between the values of a label of several columns
 _ESCAPES, _NULL = (("\\", "\\\\"), ("|", "\\|")), "\\0"
 _Text = Annotated[str, Field(min_length=1, max_length=200)]

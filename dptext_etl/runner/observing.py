@@ -262,7 +262,7 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
     coarse = {item.column for item in policy.kept if item.rule}
     for name in shown_columns(policy):
         raw = intermediate.get(name, name)
-        if policy.unlinked is not None:
+        if policy.unlinked is not None and name not in coarse:
             raw = policy.columns[0].name
         if raw not in by_name:
             keyed = name == policy.id and policy.ids == "keyed"

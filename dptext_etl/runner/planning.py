@@ -402,6 +402,9 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
         local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
         among = f"{central} of a record among {policy.unlinked.rows:,}"
         notes.append(f"published unlinked: epsilon {local} of a draw is {among}")
+        if policy.labels is not None:
+            among = "is not protected; a record hides among the texts of its label"
+            notes.append(f"the label in {policy.labels.column!r} {among}")
     if beyond:
         take = f"per_subject = {policy.records_per_subject} of a person take part"
         notes.append(f"{counted(beyond, 'record')} left out: {take}")

@@ -211,7 +211,7 @@ def refuse(  # noqa: PLR0917
         records = held + found.charged.get(item.name, 0)
         check(partial(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref)))
     if policy.one_table and found.answers:
-        check(partial(refuse_too_few, policy, found.drawn))
+        check(partial(refuse_too_few, policy, found.drawn, found.labels))
         for ref in refs:
             check(partial(require_whole_table, ledger, ref, found))
     if policy.publish or policy.synthetic is not None:
@@ -263,7 +263,7 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
 
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
-    if changed and policy.synthetic is not None:
+    if changed and (policy.synthetic is not None or policy.labels is not None):
         held = "since this release took them; it holds one table, whole"
         msg = f"the texts or labels of {counted(changed, 'record')} changed {held}"
         hint = "nothing was drawn; changed data, or another key, go under a new name, at full spend"

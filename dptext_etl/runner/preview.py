@@ -28,7 +28,7 @@ from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.policy import Policy
 from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
+from dptext_etl.runner.shard.charging import Charged, Column, by_label, charge, views_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.kept_types import period_of
 from dptext_etl.runner.table_check.spellings import Spelled
@@ -71,6 +71,8 @@ class Expected:
     # rows by month or year, and those of them that are left out
     periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
+    # records with a draw by label of an unlinked release, without forgotten ones; those over the cap count
+    labels: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def over_cap(self) -> int:
@@ -98,10 +100,11 @@ class Expected:
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
-        answers, charged, listed = Counter[str](), Counter[str](), list(parts)
+        answers, charged, labels, listed = Counter[str](), Counter[str](), Counter[str](), list(parts)
         for part in listed:
             answers.update(part.answers)
             charged.update(part.charged)
+            labels.update(part.labels)
         names = ("unkept", "drawn", "words", "computed", "moved")
         sums = {name: sum(getattr(part, name) for part in listed) for name in names}
         periods = dict[str, list[int]]()
@@ -114,6 +117,7 @@ class Expected:
             periods=periods,
             # a person with spellings in several tasks would count several times
             spellings=listed[0].spellings if len(listed) == 1 else {},
+            labels=dict(labels),
             **sums,
         )
 
@@ -140,7 +144,7 @@ class Preview:
         self.published = published
         self.forecast = Forecast(policy, scratch, before)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
-        self._answers, self._charged = Counter[str](), Counter[str]()
+        self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
         self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
         self._spelled = Spelled(policy.normalize, scratch)
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
@@ -172,7 +176,9 @@ class Preview:
                 asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
         self.forecast.add(worst, asked, units, draws, used, self._periods(frame, outcome))
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
-        self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
+        drawn = (draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)
+        self._drawn += int(drawn.sum())
+        self._labels.update(by_label(frame, drawn, self._policy.labels) or {})
         self._words += sum(_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
 
     def _periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> Any:

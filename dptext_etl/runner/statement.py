@@ -151,7 +151,8 @@ def _traced(found: Mapping[str, Any]) -> _Section:
         said = [f"{'; '.join(lines)}."]
     else:
         by_id = "No id is published." if found["id"] is None else _TRACED_BY_ID[found["ids"]]
-        said = [f"{by_id} No other column of the source is published."]
+        only = f"Only {_listed([*found['coarse']])} of the other columns" if found["coarse"] else "No other column"
+        said = [f"{by_id} {only} of the source is published."]
     said += [
         f"An attacker with all raw texts finds the one behind a release at the first try in {one['value']:.1%} of "
         f"{one['rows']:,} rows of {one['column']} ({one['blind']:.1%} by chance)."
@@ -207,6 +208,7 @@ _REASONS = {
     "without_subject": ("without a person", "row", "people whom the source does not name, such as guests"),
     "changed_left_out": ("with a changed text", "record", "cases that were corrected or are still open"),
     "forgotten": ("forgotten on request", "record", "people who asked to be erased"),
+    "null": ("without a text to publish", "record", "records whose text is null or whose label is not listed"),
 }
 
 
@@ -237,7 +239,9 @@ _IDS = {
 
 def _in_clear(found: Mapping[str, Any]) -> str:
     if found["id"] is None and found["ids"] != "drop":
-        return "The texts are published without ids, in alphabetical order, and without other columns of their rows."
+        said = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
+        labels = [f"{name} ({traceable.way_of(rule)})" for name, rule in found["coarse"].items()]
+        return f"{said} than {_listed(labels)}: this page promises nothing about it." if labels else f"{said}."
     others = [name for name in found["in_clear"] if name not in {found["id"], *found["coarse"]}]
     own = "the record id" if others else "The record id"
     names = [*others, own] if found["ids"] == "keep" else others
@@ -298,11 +302,14 @@ def _bound(column: Mapping[str, Any]) -> str:
 
 def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str:
     """State the bound of an unlinked release, whom it trusts, and what holds without that trust."""
+    labels = unlinked.get("labels")
+    agree = f" and on {labels['column']}, the label" if labels else ""
     return (
-        "Take two tables that differ in the text of one record, and agree on which texts are null. Whatever a reader "
-        "knows, all other texts included, any published table is at most e^ε times as likely under one as under the "
-        f"other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least {unlinked['rows']:,} "
-        "texts are published together. It relies on you: drafts, key, and ledger stay inside your boundary. To someone "
+        f"Take two tables that differ in the text of one record, and agree on which texts are null{agree}. Whatever a "
+        "reader knows, all other texts included, any published table is at most e^ε times as likely under one as under "
+        f"the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
+        f"{unlinked['rows']:,} texts {'of each label ' if labels else ''}are published together. It relies on you: "
+        "drafts, key, and ledger stay inside your boundary. To someone "
         f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
     )
 

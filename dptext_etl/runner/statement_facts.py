@@ -121,7 +121,8 @@ def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy:
         return
     gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
     counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
-    found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in _LEFT_OUT if counts.get(name)}}
+    names = _LEFT_OUT if policy.unlinked is None else (*_LEFT_OUT, "null")  # nulls are rows of other releases
+    found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
     for gate in found["gates"]:
         gate["idle"] = gate["name"] in noted["idle"]
 

@@ -120,7 +120,7 @@ def _counts(place: str, policy: Policy, text: str) -> dict[str, int]:
     with seam("reading the unlinked release", InputError, "`dptext check` says more"):
         table = scan_published(place, policy.storage_options).collect()
     if COUNT in table.columns:
-        return dict(table.select(text, COUNT).iter_rows())
+        return dict(table.group_by(text).agg(pl.col(COUNT).sum()).iter_rows())  # once for each label
     return dict(table.drop_nulls(text).group_by(text).len().iter_rows())
 
 

@@ -12,9 +12,8 @@ def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
     from dptext_etl.cli import mechanism_facts
-    from dptext_etl.families.labels import Labels
-    from dptext_etl.families.unlinked import Unlinked
-    from dptext_etl.policy.synthetic import MaxEnt, Synthetic
+    from dptext_etl.families.unlinked import Unlinked, UnlinkedLabels
+    from dptext_etl.policy.synthetic import Labels, MaxEnt, Synthetic
 
     schema = policy.Policy.model_json_schema(by_alias=True)
     parts = []
@@ -25,6 +24,7 @@ def policy_entries() -> str:
         ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
         ("`dagster`", policy.DagsterSpec, schema["$defs"]["DagsterSpec"]),
         ("`unlinked`", Unlinked, schema["$defs"]["Unlinked"]),
+        ("`unlinked.labels`", UnlinkedLabels, schema["$defs"]["UnlinkedLabels"]),
         ("`synthetic`", Synthetic, schema["$defs"]["Synthetic"]),
         ("`synthetic.labels`", Labels, schema["$defs"]["Labels"]),
         ("`synthetic.mechanism`", MaxEnt, schema["$defs"]["MaxEnt"]),
@@ -53,6 +53,7 @@ def kind_of(entry: dict[str, Any]) -> str:
             "DagsterSpec": "table `dagster`",
             "ColumnSpec": "column",
             "Unlinked": "table `unlinked`",
+            "UnlinkedLabels": "table `labels`",
             "Synthetic": "table `synthetic`",
             "Labels": "table `labels`",
             "MaxEnt": "table `mechanism`",

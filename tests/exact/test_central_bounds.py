@@ -13,7 +13,7 @@ import pytest
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.families.aggregate import describe
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.unlinked import Unlinked
+from dptext_etl.families.unlinked import Unlinked, UnlinkedLabels
 from dptext_etl.guarantee import float_above
 from dptext_etl.policy.synthetic import CLAIM
 
@@ -93,6 +93,36 @@ def test_the_charges_of_a_persons_records_cover_the_person(tmp_path, hit):
         views = [multiset([*pair, other]) for pair in pairs]
         found = max(found, *(excess(a, b, epsilon) for a, b in itertools.permutations(views, 2)))
     assert 0 < found <= charged
+
+
+def in_two_labels(hit: float, most: int, folder) -> tuple[Fraction, Fraction, list[Law], Fraction]:
+    """Enumerate releases of three texts under each of two labels, where a person's texts under both change.
+
+    Return a person's charged epsilon and delta, the laws of the table by the person's texts, and the epsilon that six
+    texts without labels would cost.
+    """
+    labels = UnlinkedLabels(column="topic", values=("a", "b"))
+    unlinked = Unlinked.model_construct(rows=3, delta=0.05, per_subject=most, labels=labels)
+    drawn = mechanism(toy(folder, 4), 1.5, hit=hit, unlinked=unlinked)
+    spend, laws = drawn.spend(1), laws_of(drawn)
+    held = [multiset([law, laws[0], laws[-1]]) for law in laws]
+    own = itertools.product(held, held) if most == 2 else ((one, held[0]) for one in held)
+    views = [both(a, b) for a, b in own]
+    merged = most * central_epsilon(6, drawn.law, 0.05)
+    epsilon, delta = Fraction(int(spend.eps_approx), 10**6), Fraction(int(spend.delta), 10**15)
+    return most * epsilon, most * delta, views, merged
+
+
+@pytest.mark.usefixtures("large_deltas")
+@pytest.mark.parametrize(("hit", "most"), [(1e-9, 1), (0.7, 1), (0.7, 2)])
+def test_the_charges_of_a_person_cover_texts_under_several_labels(tmp_path, hit, most):
+    """A reader sees the multiset of each label, whose texts hide each other only."""
+    epsilon, charged, views, merged = in_two_labels(hit, most, tmp_path)
+    assert epsilon < most * Fraction(3, 2)
+    pairs = list(itertools.permutations(views, 2))
+    assert 0 < max(excess(a, b, epsilon) for a, b in pairs) <= charged
+    if most == 1:
+        assert max(excess(a, b, merged) for a, b in pairs) > charged, "texts of another label hide nothing"
 
 
 @pytest.mark.parametrize("second", ["unlinked", "linked"])

@@ -26,7 +26,11 @@ PURE = {"measure": "pure", "epsilon": 1.0, "period": "2026"}
 BAD = {
     "fewer rows": ("unlinked", {"unlinked": {**UNLINKED, "rows": 241}}, "240 texts would be published"),
     "nulls": ("unlinked", {"unlinked": {**UNLINKED, "rows": 206}}, "205 texts would be published"),
-    "labels": ("unlinked", {"unlinked": {**UNLINKED, "labels": LABELS}}, "unlinked.labels"),
+    "fewer rows of labels": (
+        "unlinked",
+        {"unlinked": {**UNLINKED, "rows": 55, "delta": 1e-12, "labels": LABELS}},
+        "54 texts of 'money' would be published, and the bound is stated for rows = 55",
+    ),
     "a small pure cap": ("unlinked", {"cap": PURE, "on_cap": "refuse"}, "205 records would exceed the cap"),
     "a pure cap leaves too few": ("unlinked", {"cap": PURE, "on_cap": "quarantine"}, "0 texts would be published"),
     "ids in keep": ("unlinked", {"keep": ["id"]}, "id and keep must differ"),

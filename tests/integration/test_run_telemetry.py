@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import polars as pl
 import pytest
 
 from dptext_etl import __version__, run, telemetry
@@ -315,17 +316,21 @@ def test_a_synthetic_table_is_made_of_all_its_columns(make_synthetic, reported):
     )
 
 
-def test_an_unlinked_release_names_no_column_but_its_texts_and_counts(job, reported):
+def test_an_unlinked_release_names_no_column_but_its_labels_texts_and_counts(job, reported, reviews, save):
+    save(reviews().with_columns(topic=pl.lit("food")), job.folder / "raw.parquet")
     job.values |= {
         "column": [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}],
         "keep": [],
         "unlinked": {"rows": 200, "delta": 1e-9, "per_subject": 6, "form": "counts"},
         "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"},
     }
+    job.values["unlinked"]["labels"] = {"column": "topic", "values": ["food"]}
     job.run()
     worst = worst_spend(job.policy().column_policies()[0].mechanism)
     fields = reported.events[-1]["outputs"][0]["facets"]["columnLineage"]["fields"]
-    assert set(fields) == {"review", "count"}
+    assert set(fields) == {"topic", "review", "count"}
+    (label,) = fields.pop("topic")["inputFields"]
+    assert (label["field"], label["transformations"][0]["description"]) == ("topic", "coarsened")
     for made in fields.values():
         (found,) = made["inputFields"]
         assert found["field"] == "review"

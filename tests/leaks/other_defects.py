@@ -193,6 +193,12 @@ TABLES = [
         "integration/test_run_unlinked.py::test_the_ledger_is_no_table_of_whose_text_is_whose",
     ),
     (
+        "an unlisted label in an unlinked release",
+        "a column of labels that is copied as it is",
+        "gate `labels_in_list`",
+        "integration/test_run_labels.py::test_a_label_that_the_policy_does_not_list_fires_a_gate",
+    ),
+    (
         "a raw text, an unlisted label, or a raw column in a synthetic table",
         "a fallback, a join",
         "gates `texts_in_corpus`, `labels_in_list`, `raw_column_absent`, `row_count`",

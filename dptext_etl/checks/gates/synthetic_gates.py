@@ -1,4 +1,4 @@
-"""Gates of synthetic tables: `row_count` and `labels_in_list` require the rows and labels that the policy states."""
+"""Gates of tables with stated rows and labels: `row_count` and `labels_in_list` require those of the policy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import polars as pl
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.errors import counted
+from dptext_etl.families.unlinked import OTHER
 from dptext_etl.policy import Policy
 
 
@@ -40,7 +41,7 @@ class RowCount(_SyntheticGate):
 
 
 class LabelsInList(_SyntheticGate):
-    """Compares every label with the public list."""
+    """Compares every label with the public list, also those of an unlinked release."""
 
     catches = "Labels of private records that the public list does not name, and rows without a label."
     order = 72
@@ -48,17 +49,27 @@ class LabelsInList(_SyntheticGate):
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self.state = {"rows": 0, "outside": 0}
+        self._names: tuple[str, ...] = ()
+        self._listed: set[tuple[str | None, ...]] = set()
+        if self.policy.synthetic is not None and self.policy.synthetic.labels is not None:
+            self._names = self.policy.synthetic.labels.all_columns
+            self._listed = {*self.policy.synthetic.labels.cells.values()}
+        if self.policy.labels is not None:
+            self._names = (self.policy.labels.column,)
+            unpublished = (OTHER, None) if candidate.stage is Stage.STAGED else ()
+            self._listed = {(value,) for value in (*self.policy.labels.values, *unpublished)}
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return None if policy.synthetic is None and policy.labels is None else ()
 
     def rows(self, batch: pl.DataFrame) -> None:
-        labels = None if self.policy.synthetic is None else self.policy.synthetic.labels
         self.state["rows"] += batch.height
-        if labels is None:
-            return
-        names, listed = labels.all_columns, set(labels.cells.values())
-        if all(batch.schema.get(name) == pl.String for name in names):
-            self.state["outside"] += sum(cell not in listed for cell in batch.select(names).iter_rows())
-        else:
+        if any(batch.schema.get(name) != pl.String for name in self._names):
             self.state["outside"] += batch.height
+        elif self._names:
+            for *cell, often in batch.group_by(self._names).len().iter_rows():
+                self.state["outside"] += often * (tuple(cell) not in self._listed)
 
     def verdict(self) -> Verdict:
         rows, outside = self.state["rows"], self.state["outside"]

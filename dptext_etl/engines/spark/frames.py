@@ -242,7 +242,7 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     from pyspark.sql import functions as F  # noqa: N812
 
     names, (rows, number) = policy.kept_columns, source.shown
-    if not names:
+    if not policy.keep:
         return {}
     groups = traceable.groups_of(names)
     plain = rows.select(*map(named, names)).toDF(*(f"c{at}" for at in range(len(names))))

@@ -21,7 +21,7 @@ from dptext_etl.checks.sink import part_name
 from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
-from dptext_etl.families.unlinked import COUNT, Unlinked
+from dptext_etl.families.unlinked import COUNT, OTHER, Unlinked
 from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -295,17 +295,19 @@ def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Po
 def write_unlinked(
     writer: Writer, staging: Staging, shards: Iterable[StagedShard], policy: Policy, unlinked: Unlinked
 ) -> None:
-    """Write an unlinked release as a multiset of texts: no ids, no order, no other columns.
+    """Write an unlinked release as a multiset of texts, or of labels with texts: no ids, no order, no other columns.
 
-    Texts are sorted by their bytes, and a part holds `shard_rows` rows: what is written depends on the multiset alone
+    They are sorted by their bytes, and a part holds `shard_rows` rows: what is written depends on the multiset alone
     (docs/spec/unlinked.md#published).
     """
     text, most = policy.columns[0].name, policy.shard_rows
-    counted = [pl.DataFrame(schema={text: pl.String, COUNT: pl.Int64})]
+    cells = [*policy.kept_columns, text]  # the column of labels, if there is one
+    counted = [pl.DataFrame(schema={**dict.fromkeys(cells, pl.String), COUNT: pl.Int64})]
     for shard in shards:
         rows = staging.read(shard).filter(~pl.col(CANARY) & pl.col(text).is_not_null())
-        counted.append(rows.group_by(text).agg(pl.len().cast(pl.Int64).alias(COUNT)))
-    counts = pl.concat(counted).group_by(text).agg(pl.col(COUNT).sum()).sort(text)
+        rows = rows.with_columns(pl.col(cells).fill_null(OTHER))
+        counted.append(rows.group_by(cells).agg(pl.len().cast(pl.Int64).alias(COUNT)))
+    counts = pl.concat(counted).group_by(cells).agg(pl.col(COUNT).sum()).sort(cells)
     if unlinked.form == "counts":
         for start in range(0, max(counts.height, 1), most):
             writer.add_rows(counts.slice(start, most))
@@ -315,4 +317,4 @@ def write_unlinked(
         # how often a text stands among the rows from `start` up to `start + most`
         inside = pl.min_horizontal("end", start + most) - pl.max_horizontal(pl.col("end") - pl.col(COUNT), start)
         chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
-        writer.add_rows(chosen.select(pl.col(text).repeat_by(COUNT)).explode(text))
+        writer.add_rows(chosen.select(pl.col(cells).repeat_by(COUNT)).explode(cells))

@@ -123,15 +123,18 @@ def refuse_no_records(policy: Policy, records: int) -> None:
         raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
 
 
-def refuse_too_few(policy: Policy, texts: int) -> None:
-    """Refuse an unlinked release of fewer texts than its bound is stated for."""
-    if policy.unlinked is not None and texts < policy.unlinked.rows:
-        msg = (
-            f"[unlinked]: {counted(texts, 'text')} would be published, and the bound is "
-            f"stated for rows = {policy.unlinked.rows}"
-        )
-        hint = "this run drew and charged nothing; state fewer rows, at a larger epsilon, under a new release name"
-        raise InputError(msg, hint)
+def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None = None) -> None:
+    """Refuse an unlinked release of fewer texts than its bound is stated for, as far as counted under any label."""
+    if policy.unlinked is None:
+        return
+    rows, hint = policy.unlinked.rows, "this run drew and charged nothing; state fewer rows, at a larger epsilon, under"
+    names = () if policy.labels is None or labels is None else policy.labels.values
+    each = {name: (labels or {}).get(name, 0) for name in names}
+    few = [f"{counted(number, 'text')} of {name!r}" for name, number in each.items() if number < rows]
+    if few or texts < rows:
+        msg = f"[unlinked]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
+        more = "; or take the label out of labels.values: its texts are left out then" * bool(few)
+        raise InputError(f"{msg}stated for rows = {rows}", f"{hint} a new release name{more}")
 
 
 def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:

@@ -17,6 +17,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import worst_case
+from dptext_etl.families.unlinked import OTHER, UnlinkedLabels
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
@@ -93,11 +94,13 @@ class Reserved:
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
 
-    def whole_table(self) -> WholeTable:
-        """Return the records among the rows; canary rows do not count."""
+    def whole_table(self, labels: UnlinkedLabels | None) -> WholeTable:
+        """Return the records among the rows, also by label; canary rows do not count."""
         own = self.charged.take(~self.canary)
         drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
-        return WholeTable(len(own.ids), int(drawn.sum()), f"{own.sum_of_identities():064x}")
+        counts = len(own.ids), int(drawn.sum())
+        named = by_label(self.frame.filter(~self.canary), drawn, labels)
+        return WholeTable(*counts, f"{own.sum_of_identities():064x}", named)
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
@@ -107,6 +110,14 @@ class Reserved:
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
     marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
     return marks
+
+
+def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: UnlinkedLabels | None) -> dict[str, int] | None:
+    """Count the records of each label that have a draw, shape (rows,); None without labels."""
+    if labels is None:
+        return None
+    found = frame[labels.column].filter(pl.Series(drawn)).fill_null(OTHER)
+    return dict(found.value_counts(name="records").iter_rows())
 
 
 def digest_of(*parts: bytes) -> str:
@@ -136,9 +147,10 @@ def charge(
     delta = gate_delta(policy)
     charges = []
     for column in columns:
-        texts = contents_of(frame, column.name, policy)
+        contents = contents_of(frame, column.name, policy)
+        texts = contents if policy.labels is None else views_of(frame, column.name)
         mechanism = column.policy.mechanism
-        made = _kernel.idem_keys(column.key, ids, texts, column.policy.nonce) if identified else None
+        made = _kernel.idem_keys(column.key, ids, contents, column.policy.nonce) if identified else None
         identities = _zeros(len(ids)) if made is None else pa.array(made)
         if not counted:
             charges.append(Charge(column.ref, identities, 0, {}))
@@ -149,14 +161,17 @@ def charge(
 
 
 def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
-    """Return what the identities of records cover next to their ids: texts; of a synthetic table texts and labels.
+    """Return what the identities of records cover next to their ids: texts, and labels if the release has any.
 
     No two pairs of a text and a label, null or not, have one string (docs/spec/synthetic.md#identity).
     """
-    if policy.synthetic is None:
+    if policy.synthetic is None and policy.labels is None:
         return views_of(frame, column)
-    labels, null = policy.synthetic.labels, pl.lit("n")
-    text, label = pl.col(column), pl.lit(None, pl.String) if labels is None else labels.label_of()
+    null, text, label = pl.lit("n"), pl.col(column), pl.lit(None, pl.String)
+    if policy.labels is not None:
+        label = pl.col(policy.labels.column)
+    elif policy.synthetic is not None and policy.synthetic.labels is not None:
+        label = policy.synthetic.labels.label_of()
     length = label.str.len_bytes().cast(pl.String)
     parts = (
         pl.when(label.is_null()).then(null).otherwise(pl.concat_str(length, pl.lit(":"), label)),

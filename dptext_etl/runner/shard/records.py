@@ -104,6 +104,7 @@ class WholeTable(NamedTuple):
     records: int  # records, those without a text included
     draws: int  # records with a draw
     digest: str  # sum of their identities modulo 2^256, 64 hex digits
+    labels: dict[str, int] | None = None  # records with a draw by label; None without labels
 
 
 class Facts(NamedTuple):

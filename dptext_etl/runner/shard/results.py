@@ -41,16 +41,17 @@ class ShardResult:
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
         rows, whole = int((~raw[CANARY]).sum()), shards.policy.unlinked is not None
+        labels = shards.policy.labels
         if phase == "release":
             staged, reserved = shards.release(raw, index)
-            admitted = reserved.whole_table()._asdict() if whole else None
+            admitted = reserved.whole_table(labels)._asdict() if whole else None
             return cls(rows, dict(reserved.answers), staged.as_dict(), admitted)
         reserved = shards.reserve(raw, index)
         if not whole:
             return cls(rows, dict(reserved.answers), None)
         pairs = pairs_of(reserved)
         written, kept = None if pairs is None else f"{pairs:032x}", reserved.without(shards.left_out)
-        return cls(rows, dict(reserved.answers), None, kept.whole_table()._asdict(), written)
+        return cls(rows, dict(reserved.answers), None, kept.whole_table(labels)._asdict(), written)
 
     @property
     def staged(self) -> StagedShard:
@@ -74,7 +75,11 @@ def whole_table(results: Iterable[ShardResult]) -> WholeTable:
     """Add up the admitted records of a table, whatever shards they are in."""
     parts = [WholeTable(**item.admitted) for item in results if item.admitted is not None]
     digest = sum(int(part.digest, 16) for part in parts) % MODULUS
-    return WholeTable(sum(part.records for part in parts), sum(part.draws for part in parts), f"{digest:064x}")
+    labels = Counter[str]()
+    for part in parts:
+        labels.update(part.labels or {})
+    counts = sum(part.records for part in parts), sum(part.draws for part in parts)
+    return WholeTable(*counts, f"{digest:064x}", dict(labels))
 
 
 def refuse_other_persons(pairs: int | None, results: Iterable[ShardResult]) -> None:

@@ -15,8 +15,9 @@ import polars as pl
 
 from dptext_etl.data_types import from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, counted, seam
+from dptext_etl.families.unlinked import OTHER
 from dptext_etl.policy import Policy
-from dptext_etl.policy.keeping import OTHER, Kept
+from dptext_etl.policy.keeping import Kept
 from dptext_etl.policy.terms import CsvType
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest

@@ -10,9 +10,11 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.csv_files import require_names
 from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant
+from dptext_etl.families.unlinked import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
@@ -121,8 +123,17 @@ def table_of(
 
 
 def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
-    """Return a frame whose kept columns hold what is published of them; `schema` has the types of the frame."""
-    return frame.with_columns(coarse(item, schema[item.column]) for item in policy.kept if item.rule)
+    """Return a frame whose kept columns hold what is published of them; `schema` has the types of the frame.
+
+    A text whose label is not published becomes null: it is not charged, drawn, or published.
+    """
+    frame = frame.with_columns(coarse(item, schema[item.column]) for item in policy.kept if item.rule)
+    if policy.labels is None or OTHER in policy.labels.values:
+        return frame
+    shown = pl.col(policy.labels.column).is_in(policy.labels.named)
+    if CANARY in schema:  # on Spark canary rows are planted before, and have no label
+        shown |= pl.col(CANARY)
+    return frame.with_columns(pl.when(shown).then(pl.col(name)).alias(name) for name in policy.text_columns)
 
 
 def coarse_schema(schema: Mapping[str, pl.DataType], policy: Policy) -> pl.Schema:
@@ -140,6 +151,10 @@ def check_roles(
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
     _check_names(policy, found, layout, hidden)
+    if policy.labels is not None and found[policy.labels.column] != pl.String:
+        kind = kind_of(found[policy.labels.column])
+        msg = f"[unlinked]: the column of labels, {policy.labels.column!r}, must hold strings, got {kind}"
+        raise InputError(msg, "cast the column, or name another")
     found = coarse_schema(found, policy)
     _require_fit(output_columns(policy), found, layout.sink_format)
     if (table := layout.table_format) is not None:

@@ -106,7 +106,7 @@ def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
     """Return the facts of a run in this process, from all rows that its version would hold."""
     rows, number = source.shown
-    if not policy.kept:
+    if not policy.keep:
         return {}
     return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
 

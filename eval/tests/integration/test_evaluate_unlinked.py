@@ -23,9 +23,9 @@ SURROGATE = {"name": "surrogate", "epsilon": 6.0, "corpus": "example"}
 def make_unlinked(make_job, reviews):
     """Make a job whose policy publishes texts of three topics unlinked; its raw table keeps their labels."""
 
-    def made(form="rows"):
+    def made(form="rows", **more):
         job = make_job(form, labeled(reviews()))
-        unlinked = {"rows": 30, "delta": 1e-7, "form": form}
+        unlinked = {"rows": 30, "delta": 1e-7, "form": form, **more}
         job.values |= {
             "column": [{"name": "review", "mechanism": SURROGATE}],
             "keep": [],
@@ -37,9 +37,12 @@ def make_unlinked(make_job, reviews):
     return made
 
 
-@pytest.mark.parametrize("form", ["rows", "counts"])
-def test_shares_are_compared_with_the_true_ones(make_unlinked, reviews, tmp_path, form):
-    job = make_unlinked(form)
+LABELS = {"rows": 3, "labels": {"column": "topic", "values": ["music", "other"]}}
+
+
+@pytest.mark.parametrize(("form", "more"), [("rows", {}), ("counts", {}), ("counts", LABELS)])
+def test_shares_are_compared_with_the_true_ones(make_unlinked, reviews, tmp_path, form, more):
+    job = make_unlinked(form, **more)
     job.run()
     (found,) = evidence_of(job.policy(), tmp_path / "report", label="topic", rows=10_000)
     kept = labeled(reviews()).select("review", "topic").drop_nulls()
