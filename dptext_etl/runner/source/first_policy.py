@@ -14,9 +14,9 @@ import polars as pl
 
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, UsageError, bare
-from dptext_etl.policy.synthetic import Labels
 from dptext_etl.parameters import validated
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import Labels
 from dptext_etl.policy.terms import PLAIN_CSV, Encoding
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
