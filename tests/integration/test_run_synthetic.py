@@ -10,9 +10,8 @@ from dptext_etl import Policy, _kernel, keys
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError, LockedLedgerError
 from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
-from dptext_etl.families.labels import Labels
 from dptext_etl.guarantee import fine, micro
-from dptext_etl.policy.synthetic import CLAIM
+from dptext_etl.policy.synthetic import CLAIM, Labels
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard import summing
