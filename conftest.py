@@ -203,7 +203,7 @@ def word_mechanisms():
     """Each kind's own small example, turned into every other policy that it does not refuse."""
     from dptext_etl import extensions, load
     from dptext_etl.catalog import build
-    from dptext_etl.cli.mechanism_facts import variants
+    from dptext_etl.cli.options import variants
     from dptext_etl.errors import PolicyError
     from dptext_etl.families.words import WordMechanism
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
-from dptext_etl.mechanism import Mechanism
+from dptext_etl.mechanism import Mechanism, PostProcess
 from dptext_etl.parameters import validated
-from dptext_etl.postprocessing import PostProcess
 
 
 def available() -> tuple[str, ...]:

@@ -13,12 +13,11 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
-from dptext_etl.families.unlinked import unlinked_of
+from dptext_etl.families.choice import unlinked_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
-from dptext_etl.mechanism import Mechanism, Released
+from dptext_etl.mechanism import Mechanism, Released, Rewritten
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
-from dptext_etl.postprocessing import Rewritten
 
 INFINITE = np.iinfo(np.int64).max
 """Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""

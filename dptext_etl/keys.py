@@ -12,7 +12,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import arrow_kind
 from dptext_etl.errors import InputError, KeyReferenceError, bare, counted
 from dptext_etl.key_providers import BUILT_IN, installed
-from dptext_etl.store_options import holds_password
+from dptext_etl.object_stores import holds_password
 
 if TYPE_CHECKING:
     import polars as pl

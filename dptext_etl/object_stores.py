@@ -1,4 +1,7 @@
-"""Open object stores with the options that a policy writes, and hold a folder in one for one run by a lease.
+"""Judge the options of object stores and catalogs, open stores, and hold a folder in one by a lease.
+
+A policy may come from someone else. Its options name no code, and no host that the environment does not allow in
+`DPTEXT_ENDPOINTS`. They name variables (`env:NAME`) only for credentials, which libraries send to the store.
 
 The lease spares a second run its work. What is published does not rest on it: a manifest is replaced only if it is
 still the one that the run began with, and every version has names of its own. Nor does what is staged: every attempt at
@@ -14,18 +17,280 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import Enum, auto
 from functools import lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
-from dptext_etl import extensions, store_options
+from dptext_etl import extensions
 from dptext_etl.errors import BusyError, DPTextError, InputError, PolicyError, seam
 
 if TYPE_CHECKING:
     from dptext_etl.storage import Objects
-    from dptext_etl.store_options import Kind
+
+
+REFERENCE = "env:"
+ENDPOINTS = "DPTEXT_ENDPOINTS"
+"""The variable that lists the hosts that policies may name, as HOST or HOST:PORT, separated by commas."""
+
+
+class Kind(Enum):
+    """What the value of an option is."""
+
+    SECRET = auto()  # only as "env:NAME"
+    IDENTITY = auto()  # the other half of a credential, such as the id of an access key: may be "env:NAME"
+    ENDPOINT = auto()  # a URL or host that is contacted
+    URI = auto()  # the address of a catalog; may be "env:NAME"
+    WORD = auto()  # part of the name of a host, such as a region
+    FILE = auto()  # a file with the account of a service
+    VALUE = auto()  # numbers, switches, and texts that are contacted, opened, and run nowhere
+
+
+_REFERENCES = frozenset({Kind.SECRET, Kind.IDENTITY, Kind.URI})
+"""Kinds of options whose values may be "env:NAME"."""
+
+
+def _kinds(listed: str) -> dict[str, Kind]:
+    lines = (line.partition(":") for line in listed.strip().splitlines())
+    return {name: Kind[kind.strip()] for kind, _, names in lines for name in names.split()}
+
+
+_PREFIX = re.compile(r"\A(?:aws_|azure_storage_|azure_|google_|storage_)")
+_STORE = _kinds("""
+    SECRET: secret_access_key session_token token bearer_token account_key access_key master_key client_secret
+    SECRET: sas_key sas_token service_account_key sse_customer_key_base64
+    IDENTITY: access_key_id client_id
+    ENDPOINT: endpoint endpoint_url endpoint_url_s3 base_url proxy_url
+    WORD: region default_region account_name tenant_id authority_id
+    FILE: service_account service_account_path application_credentials
+    VALUE: allow_http allow_invalid_certificates connect_timeout timeout user_agent max_retries retry_timeout_ms
+    VALUE: retry_init_backoff_ms retry_max_backoff_ms retry_base_multiplier file_cache_ttl skip_signature
+    VALUE: virtual_hosted_style_request unsigned_payload checksum_algorithm disable_tagging request_payer s3_express
+    VALUE: server_side_encryption sse_kms_key_id sse_bucket_key_enabled conditional_put copy_if_not_exists
+    VALUE: s3_allow_unsafe_rename use_fabric_endpoint
+""")
+"""Options of object stores, without the prefix that names the store."""
+CATALOG = _kinds("""
+    SECRET: token credential header.authorization hive.ugi ugi gcs.oauth2.token
+    SECRET: s3.secret-access-key client.secret-access-key glue.secret-access-key dynamodb.secret-access-key
+    SECRET: s3.session-token client.session-token glue.session-token dynamodb.session-token
+    SECRET: adls.account-key adls.sas-token adls.connection-string adls.client-secret adls.token
+    IDENTITY: s3.access-key-id client.access-key-id glue.access-key-id dynamodb.access-key-id adls.client-id
+    ENDPOINT: oauth2-server-uri s3.endpoint s3.proxy-uri glue.endpoint gcs.service.host
+    ENDPOINT: adls.account-host adls.blob-storage-authority adls.dfs-storage-authority
+    URI: uri
+    WORD: name type rest.signing-region rest.signing-name s3.region client.region glue.region glue.id dynamodb.region
+    WORD: table-name hive.kerberos-service-name adls.account-name adls.tenant-id gcs.project-id
+    VALUE: warehouse prefix scope audience resource header.x-iceberg-access-delegation snapshot-loading-mode
+    VALUE: rest-page-size namespace-separator rest.sigv4-enabled pool_pre_ping hive.hive2-compatible
+    VALUE: hive.kerberos-authentication lock-check-min-wait-time lock-check-max-wait-time lock-check-retries
+    VALUE: s3.anonymous s3.resolve-region s3.connect-timeout s3.request-timeout s3.role-arn s3.role-session-name
+    VALUE: s3.force-virtual-addressing s3.server-side-encryption s3.sse-kms-key-id client.role-arn
+    VALUE: client.role-session-name glue.skip-archive glue.max-retries glue.retry-mode adls.anon gcs.requester-pays
+    VALUE: gcs.oauth2.token-expires-at gcs.default-bucket-location gcs.version-aware
+""")
+"""Properties of catalogs of Iceberg and of their files. None of them names code."""
+CATALOG_TYPES = ("sql", "rest", "glue", "hive", "dynamodb")
+_WORD = re.compile(r"[\w.-]*", re.ASCII)
+_HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]+))?"
+_ENDPOINT = re.compile(rf"(?:(?:https?|thrift)://)?{_HOST}(?:/[\w./~-]*)?", re.ASCII)
+_PLACE = re.compile(rf"{_HOST}(?:/.*)?", re.DOTALL)
+_SQL = re.compile(
+    rf"sqlite:///[^?]*|postgresql(?:\+psycopg2?)?://(?:[^@/:\s]*(?::[^@/\s]*)?@)?(?:{_HOST})?(?:/[\w.%-]*)?", re.ASCII
+)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+KEY_DIGITS = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
+"""How a key is written in a variable or a file."""
+_SIGNING = re.compile(r"secret[_-]access[_-]key\Z", re.IGNORECASE)
+"""The one kind of credential that may look like a key of ours: it signs requests and is never sent."""
+_CODE = re.compile(r"^py-|impl$")
+"""Properties of a table by which pyiceberg looks for code."""
+_OWN = ("pyiceberg.io.", "pyiceberg.table.locations.")
+"""Code of pyiceberg itself."""
+_STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs", "hf", "file")
+"""Schemes of URLs whose hosts follow from the store, unless the URL names one after "@" that is not of Azure."""
+_AZURE = re.compile(r"(?is)[\w-]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com)(?:/.*)?")
+_SECRET = re.compile(
+    r"secret|passw|pwd$|credentials?$|authorization|connection_?string|bearer|token$|^key$|(^|_)(sas|sig|jwt|auth|ugi)$"
+    r"|(account|access|storage|master|sas|encryption|signature|customer|api|private)_?key(_base64)?$|signature$"
+)
+"""Names of parameters and options whose values are secrets; paths of files and ids of keys are not secrets."""
+
+
+def is_secret(name: str) -> bool:
+    """Return whether an option of this name holds a secret.
+
+    >>> is_secret("aws_secret_access_key"), is_secret("aws_access_key_id"), is_secret("X-Amz-Signature")
+    (True, False, True)
+    """
+    return _SECRET.search(re.sub(r"[-.]", "_", name.lower())) is not None
+
+
+def holds_password(url: str) -> bool:
+    """Return whether a URL holds a password, before its host or among its parameters.
+
+    >>> holds_password("postgresql://u:p@host/db"), holds_password("postgresql://host/db?password=p")
+    (True, True)
+    >>> holds_password("postgresql://u@host/db?sslmode=require"), holds_password("ledger.db")
+    (False, False)
+    """
+    if "://" not in url:
+        return False
+    user, at, _ = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")
+    names = [name for name, _ in parse_qsl(url.partition("?")[2], keep_blank_values=True)]
+    return (bool(at) and ":" in user) or any(map(is_secret, names))
+
+
+def variable_of(value: str) -> str | None:
+    """Return NAME of "env:NAME", or None for any other value."""
+    return value.removeprefix(REFERENCE) if value.startswith(REFERENCE) else None
+
+
+def kind_of(name: str, known: Mapping[str, Kind] | None = None) -> Kind | None:
+    """Return the kind of an option of stores, or of the `known` ones; None if it is not allowed."""
+    lower = name.lower()
+    if known is not None:
+        return known.get(lower if lower.startswith("header.") else name)  # names of headers have no case
+    return _STORE.get(lower) or _STORE.get(_PREFIX.sub("", lower, count=1))
+
+
+def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> None:
+    """Refuse an option that is not allowed, a secret that is written out, and a variable that holds no credential.
+
+    Raises:
+        ValueError: One of the options is refused; the message quotes no value.
+    """
+    for name, value in options.items():
+        kind, variable = kind_of(name, known), variable_of(value)
+        if kind is None:
+            msg = f"{name[:60]!r} is not an allowed option, so that none names code or another host"
+            if known is None:
+                msg += "; clients of stores also read their own variables, such as AWS_ROLE_ARN"
+            raise ValueError(f"{msg} (docs/policy.md#store-options)")
+        if variable is not None:
+            if kind not in _REFERENCES:
+                msg = f'{name} holds no credential, so it cannot be "env:NAME": write its value into the policy'
+                raise ValueError(msg)
+            if not _VARIABLE.fullmatch(variable):
+                raise ValueError(f"{name} names no variable: write env:NAME")
+        elif kind is Kind.SECRET or (kind in _REFERENCES and (holds_password(value) or KEY_DIGITS.fullmatch(value))):
+            msg = f'{name} is a secret; put it into a variable and name that: {name} = "env:NAME_OF_A_SECRET"'
+            raise ValueError(msg)
+        elif holds_password(value):
+            raise ValueError(f"{name} holds a password, and policies are printed: write the URL without one")
+        elif kind is Kind.WORD and not _WORD.fullmatch(value):
+            raise ValueError(f'{name} has other characters than letters, digits, ".", "-", and "_"')
+        elif kind is Kind.ENDPOINT and not _ENDPOINT.fullmatch(value):
+            raise ValueError(f"{name} is not a plain URL: write http(s)://HOST:PORT/PATH")
+
+
+def require_catalog(catalog: Mapping[str, str]) -> None:
+    """Refuse a catalog of another type, and the properties that `require_options` refuses."""
+    require_options(catalog, CATALOG)
+    kind = catalog.get("type")
+    if kind is not None and kind not in CATALOG_TYPES:
+        raise ValueError(f"the type of a catalog is one of {', '.join(CATALOG_TYPES)}")
+    if (uri := catalog.get("uri")) is not None and variable_of(uri) is None:
+        _require_uri(uri)
+
+
+def _require_uri(uri: str) -> None:
+    if not (_SQL if uri.startswith(("sqlite", "postgres")) else _ENDPOINT).fullmatch(uri) or "://" not in uri:
+        forms = "sqlite:///PATH, postgresql://HOST/DATABASE, http(s)://HOST/PATH, or thrift://HOST:PORT"
+        raise ValueError(f"uri is not the address of a catalog: write {forms}, without parameters")
+
+
+def require_hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> None:
+    """Refuse options, their variables resolved, that lead to a host that the environment does not allow."""
+    for name, url in hosts(options, known).items():
+        require_host(host_of(url), name)
+    if not any(kind_of(name, known) is Kind.ENDPOINT for name in options):
+        for name in options:
+            if name.lower().endswith("allow_invalid_certificates"):
+                raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
+
+
+def hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> dict[str, str]:
+    """Return the URLs and hosts that options name, by option; a variable that is not resolved is left as it is."""
+    found = {}
+    for name, value in options.items():
+        kind = kind_of(name, known)
+        if kind is Kind.ENDPOINT or (kind is Kind.URI and not value.startswith(("sqlite:", "postgresql:///"))):
+            found[name] = value
+        elif kind is Kind.FILE and (base := _base_url(value)) is not None:
+            found[f"gcs_base_url in the file of {name}"] = base
+    return found
+
+
+def _base_url(path: str) -> str | None:
+    """Return the host that the account file of Google Cloud Storage names, if any."""
+    try:
+        found = json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError):  # the library that opens it refuses it
+        return None
+    return str(found["gcs_base_url"]) if isinstance(found, dict) and "gcs_base_url" in found else None
+
+
+def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None) -> None:
+    """Refuse a value of a variable that cannot be the credential that an option takes; the message quotes no value."""
+    kind = kind_of(name, known)
+    if kind is Kind.URI:
+        try:
+            _require_uri(value)
+        except ValueError:
+            problem = f"the variable that {name} refers to holds no address of a catalog"
+        else:
+            return
+    elif KEY_DIGITS.fullmatch(value) and not _SIGNING.search(name):
+        problem = f"the variable that {name} refers to holds 64 hex digits, which may be a key of a release"
+    elif re.search(r"sas[_-](token|key)\Z", name.lower()) and "sig=" not in value:
+        problem = f"the variable that {name} refers to holds no signature of Azure"
+    else:
+        return
+    raise PolicyError(problem, "name the variable that holds this credential")
+
+
+def require_no_code(properties: Mapping[str, Any]) -> None:
+    """Refuse properties of a table of Iceberg, or from its catalog, by which pyiceberg would import and call code."""
+    found = [name for name, value in properties.items() if _CODE.search(name) and not str(value).startswith(_OWN)]
+    if found:
+        msg = f"the table or its catalog has {len(found)} properties that name code, such as {min(found)[:60]!r}"
+        raise InputError(msg, "remove them there, or name another table")
+
+
+def host_of(url: str) -> str:
+    """Return HOST or HOST:PORT of a URL, in small letters; "" if none can be read without doubt."""
+    found = _ENDPOINT.fullmatch(url) or _SQL.fullmatch(url)
+    return "" if found is None or not found["host"] else _named(found)
+
+
+def _named(found: re.Match[str]) -> str:
+    return (found["host"] if found["port"] is None else f"{found['host']}:{found['port']}").lower()
+
+
+def require_host(host: str, what: str) -> None:
+    """Refuse a host that `DPTEXT_ENDPOINTS` does not list."""
+    allowed = os.environ.get(ENDPOINTS, "").lower().replace(",", " ").split()
+    if host and (host in allowed or re.sub(r":\d+\Z", "", host) in allowed):
+        return
+    msg = f"{what} names the host {host or '(none that can be read)'}, which the environment does not allow"
+    raise PolicyError(msg, f"if you trust it with the data and credentials of this run: export {ENDPOINTS}={host}")
+
+
+def require_place(url: str) -> None:
+    """Refuse a URL whose host is not that of a known store, nor one that the environment allows."""
+    if holds_password(url):
+        raise PolicyError("a URL holds a password, and plans and errors show it", "put credentials into a variable")
+    scheme, slashes, rest = url.partition("://")
+    container, at, host = rest.rpartition("@")
+    if not slashes or (scheme.lower() in _STORES and (not at or "/" in container or _AZURE.fullmatch(host))):
+        return
+    found = _PLACE.fullmatch(rest if scheme.lower() not in _STORES else host)
+    require_host("" if found is None else _named(found), "a place")
+
 
 EXTRA = "objects"
 _PROBE = ".dptext-probe"
@@ -53,7 +318,7 @@ _READ_HINT = "is the object store reachable, and may these credentials read ther
 
 
 def client(url: str, options: Mapping[str, Any]) -> Any:
-    store_options.require_place(url)
+    require_place(url)
     if find_spec("obstore") is None:
         msg = "publishing to an object store, and reading CSV files or published tables from one, needs obstore"
         raise InputError(msg, f"`{extensions.pip_install(EXTRA)}`")
@@ -166,20 +431,20 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
     """
     problem = None
     try:
-        store_options.require_options(options, known)
+        require_options(options, known)
     except ValueError as refused:
         problem = str(refused)
     if problem is not None:
         raise PolicyError(problem)
     found: dict[str, str] = {}
     for name, value in options.items():
-        variable = store_options.variable_of(value)
+        variable = variable_of(value)
         if variable is not None and variable not in os.environ:
             raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
         found[name] = value if variable is None else os.environ[variable]
         if variable is not None:
-            store_options.require_value(name, found[name], known)
-    store_options.require_hosts(found, known)
+            require_value(name, found[name], known)
+    require_hosts(found, known)
     return {name: _typed(name, value) for name, value in found.items()}
 
 

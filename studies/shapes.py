@@ -50,7 +50,7 @@ DRAWN, UNIFORM = "□", "▣"
 def rows() -> list[tuple[str, ...]]:
     """One row per shape: its name, the text, its words, and what strict and faithful modes release."""
     from dptext_etl import _kernel
-    from dptext_etl.families.by_word import FAITHFUL_INPUT, STRICT_INPUT
+    from dptext_etl.families.words import FAITHFUL_INPUT, STRICT_INPUT
 
     uniform = {**STRICT_INPUT, "n_max": 100}
     policies = (uniform, {**uniform, "numbers": "drop", "oov": "drop"}, {**FAITHFUL_INPUT, "n_max": 100})

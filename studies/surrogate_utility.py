@@ -20,7 +20,7 @@ from surrogate_measures import EVERYDAY, MINILM, SMALL, DataSet, FigureCache
 
 from dptext_etl import load
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.encoder import SentenceModel
+from dptext_etl.corpora.corpus import SentenceModel
 from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from pydantic import Field
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl.allocation import Allocation, score
 
 MICRO = 1_000_000
@@ -36,14 +36,14 @@ class Forced:
     def __init__(self, by_purpose):
         self.by_purpose, self.probability, self.used = by_purpose, Fraction(1), set()
 
-    def choose(self, scores, slots, *, epsilon, low, high, purpose=scoring.TOKEN):
-        weights = scoring.weights(np.asarray(scores), epsilon, low, high)
+    def choose(self, scores, slots, *, epsilon, low, high, purpose=sampling.TOKEN):
+        weights = sampling.weights(np.asarray(scores), epsilon, low, high)
         return self._take(slots, [(list(map(int, row)), sum(map(int, row))) for row in weights], purpose)
 
-    def choose_uniform(self, slots, m, *, purpose=scoring.TOKEN):
+    def choose_uniform(self, slots, m, *, purpose=sampling.TOKEN):
         return self._take(slots, [([1] * m, m)] * len(slots), purpose)
 
-    def move(self, places, length, rates, slots, *, purpose=scoring.TOKEN):
+    def move(self, places, length, rates, slots, *, purpose=sampling.TOKEN):
         """Move to the given places: a step k has probability (1 - a) / (1 + a) a^|k|, where a = exp(-rate)."""
         chosen = []
         for at, rate, record, position in zip(places, rates, slots.records, slots.positions, strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.scoring import TOKEN, Slots
+from dptext_etl.sampling import TOKEN, Slots
 
 OVERFLOW = 1 << 31
 

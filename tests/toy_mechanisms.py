@@ -125,7 +125,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from dptext_etl.postprocessing import PostProcess, Provenance, Rewritten
+from dptext_etl.mechanism import PostProcess, Provenance, Rewritten
 
 
 class Again(PostProcess):

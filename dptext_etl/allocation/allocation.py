@@ -31,7 +31,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError, seam, without_panics
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.parameters import Epsilon, parameters_alone
-from dptext_etl.scoring import TOKEN, Sampler, Slots
+from dptext_etl.sampling import TOKEN, Sampler, Slots
 
 log = logging.getLogger("dptext_etl.allocation")
 

@@ -2,13 +2,13 @@
 
 from dptext_etl.checks.canaries import CANARY as CANARY
 from dptext_etl.checks.canaries import CanaryPlan as CanaryPlan
+from dptext_etl.checks.canaries import find as find
 from dptext_etl.checks.canaries import plan as plan
 from dptext_etl.checks.canaries import plant as plant
-from dptext_etl.checks.canary_search import find as find
-from dptext_etl.checks.candidate import Candidate as Candidate
-from dptext_etl.checks.candidate import Lineage as Lineage
-from dptext_etl.checks.candidate import Stage as Stage
+from dptext_etl.checks.gate import Candidate as Candidate
 from dptext_etl.checks.gate import Gate as Gate
+from dptext_etl.checks.gate import Lineage as Lineage
+from dptext_etl.checks.gate import Stage as Stage
 from dptext_etl.checks.gate import Verdict as Verdict
 from dptext_etl.checks.gate import catalogue as catalogue
 from dptext_etl.checks.gate import evaluate as evaluate

@@ -1,4 +1,4 @@
-"""Plant canary rows: synthetic records that carry raw text everywhere real text flows, so that a leak shows itself.
+"""Plant canary rows, which hold made-up raw text, and search cells and files for their words.
 
 They belong to no subject. They stand in the frame that a run reads, never in the user's file
 (docs/spec/privacy.md#canary-rows). There are two kinds:
@@ -11,33 +11,44 @@ They belong to no subject. They stand in the frame that a run reads, never in th
 
 A canary row is a function of the secret and its id. So a resumed, repeated or incremental run plants the same rows, and
 the ledger sees replays.
+
+Words are searched as written, in other case, reversed, in base64 (at all three alignments), percent-encoded, in
+hexadecimal and in UTF-16. In tables, every column is searched (nested, binary and categorical ones included), and texts
+that are split over neighboring columns. In folders, file names are searched, too; in Parquet files also the footers,
+whose statistics may hold values that no column shows any more.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from functools import lru_cache
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from functools import lru_cache, partial
+from itertools import chain, pairwise, starmap
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import polars as pl
+import pyarrow.parquet as pq
 
+from dptext_etl import _kernel
+from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.data_types import kind_of
-from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.words import WordByWord, by_word
 from dptext_etl.keys import canonical_ids, id_type
+from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl._kernel import Secret
     from dptext_etl.mechanism import Mechanism
-    from dptext_etl.policy import Policy
 
 
 CANARY = "__dptext_canary"
@@ -280,3 +291,227 @@ def _can_change(mechanism: WordByWord, word: str) -> bool:
 def _word(seed: bytes) -> str:
     number = int.from_bytes(seed, "little")
     return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(TOKEN_LETTERS))
+
+
+FORMS = ("plain", "reversed", "base64", "percent", "hex", "utf16")
+"""The forms of writing that are searched. Letters need no URL encoding; "percent" finds encoders that encode all."""
+
+_CHUNK = 1 << 22
+_ROWS = 20_000
+_EXACT = frozenset({"base64"})
+"""Forms in which case matters; the others are found in any case."""
+
+
+def find(tokens: Iterable[str], anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
+    return Searcher(tokens).find(anything)
+
+
+class Searcher:
+    """Holds the patterns of a set of tokens, made once."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        tokens = sorted(set(tokens))
+        if any(len(token) < 8 or not (token.isascii() and token.isalpha()) for token in tokens):
+            raise InputError("a canary token has at least 8 ASCII letters")
+        patterns = {form: sorted({pattern for token in tokens for pattern in _written(token, form)}) for form in FORMS}
+        self._patterns = _kernel.Patterns([(patterns[form], form not in _EXACT) for form in FORMS])
+        self._longest = max((len(pattern) for written in patterns.values() for pattern in written), default=1)
+
+    def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
+        hits = dict.fromkeys(FORMS, 0)
+        with seam("searching for canaries"):
+            for found in self._search(anything):
+                for form, count in zip(FORMS, found, strict=True):
+                    hits[form] += count
+        return hits
+
+    def _search(self, anything: bytes | str | Path | pl.DataFrame) -> Iterator[list[int]]:
+        if isinstance(anything, pl.DataFrame):
+            yield from self._in_frame(anything)
+        elif isinstance(anything, Path):
+            yield from self._in_path(anything)
+        else:
+            data = anything if isinstance(anything, bytes) else anything.encode("utf-8", "surrogatepass")
+            yield self._patterns.occurrences(data, 0)
+
+    def _in_path(self, path: Path) -> Iterator[list[int]]:
+        if path.is_dir():
+            for inner in sorted(item for item in path.rglob("*") if item.is_file()):
+                yield self._patterns.occurrences(str(inner.relative_to(path)).encode("utf-8", "surrogateescape"), 0)
+                yield from self._in_path(inner)
+            return
+        with path.open("rb") as file:
+            head = file.read(4)
+            file.seek(0)
+            if head == b"PAR1":
+                yield from self._in_parquet(path)
+            elif head[:2] == b"\x1f\x8b":
+                with gzip.open(file) as inflated:
+                    yield from self._in_stream(inflated)
+            else:
+                yield from self._in_stream(file)
+
+    def _in_parquet(self, path: Path) -> Iterator[list[int]]:
+        with path.open("rb") as file:
+            size = file.seek(-8, 2)
+            footer = min(size, int.from_bytes(file.read(4), "little"))
+            file.seek(size - footer)
+            yield self._patterns.occurrences(file.read(footer), 0)
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=_ROWS):
+                frame = pl.from_arrow(batch)
+                if isinstance(frame, pl.DataFrame):
+                    yield from self._in_frame(frame)
+
+    def _in_stream(self, file: IO[bytes] | gzip.GzipFile) -> Iterator[list[int]]:
+        tail = b""
+        while chunk := file.read(_CHUNK):
+            window = tail + chunk
+            yield self._patterns.occurrences(window, len(tail))  # those that end after what was searched before
+            tail = window[-(self._longest - 1) :]
+
+    def _in_frame(self, frame: pl.DataFrame) -> Iterator[list[int]]:
+        yield self._patterns.occurrences("\0".join(frame.columns).encode(), 0)
+        for start in range(0, frame.height, _ROWS):
+            rows = frame.slice(start, _ROWS)
+            leaves = [leaf for column in rows for leaf in _leaves(column)]
+            yield from map(self._patterns.holding, leaves)
+            per_row = [leaf for leaf in leaves if len(leaf) == rows.height]
+            yield from starmap(self._patterns.across, pairwise(per_row))
+
+
+def _written(token: str, form: str) -> Iterator[bytes]:
+    """Yield every way in which `form` may write `token`; case-folded where case does not matter."""
+    lower = token.lower().encode()
+    if form == "plain":
+        yield lower
+    elif form == "reversed":
+        yield lower[::-1]
+    elif form == "utf16":
+        yield b"\0".join(bytes([letter]) for letter in lower)
+    else:
+        for written in {token.encode(), lower, lower.upper(), lower.capitalize()}:
+            if form == "base64":
+                yield from _base64(written)
+            elif form == "hex":
+                yield written.hex().encode()
+            else:
+                yield "".join(f"%{byte:02x}" for byte in written).encode()
+
+
+def _base64(written: bytes) -> Iterator[bytes]:
+    """Yield the letters of a base64 text that `written` alone decides, at each of the three alignments."""
+    for shift in range(3):
+        encoded = base64.b64encode(bytes(shift) + written)
+        first = -(-shift * 8 // 6)
+        last = (shift + len(written)) * 8 // 6
+        yield encoded[first:last]
+
+
+def _leaves(column: pl.Series) -> Iterator[pl.Series]:
+    """Write a column of any type as strings: nested ones by their leaves, binary ones decoded and in hexadecimal."""
+    dtype = column.dtype
+    if dtype == pl.String:
+        yield column
+    elif dtype == pl.Binary:
+        yield column.bin.encode("hex")
+        yield pl.Series([None if cell is None else cell.decode("latin-1") for cell in column], dtype=pl.String)
+    elif isinstance(dtype, (pl.Categorical, pl.Enum)):
+        yield column.cast(pl.String)
+    elif isinstance(dtype, (pl.List, pl.Array)):
+        yield from _leaves(column.explode())
+    elif isinstance(dtype, pl.Map):
+        yield from _leaves(column.map.entries())
+    elif isinstance(dtype, pl.BaseExtension):
+        yield from _leaves(column.ext.storage())
+    elif isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            yield from _leaves(column.struct.field(field.name))
+    elif dtype == pl.Object:
+        yield pl.Series([str(cell) for cell in column], dtype=pl.String)
+
+
+SETS, SET_ROWS = 10, 500
+"""A run has a set of canary rows for so many rows, up to so many sets."""
+
+Present = Callable[[pl.Series], pl.Series]
+"""Takes candidate ids, of the type of the source, and returns those that the source uses."""
+
+
+def canary_sets(first: int, rows: int, least: int) -> range:
+    """Number the sets of canary rows of a run, by its rows alone; `least` are the shards that short texts would fill.
+
+    >>> canary_sets(0, 60, 1), canary_sets(0, 2_000, 1), canary_sets(3, 10_000_000, 100)
+    (range(0, 1), range(0, 4), range(3, 103))
+    """
+    return range(first, first + max(min(SETS, -(-rows // SET_ROWS)), least)) if rows else range(first, first)
+
+
+def by_shard(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
+    sets: dict[int, list[CanaryPlan]] = {number: [] for number in shards}
+    for at, plan in enumerate(plans):
+        sets[shards[at * len(shards) // len(plans)]].append(plan)
+    return sets
+
+
+def plan_canaries(  # noqa: PLR0917
+    policy: Policy, dtype: pl.DataType, present: Present, secret: Secret, sets: range, partition: str | None
+) -> list[CanaryPlan]:
+    """Plan all canary rows with one look at the ids of the source; look again if a candidate is in use."""
+    in_use: dict[str, bool] = {}
+    while True:
+        asked: list[pl.Series] = []
+
+        def taken(candidates: pl.Series, asked: list[pl.Series] = asked) -> pl.Series:
+            names = _names(candidates)
+            unknown = pl.Series([name not in in_use for name in names], dtype=pl.Boolean)
+            if unknown.any():
+                asked.append(candidates.filter(unknown))
+            return pl.Series([in_use.get(name, False) for name in names], dtype=pl.Boolean)
+
+        plans = [plan(policy, secret, shard, dtype, taken, partition=partition) for shard in sets]
+        if not asked:
+            return plans
+        candidates = pl.concat([item.rename(policy.id) for item in asked])
+        found = set(_names(present(candidates)))
+        in_use.update({name: name in found for name in _names(candidates)})
+        if not found:
+            return plans
+
+
+def prepare(policy: Policy, secret: Secret) -> None:
+    """Find the words of canary rows, so that planning them later need not; an error shows itself then."""
+    with suppress(DPTextError):
+        words_of(policy, secret)
+
+
+def plans_as_dicts(plans: Sequence[CanaryPlan]) -> list[dict[str, Any]]:
+    """Return plans as JSON holds them: their shards and ids, because the words follow from the secret again."""
+    return [{"shard": plan.shard, "ids": _names(plan.ids())} for plan in plans]
+
+
+def plans_of(
+    written: Sequence[Mapping[str, Any]], policy: Policy, partition: str | None, dtype: pl.DataType
+) -> tuple[CanaryPlan, ...]:
+    """Plan canary rows again from what `plans_as_dicts` wrote: every other candidate counts as taken."""
+
+    def taken_by_others(candidates: pl.Series, ids: frozenset[str]) -> pl.Series:
+        return pl.Series([name not in ids for name in _names(candidates)], dtype=pl.Boolean)
+
+    secret = policy.column_policies()[0].secret
+    return tuple(
+        plan(
+            policy,
+            secret,
+            one["shard"],
+            dtype,
+            partial(taken_by_others, ids=frozenset(one["ids"])),
+            partition=partition,
+        )
+        for one in written
+    )
+
+
+def _names(ids: pl.Series) -> list[str]:
+    names: list[str] = canonical_ids(ids.to_arrow()).to_pylist()
+    return names

@@ -11,16 +11,16 @@ import typer
 from dptext_etl import extensions
 from dptext_etl.cli import failures
 from dptext_etl.cli.commands import (
-    corpus,
+    corpus_commands,
     demo,
     explain,
-    export,
+    export_commands,
     init,
-    ledger,
     ledger_admin,  # noqa: F401  (adds commands to `dptext ledger`)
-    plan,
+    ledger_commands,
+    plan_command,
     preview,
-    published,
+    published_commands,
     run,
 )
 from dptext_etl.cli.options import Command, epilog
@@ -88,11 +88,11 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (init, plan, run, published, export, explain, preview, demo):
+for module in (init, plan_command, run, published_commands, export_commands, explain, preview, demo):
     app.registered_commands += module.app.registered_commands
-app.add_typer(ledger.app, name="ledger")
+app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(init.keys, name="key")
-app.add_typer(corpus.app, name="corpus")
+app.add_typer(corpus_commands.app, name="corpus")
 
 
 def main() -> None:

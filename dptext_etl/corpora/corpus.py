@@ -1,4 +1,9 @@
-"""Hold a corpus: public texts, their integer vectors, and the encoder of other texts, in one file named by its hash.
+"""Hold a corpus (public texts, integer vectors, and an encoder), and encode texts by words or by a model.
+
+`WordEncoder` is the reference of what the kernel computes. Every step of it is exact or correctly rounded: all machines
+get the same integers (docs/spec/surrogate.md#words-encoder). A model (extra `semantic`) computes in floats: vectors may
+differ by machine, so a mechanism over such a corpus is not reproducible, and the first commit is the release
+(docs/spec/surrogate.md#exactness). The theorem holds whatever the model computes.
 
 A corpus is a folder with `corpus.safetensors`, which the kernel maps, and `card.json`, which is for people and lists
 the files that were read. The file:
@@ -21,17 +26,262 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from safetensors import safe_open
 
-from dptext_etl import extensions
+from dptext_etl import _kernel, extensions
 from dptext_etl.artifacts import Artifact, canon, save_tensors, store
-from dptext_etl.corpora.encoder import MOST_DIMENSIONS, Int8s, WordEncoder, quantised
-from dptext_etl.errors import ArtifactError, InputError, seam
+from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam
+from dptext_etl.extensions import pip_install
 from dptext_etl.storage import Objects
+
+if TYPE_CHECKING:
+    from dptext_etl.embeddings import WordVectors
+
+
+Int8s = npt.NDArray[np.int8]
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+
+MOST_DIMENSIONS = 1040
+"""Inner products of int8 vectors of so many dimensions stay below 2^24."""
+MOST_WORDS = 65_535
+"""So many int16 vectors add up in int32."""
+_UNKNOWN = 2**32 - 1
+
+
+def quantised(sums: Integers) -> Int8s:
+    """Scale every row to length 127 and round it to integers; a row of zeros stays."""
+    sums = np.asarray(sums, np.int64)
+    squares: npt.NDArray[np.float64]
+    if np.abs(sums).max(initial=0) < 2**26:  # the squares of so many dimensions add up in int64
+        squares = np.einsum("ij,ij->i", sums, sums).astype(np.float64)
+    else:
+        squares = np.array([float(sum(number * number for number in row)) for row in sums.tolist()])
+    with np.errstate(invalid="ignore"):
+        scaled = (127.0 * sums) / np.sqrt(squares)[:, None]
+    vectors: Int8s = np.rint(np.where(squares[:, None] > 0, scaled, 0.0)).astype(np.int8)
+    return vectors
+
+
+@dataclass(frozen=True, eq=False)
+class WordEncoder:
+    """Sum the vectors of a text's words; the weights of words are folded into their vectors."""
+
+    words: Sequence[str]  # unique words in the form of lookups (lower case, plain apostrophe), shape (v,)
+    vectors: npt.NDArray[np.int16]  # their vectors, int16, shape (v, k), k from 1 to `MOST_DIMENSIONS`
+
+    def __post_init__(self) -> None:
+        shape = self.vectors.shape
+        if self.vectors.dtype != np.int16 or len(shape) != 2 or shape[0] != len(self.words) or not len(self.words):
+            message = f"{len(self.words)} words have as many int16 vectors, got {self.vectors.dtype} of shape {shape}"
+            raise ArtifactError(message, "give one row per word")
+        if not 1 <= shape[1] <= MOST_DIMENSIONS:
+            raise ArtifactError(f"vectors have from 1 to {MOST_DIMENSIONS} dimensions, got {shape[1]}")
+
+    @cached_property
+    def _vocabulary(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary(list(self.words))
+
+    def numbers(self, texts: Sequence[str], n_max: int = MOST_WORDS) -> list[npt.NDArray[np.uint32]]:
+        """Return the numbers of a text's words as the kernel finds them, 2^32 - 1 for an unknown word."""
+        policy = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass"}
+        rows = pa.array(texts, pa.large_string())
+        words, offsets = self._vocabulary.encode(rows, json.dumps({**policy, "n_max": n_max}))
+        joined: npt.NDArray[np.uint32] = pa.array(words).to_numpy(zero_copy_only=False)
+        return np.split(joined, pa.array(offsets).to_numpy(zero_copy_only=False)[1:-1].astype(np.int64))
+
+    def sums(self, texts: Sequence[str], *, parts: int = 1, n_max: int = MOST_WORDS) -> Integers:
+        """Return the sums of word vectors of every part of every text, shape (n * parts, k)."""
+        sums = np.zeros((len(texts) * parts, self.vectors.shape[1]), np.int64)
+        for row, numbers in enumerate(self.numbers(texts, n_max) if len(texts) else ()):
+            for part in range(parts):
+                own = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
+                known = own[own != _UNKNOWN]
+                sums[row * parts + part] = self.vectors[known].sum(axis=0, dtype=np.int64)
+        return sums
+
+    def encode(self, texts: Sequence[str], *, parts: int = 1, n_max: int = MOST_WORDS) -> Int8s:
+        """Return the vector of every part of every text, int8, shape (n * parts, k); zeros where no word is known."""
+        return quantised(self.sums(texts, parts=parts, n_max=n_max))
+
+
+def products(queries: Int8s, vectors: Int8s) -> npt.NDArray[np.float32]:
+    """Return exact inner products of int8 vectors, which float32 holds below 2^24, shape (queries, vectors)."""
+    scores: npt.NDArray[np.float32] = queries.astype(np.float32) @ vectors.astype(np.float32).T
+    return scores
+
+
+def nearest(scores: npt.NDArray[Any], d: int) -> Integers:
+    """Return the d indices of largest score of each row, the smaller index first of equals, shape (rows, d)."""
+    order: Integers = np.argsort(-scores, axis=1, kind="stable")[:, :d].astype(np.int64)
+    return order
+
+
+_CHARACTERS = 2**16  # of a text that a model reads; tokenizers may panic for millions of blanks
+
+
+class SentenceModel:
+    def __init__(self, name: str, batch: int = 1) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            problem = "the encoder sentence-transformers needs a library that is not here"
+            raise PolicyError(problem, pip_install("semantic")) from None
+        with seam("loading a model of sentence-transformers", ArtifactError, "name its folder, or its name on the hub"):
+            self._model: Any = SentenceTransformer(name)
+        self._batch = batch
+
+    def encode(self, texts: Sequence[str]) -> Int8s:
+        """Return int8 vectors of length 127 or less, shape (n, k); zeros for an empty text and for no finite vector."""
+        with seam("encoding texts", ArtifactError):
+            cut = [text[:_CHARACTERS] for text in texts]
+            encoded = self._model.encode(cut, batch_size=self._batch, show_progress_bar=False)
+            floats = np.asarray(encoded, dtype=np.float64)
+        if floats.ndim != 2 or not 1 <= floats.shape[1] <= MOST_DIMENSIONS:
+            raise ArtifactError(f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide")
+        lengths = np.linalg.norm(floats, axis=1, keepdims=True)
+        usable = np.isfinite(lengths) & (lengths > 0) & np.array([[bool(text.strip())] for text in texts])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scaled = 127.0 * floats / lengths
+        vectors: Int8s = np.rint(np.where(usable, scaled, 0.0)).astype(np.int8)
+        return vectors
+
+
+SMOOTHING = 0.03
+"""A word of this share of all words gets half the weight of a rare one."""
+LARGEST = 32_000
+"""Size of the largest coordinate of a word vector, of 32,767 that int16 holds."""
+_NEGLIGIBLE = 1e-9
+
+
+def learn(
+    texts: Sequence[str],
+    vectors: WordVectors,
+    *,
+    components: int = 1,
+    half_whitening: bool = True,
+) -> WordEncoder:
+    """Learn an encoder from public texts.
+
+    Source: Arora, Liang, Ma 2017, "A simple but tough-to-beat baseline for sentence embeddings". Half whitening divides
+    components by the square root of their standard deviation (docs/spec/surrogate.md#encoder-and-corpus). All of it is
+    linear in the word vectors, so that it is folded into them and they become integers once.
+    """
+    finder = WordEncoder(vectors.words, np.zeros((len(vectors), 1), np.int16))
+    rows, numbers = word_numbers(finder, texts)
+    if not len(numbers):
+        raise ArtifactError("no word of the corpus has a vector", "name vectors of the corpus's language")
+    shares = np.bincount(numbers, minlength=len(vectors)) / len(numbers)
+    table = vectors.vectors.astype(np.float64)
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), _NEGLIGIBLE)
+    table *= (SMOOTHING / (SMOOTHING + shares))[:, None]
+    points = _sums(table, rows, numbers, len(texts))
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    table = table @ _folded(points / np.where(lengths > 0, lengths, 1.0), components, half_whitening=half_whitening)
+    return WordEncoder(vectors.words, to_integers(table))
+
+
+def word_numbers(encoder: WordEncoder, texts: Sequence[str]) -> tuple[Integers, Integers]:
+    """Return the known words of all texts, one after the other: the row of each word's text, and its number."""
+    by_text = encoder.numbers(texts)
+    rows = np.repeat(np.arange(len(by_text)), [len(numbers) for numbers in by_text])
+    joined = np.concatenate([np.zeros(0, np.uint32), *by_text]).astype(np.int64)
+    known = joined != _UNKNOWN
+    return rows[known], joined[known]
+
+
+def _sums(table: Reals, rows: Integers, numbers: Integers, texts: int) -> Reals:
+    """Return the sum of the vectors of each text's words, shape (texts, k)."""
+    total = np.zeros((texts, table.shape[1]))
+    filled, starts = np.unique(rows, return_index=True)
+    ends = np.append(starts[1:], len(rows))
+    step = max(1, 2**24 // max(1, table.shape[1] * 20))  # texts of about 20 words, 128 MiB of numbers at once
+    for first in range(0, len(filled), step):
+        own, last = filled[first : first + step], min(first + step, len(filled))
+        words = numbers[starts[first] : ends[last - 1]]
+        total[own] = np.add.reduceat(table[words], starts[first:last] - starts[first], axis=0)
+    return total
+
+
+def to_integers(table: Reals) -> npt.NDArray[np.int16]:
+    """Scale a table of word vectors so that its largest coordinate is `LARGEST`, and round it."""
+    largest = float(np.abs(table).max(initial=0.0))
+    integers: npt.NDArray[np.int16] = np.rint(table * (LARGEST / (largest or 1.0))).astype(np.int16)
+    return integers
+
+
+def _folded(points: Reals, components: int, *, half_whitening: bool) -> Reals:
+    """Return the matrix that removes the first components and weakens strong ones, shape (k, kept)."""
+    moments = points.T @ points / max(1, len(points))
+    strengths, directions = np.linalg.eigh(moments)
+    strengths, directions = strengths[::-1][components:], directions[:, ::-1][:, components:]
+    kept = strengths > _NEGLIGIBLE * max(float(strengths.max(initial=0.0)), _NEGLIGIBLE)
+    folded: Reals = directions[:, kept]
+    return folded / strengths[kept] ** 0.25 if half_whitening else folded
+
+
+SHARE = 0.5
+"""Share of a vector's squared length that task directions get, over all public labeled texts."""
+_FEWEST = 100
+_RIDGE = 10.0
+_PRIOR = 2.0
+
+
+def add_directions(
+    encoder: WordEncoder, texts: Sequence[str], labels: Sequence[str], *, share: float = SHARE
+) -> WordEncoder:
+    """Return an encoder with further coordinates, one per label (one altogether for two labels).
+
+    What must survive (sentiment, an intent) may be a weak direction of word vectors. A ridge regression from text
+    vectors to public labels finds it. Every word gets its inner product with it as further coordinates, so that the
+    vector of a text stays a sum of integers over its words.
+    """
+    names, codes = np.unique(np.array(labels), return_inverse=True)
+    width = 1 if len(names) == 2 else len(names)
+    if len(texts) < _FEWEST or len(names) < 2 or encoder.vectors.shape[1] + width > MOST_DIMENSIONS:
+        raise InputError(
+            f"{len(texts)} labeled texts with {len(names)} labels; allowed: {_FEWEST} texts or more, "
+            f"from 2 to {MOST_DIMENSIONS - encoder.vectors.shape[1]} labels",
+            "name public labeled texts with --task and their column of labels with --label",
+        )
+    rows, numbers = word_numbers(encoder, texts)
+    wanted = _words_of_labels(rows, numbers, codes, (len(encoder.words), len(names)))
+    table = _regression(encoder, texts, codes, len(names)) + wanted
+    table = (table[:, 1] - table[:, 0])[:, None] if width == 1 else table - table.mean(axis=1, keepdims=True)
+    plain = _sums(encoder.vectors.astype(np.float64), rows, numbers, len(texts))
+    added = _sums(table, rows, numbers, len(texts))
+    gain = np.sqrt(share / (1.0 - share) * (plain**2).sum() / max(float((added**2).sum()), 1e-12))
+    joined = np.concatenate([encoder.vectors.astype(np.float64), gain * table], axis=1)
+    most = float(np.abs(joined).max())
+    return WordEncoder(encoder.words, np.rint(joined * (LARGEST / most)).astype(np.int16))
+
+
+def _words_of_labels(rows: Integers, numbers: Integers, codes: Integers, shape: tuple[int, int]) -> Reals:
+    """Return smoothed logarithms of how much more often a word stands in texts of a label, shape (v, labels)."""
+    counts = np.zeros(shape)
+    np.add.at(counts, (numbers, codes[rows]), 1.0)
+    shares = counts.sum(axis=0) / counts.sum()
+    expected = counts.sum(axis=1, keepdims=True) * shares
+    logs: Reals = np.log((counts + _PRIOR * shares) / (expected + _PRIOR * shares))
+    return logs
+
+
+def _regression(encoder: WordEncoder, texts: Sequence[str], codes: Integers, labels: int) -> Reals:
+    """Return what a ridge regression over text vectors says of every word alone, known to the texts or not."""
+    points = encoder.encode(texts).astype(np.float64) / 127.0
+    targets = np.eye(labels)[codes]
+    targets -= targets.mean(axis=0)
+    weights = np.linalg.solve(points.T @ points + _RIDGE * np.eye(points.shape[1]), points.T @ targets)
+    lengths = np.linalg.norm(encoder.vectors.astype(np.float64), axis=1)
+    weighed = encoder.vectors.astype(np.float64) @ weights / max(float(lengths.mean()), 1.0)
+    scaled: Reals = weighed / max(float(weighed.std()), 1e-12)
+    return scaled
+
 
 FORMAT = "dptext-corpus/1"
 CONTENT = "corpus.safetensors"

@@ -20,19 +20,17 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preview import Expected
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter
-from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.publication import judge_here
+from dptext_etl.runner.row_counts import Expected
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.results import Phase, ShardResult
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.shard import Phase, ShardResult
+from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.staged import StagedRun
 
 
 @dataclass(frozen=True)

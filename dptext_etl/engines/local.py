@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries import CANARY, CanaryPlan, plant
+from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard, canary_sets, plant
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError, without_panics
@@ -28,23 +28,21 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
+from dptext_etl.runner import table_check
 from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import require_models
-from dptext_etl.runner.preview import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.row_counts import Expected, Preview, preview_rows
 from dptext_etl.runner.shard.attempt import refuse_other_rows
-from dptext_etl.runner.shard.canaries import by_shard, canary_sets
 from dptext_etl.runner.shard.charging import Column, subjects_of
 from dptext_etl.runner.shard.replay import replays
-from dptext_etl.runner.shard.results import Phase, ShardResult
-from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
+from dptext_etl.runner.shard.shard import Phase, Result, Schedule, ShardResult, Shards, Step, StoppedError
+from dptext_etl.runner.shard.staging import StagedRun
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table, table_of
 from dptext_etl.runner.source.table import Files, batches
-from dptext_etl.runner.staged import StagedRun
-from dptext_etl.runner.table_check import traceable
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.plan import LedgerPlan
@@ -101,7 +99,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
 
-    trace = staticmethod(traceable.trace)
+    trace = staticmethod(table_check.trace)
 
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dptext_etl.checks.canaries import prepare
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local import LocalEngine
@@ -19,12 +20,12 @@ from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import PolicyLike, resolve
+from dptext_etl.runner import table_check
 from dptext_etl.runner.observing import observed
 from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.forgetting import renew_types
-from dptext_etl.runner.publish.gating import check, reports
-from dptext_etl.runner.publish.publication import publish, require_enough, require_first_table
+from dptext_etl.runner.publish.publication import check, publish, reports, require_enough, require_first_table
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     pin_table,
@@ -35,14 +36,10 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     row_counts,
 )
-from dptext_etl.runner.shard.canaries import prepare
-from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replay import keep_published
-from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
-from dptext_etl.runner.shard.shard import give_back
-from dptext_etl.runner.staged import StagedRun
+from dptext_etl.runner.shard.shard import Phase, ShardResult, give_back, outcomes, refuse_other_persons, whole_table
+from dptext_etl.runner.shard.staging import StagedRun, StagedShard
 from dptext_etl.runner.summary import RunSummary, remaining, summarize
-from dptext_etl.runner.table_check import selection
 from dptext_etl.runner.unchanged import Input
 
 log = logging.getLogger("dptext_etl.runner")
@@ -190,7 +187,7 @@ def staged(
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
-        selected = selection.found(policy, source, found.rows)
+        selected = table_check.found(policy, source, found.rows)
         checked = {"traceable": table_facts, "spellings": found.known.spellings, "selection": selected}
         checked = {name: part for name, part in checked.items() if part}
         yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger

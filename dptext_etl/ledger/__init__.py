@@ -1,7 +1,7 @@
 """Record what units were charged, in which releases, under which caps; SQLite by default."""
 
 from dptext_etl.ledger.batch import PreparedBatch as PreparedBatch
-from dptext_etl.ledger.commit import PreparedCommit as PreparedCommit
+from dptext_etl.ledger.charges import PreparedCommit as PreparedCommit
 from dptext_etl.ledger.ledger import Ledger as Ledger
 from dptext_etl.ledger.types import Anchor as Anchor
 from dptext_etl.ledger.types import CapChange as CapChange

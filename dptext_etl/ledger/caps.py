@@ -18,8 +18,7 @@ from dptext_etl.guarantee import PURE, steps
 from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, Values
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.records import Records
-from dptext_etl.ledger.storage.segments import UNITS, Segments, read_limits, write_limits
+from dptext_etl.ledger.storage.segments import UNITS, Records, Segments, read_limits, write_limits
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, CapChange, Change, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap

@@ -13,8 +13,7 @@ from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import HashedIds, Index
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.records import Holdings, Records
-from dptext_etl.ledger.storage.segments import Segments
+from dptext_etl.ledger.storage.segments import Holdings, Records, Segments
 from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 from dptext_etl.ledger.types import ReleaseRef
 

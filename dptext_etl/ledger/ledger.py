@@ -14,12 +14,23 @@ import pyarrow as pa
 from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError, bare
 from dptext_etl.ledger.batch import PreparedBatch, hash_batch, hash_ids, read_charge, seal_rows
-from dptext_etl.ledger.commit import PreparedCommit, abort, commit, examine, expire, read_results, record_postprocessing
+from dptext_etl.ledger.charges import (
+    PreparedCommit,
+    Preview,
+    Request,
+    abort,
+    commit,
+    examine,
+    expire,
+    preview,
+    read_results,
+    record_postprocessing,
+    reserve,
+)
 from dptext_etl.ledger.database import Database, initialize
-from dptext_etl.ledger.identities import require_forms
+from dptext_etl.ledger.people import require_forms
 from dptext_etl.ledger.plan import KEPT, LedgerPlan
 from dptext_etl.ledger.reader import LedgerReader
-from dptext_etl.ledger.reserve import Preview, Request, preview, reserve
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain

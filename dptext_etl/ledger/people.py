@@ -1,19 +1,281 @@
-"""Forget people, admit them again, and find what the ledger holds of them."""
+"""Keep the rules about ids (forms, units, and who was forgotten), and forget and readmit people.
+
+Another type or other fields of an id would give a unit another hash, and a balance that starts at zero. The form of
+record ids is pinned per column, because a release holds one text per record; that of the ids of units per scope name,
+because balances add up there; the names of the columns of ids per scope name and dataset, as far as callers know them.
+A balance belongs to a unit, so a known record that arrives under another unit is refused, until someone accepts by name
+that the records of a dataset may have other units, and says how much a unit may have been charged under another one.
+A record or a unit is forgotten as its keyed hash, in a sealed batch of the journal.
+
+Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, docs/spec/privacy.md#forgotten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dptext_etl.arrays import to_numpy
+from dptext_etl.artifacts import canon
+from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
-from dptext_etl.ledger import identities, views
+from dptext_etl.id_forms import COMPOSITE, IdForm
+from dptext_etl.ledger import views
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, binaries, hashed_ids, matrix
-from dptext_etl.ledger.types import Mask, ReleaseRef, require_plain
+from dptext_etl.ledger.losses import checked_losses, in_micro, lower
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, binaries, hashed_ids, matrix
+from dptext_etl.ledger.types import (
+    ACCEPTED_UNITS,
+    FORGOTTEN,
+    OF,
+    UNIT,
+    Event,
+    IdForms,
+    Mask,
+    ReleaseRef,
+    Scope,
+    require_plain,
+)
+
+PINNED_FORMS = "form/"
+"""The prefix of names in the table `meta` of pinned forms and of pinned names of columns."""
+_COLUMN = "name"
+_ROLES = ("record", "subject")
+_HINT = "bring the column into the pinned form: another one would give everybody a new budget"
+
+
+def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
+    forms: dict[str, IdForm] = {}
+    for place in _form_places(scope, columns):
+        form = _pinned_form(db, place)
+        if form is not None:
+            forms.setdefault(place[-1], form)
+    return forms
+
+
+def require_forms(
+    db: Database, scope: Scope, columns: Sequence[str], forms: IdForms | None, *, pin: bool = True
+) -> None:
+    """Refuse ids of another form or column than the pinned one, and pin what is not pinned yet."""
+    for place in _form_places(scope, columns):
+        before, now = _pinned_form(db, place), None if forms is None else getattr(forms, place[-1])
+        what = f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"
+        if now is None:
+            if before is not None:
+                msg = f"the {what} are pinned as {before}; this call does not say what it brings"
+                raise LedgerError(msg, "give the forms of the ids: Ledger.reserve(…, forms=IdForms(…))")
+            continue
+        if before is None:
+            if place == ("scope", scope.name, "record"):
+                _refuse_other_kind(db, scope, what, now)
+        elif before != now and not refines(before, now):
+            order = "bring the fields into the pinned order: dptext runs do so by themselves"
+            got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
+            raise LedgerError(f"the {what} are pinned as {before}, got {got}", order if before.orders(now) else _HINT)
+        if pin and before != now:
+            _pin(db, place, now.written())
+    for role, column in ({} if forms is None else forms.columns).items():
+        place = (_COLUMN, scope.name, scope.dataset, role)
+        pinned = db.store.meta(form_name(place))
+        if pinned is None:
+            if pin:
+                _pin(db, place, column)
+        elif (before := json.loads(pinned)) != column:
+            msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
+            hint = "another column may give everybody a new budget: name the pinned one, or accept the change by "
+            raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
+
+
+def _refuse_other_kind(db: Database, scope: Scope, what: str, now: IdForm) -> None:
+    """Refuse units of another type than releases state whose ids were charged before forms were pinned."""
+    rows = db.store.rows(
+        "select distinct id_type from release join batch on batch.release = release.id"
+        " join scope on scope.id = batch.scope where scope.name=?",
+        (scope.name,),
+    )
+    kinds = sorted(kind for (kind,) in rows)
+    if kinds and now.kind not in kinds:
+        raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
+
+
+def _form_places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield ("scope", scope.name, scope.unit)
+    for column in columns:
+        yield ("column", scope.dataset, column, "record")
+
+
+def _pinned_form(db: Database, place: tuple[str, ...]) -> IdForm | None:
+    pinned = db.store.meta(form_name(place))
+    return None if pinned is None else IdForm.parse(json.loads(pinned))
+
+
+def _pin(db: Database, place: tuple[str, ...], form: Any) -> None:
+    db.journal.append(Event.ID_FORM, place=list(place), form=form)
+    db.store.set_meta(form_name(place), canon(form).decode())
+
+
+def form_name(place: Sequence[str]) -> str:
+    """Return the name under which the table `meta` holds the form that is pinned for a place."""
+    return PINNED_FORMS + canon(list(place)).decode()
+
+
+def names_of_units(dataset: str, scopes: Sequence[str]) -> list[str]:
+    """Return the names in `meta` of all that is pinned of the units of a dataset in some scopes."""
+    places: list[tuple[str, ...]] = [(_COLUMN, scope, dataset, role) for scope in scopes for role in _ROLES]
+    return [form_name(place) for place in [*places, *(("scope", scope, role) for scope in scopes for role in _ROLES)]]
+
+
+def refines(before: IdForm, now: IdForm) -> bool:
+    """Return whether the new form says the fields of a composite that was pinned without them."""
+    return before.kind == now.kind == COMPOSITE and not before.fields and now.complete
+
+
+def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
+    """Refuse records that were charged to another unit before."""
+    if moved:
+        per = "to another subject before" if scope.unit == "subject" else "before, to a subject"
+        were = "was" if moved == 1 else "were"
+        msg = f"{moved:,} of {counted(records, 'record')} {were} charged {per}; none is charged now"
+        hint = "a record keeps its unit, so that no new spelling of people starts a balance at zero: bring the old ids "
+        then = f"back, or accept the change by name: `dptext ledger accept-units {scope.dataset}`"
+        raise LedgerError(msg, hint + then, {"records": moved, "of": records})
+
+
+def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
+    db.store.require_steward()
+    db.standing.refuse_frozen(dataset)
+    names = "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?"
+    scopes = sorted(name for (name,) in db.store.rows(names, (dataset,)))
+    if not scopes:
+        raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
+    lost = checked_losses(lost)
+    lowered = lower(db, {dataset}, lost, reason)
+    seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
+    db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
+    for name in names_of_units(dataset, scopes):
+        db.store.execute("delete from meta where name=?", (name,))
+    return lowered
+
+
+class Forgotten(NamedTuple):
+    """Who is forgotten in a dataset now, as keyed hashes of 32 bytes.
+
+    Attributes:
+        records: Records.
+        units: Units whose records are all forgotten, with the events that forgot them.
+        readmitted: Records that were readmitted, with the last such events: an earlier FORGET of a unit spares them.
+    """
+
+    records: set[bytes]
+    units: dict[bytes, int]
+    readmitted: dict[bytes, int]
+
+
+def forget(db: Database, dataset: str, records: Bytes, subjects: Bytes) -> int:
+    """Note records and units as forgotten, and return how many records were not noted before.
+
+    Call it inside a transaction.
+    """
+    gone = forgotten(db, dataset)
+    wanted = _set(records) | _set(charged_to(db, dataset, subjects))
+    last = max(gone.readmitted.values(), default=0)
+    _note(db, Event.FORGET, dataset, {unit for unit in _set(subjects) if gone.units.get(unit, 0) <= last}, **{OF: UNIT})
+    return _note(db, Event.FORGET, dataset, wanted - gone.records)
+
+
+def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason: str) -> int:
+    """Admit forgotten records, and units with theirs, again; return how many records were noted as forgotten.
+
+    Call it inside a transaction.
+    """
+    gone, wanted, units = forgotten(db, dataset), _set(records), _set(subjects)
+    missing = len(wanted - gone.records) + len(units - gone.units.keys())
+    if missing:
+        whom = "records and subjects" if units else "records"
+        msg = f"{missing:,} of {len(wanted) + len(units):,} {whom} are not forgotten in {dataset}; nothing was changed"
+        raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
+    wanted |= gone.records & _set(charged_to(db, dataset, subjects))
+    _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
+    return _note(db, Event.READMIT, dataset, wanted, reason=reason)
+
+
+def forgotten(db: Database, dataset: str) -> Forgotten:
+    name = f"{FORGOTTEN}{dataset}"
+    listed = db.store.meta(name)
+    if name not in db.derived or db.derived[name][0] != listed:
+        db.derived[name] = listed, _forgotten_by(db, db.journal.listed(name))
+    found: Forgotten = db.derived[name][1]
+    return found
+
+
+def _forgotten_by(db: Database, events: Iterable[int]) -> Forgotten:
+    gone = Forgotten(set(), {}, {})
+    for seq in events:
+        facts = db.journal.facts(seq)
+        named = _set(db.segments.read(seq, ["record"], facts)["record"])
+        forgets, of_units = facts["event"] == Event.FORGET, facts.get(OF) == UNIT
+        if of_units and forgets:
+            gone.units.update(dict.fromkeys(named, seq))
+        elif of_units:
+            for unit in named:
+                gone.units.pop(unit, None)
+        elif forgets:
+            gone.records.update(named)
+        else:
+            gone.records.difference_update(named)
+            gone.readmitted.update(dict.fromkeys(named, seq))
+    return gone
+
+
+def are_forgotten(db: Database, dataset: str, records: HashedIds, units: HashedIds | None = None) -> Mask:
+    """Return which records of a dataset are forgotten, by themselves or with their units, shape (records,)."""
+    gone = forgotten(db, dataset)
+    mask = _among(records, gone.records)
+    if units is not None and gone.units:
+        at = np.flatnonzero(_among(units, gone.units) & ~mask)
+        since, again = ({name[:16]: seq for name, seq in events.items()} for events in (gone.units, gone.readmitted))
+        pairs = zip(units.take(at).as_bytes(), records.take(at).as_bytes(), strict=True)
+        mask[at] = [since[unit.tobytes()] > again.get(record.tobytes(), 0) for unit, record in pairs]
+    return mask
+
+
+def _among(ids: HashedIds, names: Collection[bytes]) -> Mask:
+    known = hashed_ids(as_rows(names))
+    mask = np.isin(ids.hi, known.hi)
+    if mask.any():
+        pairs = set(zip(known.hi.tolist(), known.lo.tolist(), strict=True))
+        some = ids.take(mask)
+        mask[mask] = [pair in pairs for pair in zip(some.hi.tolist(), some.lo.tolist(), strict=True)]
+    return mask
+
+
+def charged_to(db: Database, dataset: str, subjects: Bytes) -> Bytes:
+    """Return the hashed ids of all records that were ever charged to some subjects, in any release of a dataset."""
+    wanted, records = _set(subjects), [np.zeros((0, WIDTH), np.uint8)]
+    batches = "select seq from batch join release on release.id = batch.release where dataset=? order by seq"
+    for (seq,) in db.store.rows(batches, (dataset,)) if wanted else ():
+        columns = db.segments.read(seq, ["record", "unit"])
+        records.append(columns["record"][[row.tobytes() in wanted for row in columns["unit"]]])
+    return np.concatenate(records)
+
+
+def _note(db: Database, kind: Event, dataset: str, named: set[bytes], **facts: str) -> int:
+    if named:
+        seq = db.segments.append(kind, {"record": as_rows(named)}, dataset=dataset, **facts)
+        db.journal.add_to_list(f"{FORGOTTEN}{dataset}", seq)
+    return len(named)
+
+
+def _set(rows: Bytes) -> set[bytes]:
+    return {row.tobytes() for row in rows}
+
+
+def as_rows(hashes: Collection[bytes]) -> Bytes:
+    return np.frombuffer(b"".join(sorted(hashes)), np.uint8).reshape(-1, WIDTH)
 
 
 class People:
@@ -31,7 +293,7 @@ class People:
         """
         hashed, units = self._db.id_key.records(records).hashes, self._db.id_key.subjects(subjects)
         with self._db.store.transaction():
-            return identities.forget(self._db, dataset, hashed, units)
+            return forget(self._db, dataset, hashed, units)
 
     def readmit(self, dataset: str, records: pa.Array, reason: str, subjects: pa.Array | None = None) -> int:
         """Let forgotten records and subjects of a dataset be released again, and return how many records there are."""
@@ -41,7 +303,7 @@ class People:
         with self._db.store.transaction():
             self._db.store.require_steward()
             self._db.standing.refuse_frozen(dataset)
-            return identities.readmit(self._db, dataset, hashed, units, reason)
+            return readmit(self._db, dataset, hashed, units, reason)
 
     def forgotten(self, dataset: str, ids: pa.Array, units: pa.Array | None = None) -> Mask:
         """Return which records of a dataset are forgotten, shape (records,).
@@ -51,32 +313,32 @@ class People:
         records = self._db.id_key.records(ids).ids
         theirs = None if units is None else hashed_ids(matrix(units.fill_null(bytes(WIDTH)), "units"))
         with self._db.store.snapshot():
-            return identities.are_forgotten(self._db, dataset, records, theirs)
+            return are_forgotten(self._db, dataset, records, theirs)
 
     def forgets(self, dataset: str) -> bool:
         """Return whether any record of a dataset is forgotten."""
         with self._db.store.snapshot():
-            return bool(identities.forgotten(self._db, dataset).records)
+            return bool(forgotten(self._db, dataset).records)
 
     def count_forgotten(self, ref: ReleaseRef) -> int:
         """Return how many records of a release are forgotten in its dataset."""
         with self._db.store.snapshot():
-            gone = hashed_ids(identities.as_rows(identities.forgotten(self._db, ref.dataset).records))
+            gone = hashed_ids(as_rows(forgotten(self._db, ref.dataset).records))
             return int(self._db.look_up(ref, gone).known.sum()) if gone.size else 0
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
         hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
         with self._db.store.snapshot():
-            theirs = {row.tobytes() for row in identities.charged_to(self._db, dataset, hashes)}
+            theirs = {row.tobytes() for row in charged_to(self._db, dataset, hashes)}
         return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
 
     def known_subjects(self, dataset: str, subjects: pa.Array) -> Mask:
         """Return which subjects any record of a dataset was ever charged to, or are forgotten, shape (subjects,)."""
         hashes = self._db.id_key.subjects(subjects)
         with self._db.store.snapshot():
-            gone = identities.forgotten(self._db, dataset).units
-            records = [identities.charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
+            gone = forgotten(self._db, dataset).units
+            records = [charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
         known = [len(theirs) > 0 or row.tobytes() in gone for theirs, row in zip(records, hashes, strict=True)]
         return np.array(known, np.bool_)
 
@@ -85,7 +347,7 @@ class People:
         records = self._db.id_key.records(ids).ids
         order = records.order()
         with self._db.store.snapshot():
-            known = identities.are_forgotten(self._db, dataset, records)
+            known = are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
                 known |= self._db.look_up(ref, records, order).known
         return known
@@ -103,7 +365,7 @@ class People:
         """
         hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
         with self._db.store.snapshot():
-            theirs = np.concatenate([records, identities.charged_to(self._db, dataset, hashes)])
+            theirs = np.concatenate([records, charged_to(self._db, dataset, hashes)])
             return views.publications_of(self._db, dataset, theirs)
 
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
@@ -115,4 +377,4 @@ class People:
         """
         require_plain(reason, "change of units")
         with self._db.store.transaction():
-            return identities.accept_units(self._db, dataset, lost, reason)
+            return accept_units(self._db, dataset, lost, reason)

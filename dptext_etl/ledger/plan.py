@@ -1,4 +1,4 @@
-"""Look up what the ledger holds of records and units: once for all that a run asks for, then only what is new.
+"""Look up what the ledger holds of records and units: once for all rows of a run, then only what is new.
 
 The ledger stores no index. A plan goes through the batches of a release or a scope in the order in which they were
 sealed, and finds in them the ids that are asked for. So it takes one pass over the history of its releases and scope,
@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.storage.hashed_ids import (
     SATURATED,
+    WIDTH,
+    Bytes,
     HashedIds,
     Index,
     Values,
@@ -34,11 +37,12 @@ from dptext_etl.ledger.storage.hashed_ids import (
     sums,
 )
 from dptext_etl.ledger.storage.journal import Head
-from dptext_etl.ledger.storage.records import Holdings, Places
+from dptext_etl.ledger.storage.segments import Holdings, Places
 from dptext_etl.ledger.types import ACCEPTED_UNITS, I64, NEW, Event, Mask, ReleaseRef, State
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.database import Database
+
 
 RECENT = 4
 """Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
@@ -333,3 +337,65 @@ def _joined(blocks: Sequence[Block]) -> Block:
         np.concatenate([item.batches for item in blocks]),
         np.concatenate([item.begins + begin for item, begin in zip(blocks, begins, strict=True)]),
     )
+
+
+NOWHERE = -1
+"""The place of a record that the release has never seen."""
+
+
+class Lookup:
+    """The first step finds the places of records; the second reads states and digests, which lie batch by batch.
+
+    No process needs more than the ids of its records, or the places of its batches.
+    """
+
+    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
+        self._db = db
+        self.ref = ref
+        self.chain = chain
+
+    def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
+        """Hash record ids, shape (records, 16)."""
+        hashes: Bytes = np.ascontiguousarray(self._db.id_key.records(ids, canary).hashes[:, :16])
+        return hashes
+
+    def batches(self) -> I64:
+        """Return the batches of the release, in ascending order."""
+        with self._db.store.snapshot():
+            return self._db.records.batches(self.ref)
+
+    @property
+    def planned(self) -> bool:
+        """Whether the ledger has the plan of a run, so that records can be looked up a few at a time."""
+        return self._db.plans.run is not None
+
+    def places(self, hashes: Bytes) -> I64:
+        """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen.
+
+        Without a plan, each call goes through all batches of the release.
+        """
+        with self._db.store.snapshot():
+            plan, at, _ = self._db.plans.covering(self.ref.dataset, hashed_ids(hashes))
+            plan.catch_up(self._db)
+            places = plan.places(self._db, self.ref, at)
+        return np.where(places > 0, places, NOWHERE)
+
+    def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
+        """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
+
+        With a chain of post-processings: which of them it rewrote, and the digests of the results.
+        """
+        packed, where = places, np.arange(len(places))
+        if not (places[1:] > places[:-1]).all():
+            packed, where = np.unique(places, return_inverse=True)
+        mask = packed != NOWHERE
+        every, records = Places.unpack(np.where(mask, packed, 0)), self._db.records
+        digests, positions = np.zeros((len(packed), WIDTH), np.uint8), np.zeros(len(packed), np.int64)
+        with self._db.store.snapshot():
+            mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
+            committed = every.take(mask)
+            digests[mask], positions[mask] = records.digests_and_positions(committed)
+            if self.chain is not None:
+                done, digests[mask] = records.postprocessed(committed, self.chain)
+                mask[mask] = done
+        return mask[where], digests[where], positions[where]

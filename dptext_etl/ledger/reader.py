@@ -12,15 +12,14 @@ import pyarrow as pa
 
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
-from dptext_etl.ledger import identities, views
+from dptext_etl.ledger import people, views
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.lookup import Lookup
 from dptext_etl.ledger.losses import Losses
 from dptext_etl.ledger.people import People
+from dptext_etl.ledger.plan import Lookup
 from dptext_etl.ledger.registry import Registry
-from dptext_etl.ledger.reports import Reports
-from dptext_etl.ledger.storage.backup import copy
+from dptext_etl.ledger.reports import Reports, copy
 from dptext_etl.ledger.storage.hashed_ids import binaries
 from dptext_etl.ledger.types import (
     I64,
@@ -158,12 +157,12 @@ class LedgerReader:
     def pinned_forms(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
         """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known."""
         with self._db.store.snapshot():
-            return identities.pinned_forms(self._db, scope, columns)
+            return people.pinned_forms(self._db, scope, columns)
 
     def require_forms(self, scope: Scope, columns: Sequence[str], forms: IdForms) -> None:
         """Refuse ids of another form than the pinned one; `reserve` does the same and pins."""
         with self._db.store.snapshot():
-            identities.require_forms(self._db, scope, columns, forms, pin=False)
+            people.require_forms(self._db, scope, columns, forms, pin=False)
 
     def cap_change(self, scope: Scope, cap: Cap | None) -> CapChange | None:
         """Return what a policy with this cap would change, or None if it changes nothing that is pinned."""
@@ -186,7 +185,7 @@ class LedgerReader:
 
     def verify(self) -> VerifyReport:
         """Derive every table again from the journal and its sealed batches, and report each difference."""
-        from dptext_etl.ledger.verify import verify
+        from dptext_etl.ledger.audit import verify
 
         with self._db.store.snapshot():
             try:

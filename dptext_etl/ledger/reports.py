@@ -1,15 +1,317 @@
-"""Show what a ledger holds, to people and their tools."""
+"""Write a ledger as plain tables, show what it holds to people and their tools, and copy it while others write.
+
+Ids are the ledger's own keyed hashes, amounts are in units of epsilon, rho and delta. docs/ledger.md#tables lists the
+columns. The tables are internal: the number of charged words may reveal more than a release.
+
+The copy has the same name, journal and head as the ledger at one moment, and no id key. Writing to it instead of the
+ledger means to go on with an old copy (docs/spec/privacy.md#lost-ledger).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dptext_etl import files
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.files import flush
+from dptext_etl.guarantee import ADDITIVE, PURE, steps
+from dptext_etl.id_forms import IdForm, normalized
 from dptext_etl.ledger import views
+from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.types import Event, Scope
+from dptext_etl.ledger.people import PINNED_FORMS
+from dptext_etl.ledger.storage.hashed_ids import Bytes
+from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.segments import Places
+from dptext_etl.ledger.storage.sqlite import SqliteStore
+from dptext_etl.ledger.storage.store import POSTGRES, Store, ledger_exists, open_store, resolve_url, sqlite_path
+from dptext_etl.ledger.types import I64, Anchor, Event, Mask, ReleaseRef, Scope, State
+from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_components, used_by_unit
+
+EVENTS = 10_000
+"""Events that are read at a time."""
+ROW_GROUP = 100_000
+"""Rows that are written together, at least."""
+HASH_BYTES = 16
+"""Bytes of a keyed id in the tables, as in the ledger's index."""
+_EXACT = 1 << 53
+
+Floats = npt.NDArray[np.float64]
+Rows = Iterator[dict[str, Any]]
+_TYPES = {"int": pa.int64(), "str": pa.string(), "float": pa.float64(), "bool": pa.bool_()}
+_TYPES["time"] = pa.timestamp("ms", tz="UTC")
+
+
+def _schema(columns: str) -> pa.Schema:
+    return pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in columns.split(","))])
+
+
+_RELEASE = "release_id int, nonce int, dataset str, text_column str, release str"
+_SPENDS = ", ".join(f"{name} float" for name in ADDITIVE)
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "record": _schema(
+        f"batch int, batch_row int, reserved_at time, job str, {_RELEASE}, scope str, period str, record_hash str,"
+        " unit_hash str, canary bool, state str, reserved_positions int, positions int, digest str,"
+        f" reserved_{PURE} float, {_SPENDS}"
+    ),
+    "balance": _schema(
+        "scope str, period str, unit str, unit_hash str, component str, used float, cap float, remaining float"
+    ),
+    "event": _schema(
+        "event int, kind str, written_at time, writer str, dataset str, release str, job str, rows int, reason str,"
+        " body str, event_hash str"
+    ),
+    "release": _schema(
+        f"{_RELEASE}, mechanism str, guarantee str, protects str, disclosures str, assumptions str, cfg str,"
+        f" publishable bool, revoked_by int, {', '.join(f'{name} int' for name in COUNTS)}, largest_{PURE} float"
+    ),
+    "publication": _schema(
+        f"{_RELEASE}, version str, manifest str, rows int, retired bool, event int, published_at time"
+    ),
+    "asked": _schema("hash str"),
+}
+"""The columns of each table; docs/ledger.md#tables says what each holds."""
+
+
+def write(db: Database, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
+    """Write tables into a new folder, and return their numbers of rows. Call it inside a snapshot."""
+    rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError("the folder of the tables holds something already", "name a new folder")
+    draft = folder.absolute().with_name(f".{folder.name}.{secrets.token_hex(8)}")
+    problem = None
+    try:
+        draft.mkdir(mode=0o700)
+        counts = {name: _write_table(draft / f"{name}.parquet", schema, rows[name]) for name, schema in SCHEMAS.items()}
+        draft.rename(folder)
+    except OSError as exc:
+        problem = f"the tables cannot be written ({exc.strerror})"
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    if problem is not None:
+        raise InputError(problem, "the parent folder must exist and have room")
+    return counts
+
+
+def _hashes(db: Database, ids: Sequence[str]) -> list[str]:
+    """Return the keyed hashes of ids in these tables: as records, and as subjects in every pinned spelling."""
+    if not ids:
+        return []
+    texts = pa.array(ids, pa.large_string())
+    forms = db.store.metas(f'{PINNED_FORMS}["scope",').values()
+    spellings = {(), *(IdForm.parse(json.loads(form)).normalize for form in forms)}
+    hashed = [db.id_key.records(texts).hashes, *(db.id_key.subjects(normalized(texts, how)) for how in spellings)]
+    return sorted({row[:HASH_BYTES].tobytes().hex() for each in hashed for row in each})
+
+
+def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
+    rows, pending = 0, list[pa.RecordBatch]()
+    os.close(files.create(path))
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for part in parts:
+            pending.append(pa.record_batch([pa.array(part[field.name], field.type) for field in schema], schema=schema))
+            rows += pending[-1].num_rows
+            if sum(batch.num_rows for batch in pending) >= ROW_GROUP:
+                writer.write_table(pa.Table.from_batches(pending, schema))
+                pending.clear()
+        if pending:
+            writer.write_table(pa.Table.from_batches(pending, schema))
+    return rows
+
+
+def _records(db: Database) -> Rows:
+    """Iterate over reserved records, batch by batch: their charges as they stand, after refunds."""
+    names, scopes, settled = _releases_by_id(db), _scopes_by_id(db), settlements(db)
+    for seq, release, nonce, scope, job in db.store.rows(
+        "select seq, release, nonce, scope, job from batch order by seq"
+    ):
+        facts = db.journal.facts(seq)
+        columns = db.segments.read(seq, ["record", "unit", "canary", "n_worst", *ADDITIVE], facts)
+        states, canary = db.records.states(seq), columns["canary"] == 1
+        rows, committed = len(states), states == State.COMMITTED
+        places = Places(np.full(int(committed.sum()), seq, np.int64), np.flatnonzero(committed))
+        positions, digests = np.zeros(rows, np.int64), np.zeros((rows, 32), np.uint8)
+        digests[committed], positions[committed] = db.records.digests_and_positions(places)
+        # nothing stays charged of rows that were given back, nor of canary rows, which are no one's
+        free = (states == State.ABORTED) | canary
+        amounts = {name: np.where(free, 0, columns[name]) for name in ADDITIVE}
+        for event in settled.get(seq, ()):
+            left = db.segments.read(event, ["batch", "row", PURE])
+            mine = left["batch"] == seq
+            where = left["row"][mine]
+            amounts[PURE][where] = np.where(canary[where], 0, left[PURE][mine])
+        same = {"batch": seq, "reserved_at": _time(facts), "job": job, **_named(names, release, nonce), **scopes[scope]}
+        yield {
+            **{name: pa.repeat(value, rows) for name, value in same.items()},
+            "batch_row": np.arange(rows),
+            "record_hash": _hex(columns["record"][:, :HASH_BYTES]),
+            "unit_hash": _hex(columns["unit"][:, :HASH_BYTES], ~canary),
+            "canary": canary,
+            "state": np.array([state.name for state in State], object)[states],
+            "reserved_positions": columns["n_worst"],
+            "positions": pa.array(positions, mask=~committed),
+            "digest": _hex(digests, committed),
+            f"reserved_{PURE}": in_units(PURE, columns[PURE]),
+            **{name: in_units(name, amount) for name, amount in amounts.items()},
+        }
+
+
+def _balances(db: Database) -> Rows:
+    """Iterate over what units have used, scope by scope: one row per unit and component."""
+    for number, scope in _scopes_by_id(db).items():
+        pinned = db.scopes.by_id(number)
+        for ids, values in used_by_unit(db, pinned):
+            hashes, rows = _hex(ids.as_bytes()), ids.size
+            for at, (name, used) in enumerate(zip(tracked_components(pinned), values, strict=True)):
+                cap = pinned.limits[at] if pinned.limits else None
+                same = {**scope, "unit": pinned.unit, "component": name}
+                yield {
+                    **{key: pa.repeat(value, rows) for key, value in same.items()},
+                    "unit_hash": hashes,
+                    "used": in_units(name, np.where(used >= LARGEST, INFINITE, used)),
+                    "cap": pa.nulls(rows) if cap is None else in_units(name, np.full(rows, cap)),
+                    "remaining": pa.nulls(rows) if cap is None else in_units(name, np.maximum(0, cap - used)),
+                }
+
+
+def _events(db: Database) -> Rows:
+    """Iterate over the journal, whatever kinds of events it holds."""
+    names, rows = _releases_by_id(db), list[dict[str, Any]]()
+    for entry in db.journal.entries():
+        facts = entry.facts
+        dataset, release = _about(facts, names)
+        rows.append(
+            {
+                "event": entry.seq,
+                "kind": entry.kind,
+                "written_at": _time(facts),
+                "writer": facts["writer"],
+                "dataset": dataset,
+                "release": release,
+                **{name: facts.get(name) for name in ("job", "rows", "reason")},
+                "body": entry.body,
+                "event_hash": entry.hash.hex(),
+            }
+        )
+        if len(rows) == EVENTS:
+            yield _columns("event", rows)
+            rows = []
+    yield _columns("event", rows)
+
+
+def _about(facts: Mapping[str, Any], names: Mapping[int, tuple[str, ...]]) -> tuple[str | None, str | None]:
+    named = facts.get("release")
+    if isinstance(named, str):
+        return facts.get("dataset"), named
+    numbers = [named] if isinstance(named, int) else [number for number, _ in facts.get("releases", ())]
+    about = {(names[number][0], names[number][2]) for number in numbers}
+    dataset, release = about.pop() if len(about) == 1 else (None, None)
+    return facts.get("dataset", dataset), release
+
+
+def _releases(db: Database) -> Rows:
+    names, rows = _releases_by_id(db), []
+    for number, nonce, cfg, publishable, written, revoked, largest, *counts in db.store.rows(
+        "select release.id, coalesce(nonce, 0), cfg, publishable, facts, burnt,"  # noqa: S608
+        " case when tally.release is null then 0 else coalesce(max_pure, -1) end,"  # -1 where it is infinite
+        f" {', '.join(f'coalesce({name}, 0)' for name in COUNTS)}"
+        " from release left join tally on tally.release = release.id order by release.id, 2"
+    ):
+        facts = json.loads(written)
+        rows.append(
+            {
+                **_named(names, number, nonce),
+                "mechanism": facts["mechanism"],
+                "guarantee": facts["class"],
+                "protects": facts["unit"],
+                "disclosures": ", ".join(facts["disclosures"]),
+                "assumptions": ", ".join(facts["assumptions"]),
+                "cfg": cfg,
+                "publishable": bool(publishable),
+                "revoked_by": revoked,
+                **dict(zip(COUNTS, counts, strict=True)),
+                f"largest_{PURE}": in_units(PURE, np.array([INFINITE if largest < 0 else largest])).item(),
+            }
+        )
+    yield _columns("release", rows)
+
+
+def _publications(db: Database) -> Rows:
+    names, events, gone = _releases_by_id(db), dict[tuple[int, int, str], tuple[int, datetime]](), {}
+    for entry in db.journal.entries(Event.PUBLISH, Event.RETIRE):
+        for release, nonce in entry.facts["releases"]:
+            events.setdefault((release, nonce, entry.facts["version"]), (entry.seq, _time(entry.facts)))
+    rows = []
+    for release, nonce, version, manifest, count in db.store.rows(
+        "select release, nonce, version, manifest, rows from publication order by release, nonce, version"
+    ):
+        if (release, nonce) not in gone:
+            gone[release, nonce] = retired(db, ReleaseRef(release, *names[release], "", nonce))
+        event, when = events[release, nonce, version]
+        about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in gone[release, nonce]}
+        rows.append({**_named(names, release, nonce), **about, "event": event, "published_at": when})
+    yield _columns("publication", rows)
+
+
+_ROWS: Mapping[str, Callable[[Database], Rows]] = {
+    "record": _records,
+    "balance": _balances,
+    "event": _events,
+    "release": _releases,
+    "publication": _publications,
+}
+
+
+def in_units(component: str, amounts: I64) -> Floats:
+    """Return counted amounts in units of epsilon, rho or delta; infinite where no bound is known.
+
+    A float is the nearest to its amount, and the next larger one where the amount has more than 53 bits.
+    """
+    nearest = amounts / steps(component)
+    upper = np.where(amounts > _EXACT, np.nextafter(nearest, np.inf), nearest)
+    return np.where(amounts == INFINITE, np.inf, upper)
+
+
+def _releases_by_id(db: Database) -> dict[int, tuple[str, str, str]]:
+    rows = db.store.rows("select id, dataset, col, release from release")
+    return {number: (dataset, column, release) for number, dataset, column, release in rows}
+
+
+def _scopes_by_id(db: Database) -> dict[int, dict[str, str]]:
+    rows = db.store.rows("select id, name, period from scope order by id")
+    return {number: {"scope": name, "period": period} for number, name, period in rows}
+
+
+def _named(names: Mapping[int, tuple[str, ...]], release: int, nonce: int) -> dict[str, Any]:
+    dataset, column, name = names[release]
+    return {"release_id": release, "nonce": nonce, "dataset": dataset, "text_column": column, "release": name}
+
+
+def _time(facts: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(facts["ts"])
+
+
+def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: [row[name] for row in rows] for name in SCHEMAS[table].names}
+
+
+def _hex(rows: Bytes, valid: Mask | None = None) -> pa.Array:
+    digits = np.frombuffer(np.ascontiguousarray(rows).tobytes().hex().encode(), f"S{2 * rows.shape[1]}")
+    return pa.array(digits.astype(str), pa.string(), mask=None if valid is None else ~valid)
 
 
 class Reports:
@@ -70,10 +372,8 @@ class Reports:
             InputError: The folder holds something, or it cannot be written.
             KeyReferenceError: The id key cannot be read.
         """
-        from dptext_etl.ledger import tables
-
         with self._db.store.snapshot():
-            return tables.write(self._db, folder, ids)
+            return write(self._db, folder, ids)
 
     def events_hash(self, *kinds: Event) -> str:
         """Return a hash over all events of some kinds, in hex, which each further one changes; empty without events."""
@@ -85,3 +385,85 @@ class Reports:
         """Return the scopes whose charges a first cap of a scope would not count, in words."""
         with self._db.store.snapshot():
             return self._db.scopes.uncounted(scope)
+
+
+_LARGE = {"event": ("seq",), "segment": ("seq", "name"), "batch": ("seq",)}
+"""Tables that are copied row by row, by these keys; the others fit into memory."""
+_TAKEN = "there is something at the place of the copy already"
+_OTHER_SCHEMA = "name another schema with ?schema=NAME"
+_OTHER_FILE = "name a file that does not exist"
+
+
+def copy(source: Store, to: str) -> Anchor:
+    """Copy a ledger to a place where there is none."""
+    to = resolve_url(to)
+    if not to.startswith(POSTGRES):
+        return _copy_to_file(source, sqlite_path(to))
+    if ledger_exists(to):
+        raise LedgerError(_TAKEN, _OTHER_SCHEMA)
+    target = open_store(to)
+    try:
+        with target.transaction():
+            if target.meta("ledger_id") is not None:
+                raise LedgerError(_TAKEN, _OTHER_SCHEMA)
+            _fill(source, target)
+        return _anchor(target)
+    finally:
+        target.close()
+
+
+def _copy_to_file(source: Store, path: Path) -> Anchor:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    problem = hint = None
+    if path.exists():
+        raise LedgerError(_TAKEN, _OTHER_FILE)
+    try:
+        anchor = _draft(source, draft)
+        flush(draft)
+        os.link(draft, path)
+        flush(path.parent)
+    except FileExistsError:
+        problem, hint = _TAKEN, _OTHER_FILE
+    except OSError as exc:
+        problem, hint = f"the copy cannot be written ({exc.strerror})", "the folder must have room"
+    finally:
+        for left in path.parent.glob(f"{draft.name}*"):
+            left.unlink()
+    if problem is not None:
+        raise LedgerError(problem, hint)
+    return anchor
+
+
+def _draft(source: Store, draft: Path) -> Anchor:
+    target = SqliteStore(draft)
+    try:
+        if isinstance(source, SqliteStore):
+            source.copy_pages(target)
+        else:
+            with target.transaction():
+                _fill(source, target)
+        return _anchor(target)
+    finally:
+        target.close()
+
+
+def _anchor(store: Store) -> Anchor:
+    return Journal(store, store.meta("ledger_id") or "", "").anchor()
+
+
+def _fill(source: Store, target: Store) -> None:
+    """Copy the rows of all tables, from one snapshot; the target knows its schema, which is the same."""
+    with source.snapshot():
+        for table, names in source.columns().items():
+            columns, marks = ", ".join(names), ", ".join("?" * len(names))
+            select, insert = f"select {columns} from {table}", f"insert into {table}({columns}) values({marks})"  # noqa: S608
+            keys = _LARGE.get(table)
+            if keys is None:
+                for row in source.rows(select):
+                    if table != "meta" or "schema" not in row:
+                        target.execute(insert, row)
+                continue
+            where = " and ".join(f"{key}=?" for key in keys)
+            for key in source.rows(f"select {', '.join(keys)} from {table}"):  # noqa: S608
+                for row in source.rows(f"{select} where {where}", key):
+                    target.execute(insert, row)

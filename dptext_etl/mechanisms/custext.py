@@ -28,11 +28,10 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import save_tensors, store
 from dptext_etl.embeddings import Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
-from dptext_etl.families.table import TableMechanism, TableParts
+from dptext_etl.families.stored_distributions import TableMechanism, TableParts
+from dptext_etl.families.words import Division, Indices, Scored, ScoredDraw
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.sampling import integer_weights
-from dptext_etl.scoring import Slots
+from dptext_etl.sampling import Slots, integer_weights
 
 Sets = list[npt.NDArray[np.int64]]
 

@@ -34,13 +34,12 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Event, MetricClaim, Unbounded
 from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, stopwords
-from dptext_etl.embeddings.neighbour_lists import NeighbourLists
+from dptext_etl.embeddings.neighbor_lists import NeighbourLists
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
-from dptext_etl.families.lists import ListMechanism, PlaceDistribution
-from dptext_etl.families.places import GeometricDistribution, TemDistribution, rates_of
+from dptext_etl.families.lists import GeometricDistribution, ListMechanism, PlaceDistribution, TemDistribution, rates_of
+from dptext_etl.families.words import Division, Indices, Scored, ScoredDraw
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
-from dptext_etl.scoring import TOKEN, Slots, WordSampler, choose_uniform
+from dptext_etl.sampling import TOKEN, Slots, WordSampler, choose_uniform
 
 LIST = 2  # purpose number of the choice of a list (docs/spec/stream.md#purposes)
 SCORED = 2**22  # scores that are drawn from at once, where a budget is divided

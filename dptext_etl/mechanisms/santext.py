@@ -32,11 +32,10 @@ from dptext_etl.accounting import Event, Unbounded
 from dptext_etl.allocation import Allocation
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
-from dptext_etl.families.distance import DistanceMechanism
-from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
-from dptext_etl.families.vector import Draws
+from dptext_etl.families.distance import DistanceMechanism, Draws
+from dptext_etl.families.words import Division, Indices, Scored, ScoredDraw
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
-from dptext_etl.scoring import Slots, bernoulli
+from dptext_etl.sampling import Slots, bernoulli
 
 PLAN = 3  # purpose number of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)
 

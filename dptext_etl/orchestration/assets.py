@@ -20,23 +20,22 @@ from dptext_etl import engines, keys, runner
 from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError, counted
-from dptext_etl.orchestration import facts, steps
+from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, discovered, in_run
 from dptext_etl.orchestration.resources import Settings, after_gates, deployed
 from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, format_of, is_remote
 from dptext_etl.runner.observing import Observed, observed
-from dptext_etl.runner.publish.gating import reports
+from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.examine import NoRowsError
-from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.source.table_versions import table_version
+from dptext_etl.runner.source.table import Files, table_version
 from dptext_etl.runner.summary import remaining, summarize
 from dptext_etl.runner.unchanged import INPUT_LABEL, note, recognized
 
 Result = dg.MaterializeResult[Any]
-Step = Callable[[Policy, str | None, Observed, dg.AssetKey], facts.Metadata]
+Step = Callable[[Policy, str | None, Observed, dg.AssetKey], steps.Metadata]
 
 
 def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
@@ -57,12 +56,12 @@ def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]
     """Return the step that reserves, draws, stages and commits, and the one that publishes what passed every gate."""
     name = settings.names
     shared: dict[str, Any] = {
-        "metadata": facts.claims(policy),
+        "metadata": steps.claims(policy),
         "group_name": name.group,
         "owners": name.owners,
         "partitions_def": settings.partitions,
         "backfill_policy": settings.backfill,
-        "code_version": facts.code_version(policy),
+        "code_version": steps.code_version(policy),
         "required_resource_keys": name.resources,
         "retry_policy": settings.retry_policy,
     }
@@ -124,13 +123,13 @@ def _each_partition(
     return dg.MaterializeResult()
 
 
-def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
+def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> steps.Metadata:
     run = engines.stage(policy, partition=partition, progress=seen.progress, recognize=True)
     steps.save_run(run)
-    return facts.of_staged(run, raw)
+    return steps.of_staged(run, raw)
 
 
-def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
+def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> steps.Metadata:
     began = time.monotonic()
     if steps.is_empty(policy, partition):
         raise NoRowsError("the source had no rows when it was staged", "nothing was spent or published")
@@ -146,7 +145,7 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
         note(staged.layout.staging, staged.staging_key, summary, staged.input)
     seen.done(summary)
     steps.remove_files(staged)
-    return facts.of_published(staged, summary, raw)
+    return steps.of_published(staged, summary, raw)
 
 
 _LOOK_EVERY = 60

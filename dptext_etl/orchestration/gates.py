@@ -18,7 +18,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dptext_etl import runner
-from dptext_etl.checks import Stage, Verdict, catalogue, published, reports, require
+from dptext_etl.checks import Stage, Verdict, catalogue, published, require, text_counts
 from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.escaping import markdown
 from dptext_etl.ledger import Ledger, Scope
@@ -29,8 +29,8 @@ from dptext_etl.orchestration.steps import as_failure, is_staged, progress_logge
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.publish.publication import copies_of
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
 Verdicts = Mapping[str | None, tuple[Verdict, ...]]
@@ -252,9 +252,9 @@ def report_catalog(policy: Policy) -> dict[str, str]:
 
 
 def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
-    found = reports.copy_reports(run.policy, copies_of(run))
+    found = text_counts.copy_reports(run.policy, copies_of(run))
     counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
-    for column, count in reports.total_copies(shard.post.get("copies", {}) for shard in run.shards).items():
+    for column, count in text_counts.total_copies(shard.post.get("copies", {}) for shard in run.shards).items():
         counts[f"{column}, rewritten: copies"] = count.copies
     beyond = sum(item.beyond_chance for item in found)
     message = "within chance" if found else "no column has a bound to compare with"

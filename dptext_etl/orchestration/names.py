@@ -16,7 +16,7 @@ import dagster as dg
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import check_partition, is_remote
-from dptext_etl.runner.source.partitions import partitions_of_source
+from dptext_etl.runner.source.table import partitions_of_source
 
 RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/published"
 """Tags of the stages, whose value is the dataset; `check_lineage` and selections in Dagster's pages use them."""

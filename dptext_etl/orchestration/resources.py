@@ -16,12 +16,12 @@ from pydantic import field_validator
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
+from dptext_etl.object_stores import holds_password
 from dptext_etl.orchestration.names import Names
 from dptext_etl.orchestration.steps import as_failure
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.store_options import holds_password
 
 
 class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl import _kernel
 from dptext_etl.errors import GateError
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.table import MappedMechanism
+from dptext_etl.families.stored_distributions import MappedMechanism
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.policy.plan_rules import Content, Releases, null_by_case, null_if_all, null_if_any, raw_names

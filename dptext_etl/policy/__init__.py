@@ -3,8 +3,7 @@
 A policy holds references to keys, never keys, so it can be printed, logged and sent anywhere.
 """
 
-from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
-from dptext_etl.policy.consistency import PARTITION
+from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
 from dptext_etl.policy.dataset_policy import Policy, PolicyLike, columns_and_id, resolve, resolve_column, run_policy
 from dptext_etl.policy.terms import Cap, DagsterSpec, KeyReference, LedgerSpec, Name
 

@@ -13,12 +13,17 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from dptext_etl import html_output
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.unlinked import Unlinked, UnlinkedLabels, unlinked_of
+from dptext_etl.families.choice import Unlinked, UnlinkedLabels, unlinked_of
 from dptext_etl.id_forms import Normalization
-from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
-from dptext_etl.policy.consistency import require_consistent, require_fit, require_unlinkable
-from dptext_etl.policy.keeping import Kept
-from dptext_etl.policy.paths import anchored
+from dptext_etl.object_stores import holds_password, require_options
+from dptext_etl.policy.column_policy import (
+    ColumnPolicy,
+    ColumnSpec,
+    require_consistent,
+    require_fit,
+    require_unlinkable,
+)
+from dptext_etl.policy.paths import anchored, require_other_variables
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
     PLAIN_CSV,
@@ -26,14 +31,13 @@ from dptext_etl.policy.terms import (
     Checked,
     CsvSpec,
     DagsterSpec,
+    Kept,
     KeyReference,
     LedgerSpec,
     Name,
     Retention,
     TableSpec,
 )
-from dptext_etl.policy.variables import require_other_variables
-from dptext_etl.store_options import holds_password, require_options
 
 if TYPE_CHECKING:
     from dptext_etl.families.aggregate import Statistic

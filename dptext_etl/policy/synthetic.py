@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.unlinked import OTHER
+from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from dptext_etl.families.aggregate.mechanism import Aggregate
+    from dptext_etl.families.aggregate.statistic import Aggregate
 
 NEIGHBORS = "two tables that differ in the text, the label, or both of one record; ids and subjects are the same"
 CLAIM = Guarantee(
@@ -168,7 +168,7 @@ class Synthetic(BaseModel):
 @lru_cache(maxsize=8)
 def _described(made: MaxEnt, corpus: str, labels: tuple[str, ...], per_subject: int, n_rec: int) -> Aggregate:
     from dptext_etl.families.aggregate import describe  # policies of other releases start without it
-    from dptext_etl.families.aggregate.mechanism import Aggregate
+    from dptext_etl.families.aggregate.statistic import Aggregate
 
     epsilon, delta = made.epsilon, made.delta
     found = describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=made.width)

@@ -1,9 +1,12 @@
-"""Define the parts of a policy: a policy may be printed and sent anywhere, and may come from someone else."""
+"""Define the parts of a policy: kept columns, caps and their signatures, places, and terms."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import parse_qsl
 
@@ -19,10 +22,53 @@ from pydantic import (
     model_validator,
 )
 
-from dptext_etl import keys
+from dptext_etl import extensions, keys
+from dptext_etl.artifacts import canon
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.choice import OTHER
+from dptext_etl.object_stores import holds_password, is_secret, require_catalog
 from dptext_etl.parameters import changed_parameters, validated
-from dptext_etl.policy import cap_files
-from dptext_etl.store_options import holds_password, is_secret, require_catalog
+
+_TAG = b"dptext/cap/v1\0"
+
+
+def read(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a cap that a policy takes from a file."""
+    if others := sorted(entries.keys() - {"file", "public_key"}):
+        msg = f"{' and '.join(others)}: not signed; a cap from a file has `file` and `public_key`, and no other entry"
+        raise ValueError(msg)
+    try:
+        stated = tomllib.loads(Path(entries["file"]).read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
+        raise PolicyError("the file of the cap is missing, or is not TOML") from None
+    return {**stated, "public_key": entries.get("public_key")}
+
+
+def sign(stated: Mapping[str, Any], key: str) -> tuple[str, str]:
+    """Sign the entries of a cap under a key reference, and return the public key and the signature, both in hex."""
+    private = _library().Ed25519PrivateKey.from_private_bytes(keys.resolve(key).derive("seal", _TAG))
+    return private.public_key().public_bytes_raw().hex(), private.sign(_TAG + canon(dict(stated))).hex()
+
+
+def is_signed(stated: Mapping[str, Any], public_key: str, signature: str) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key = _library().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+        key.verify(bytes.fromhex(signature), _TAG + canon(dict(stated)))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _library() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        msg = f"a signed cap needs cryptography: {extensions.pip_install('signing')}"
+        raise ValueError(msg) from None
+    return ed25519
+
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
@@ -283,7 +329,7 @@ class Cap(Checked):
     @model_validator(mode="before")
     @classmethod
     def _from_file(cls, entries: Any) -> Any:
-        return cap_files.read(entries) if isinstance(entries, Mapping) and "file" in entries else entries
+        return read(entries) if isinstance(entries, Mapping) and "file" in entries else entries
 
     @model_validator(mode="after")
     def _signed(self) -> Self:
@@ -294,7 +340,7 @@ class Cap(Checked):
                 "a signed cap takes `public_key`, `signature` (`dptext ledger sign-cap`), and its `dataset` or `group`"
             )
             raise ValueError(msg)
-        if not cap_files.is_signed(self.stated(), self.public_key, self.signature):
+        if not is_signed(self.stated(), self.public_key, self.signature):
             msg = "the signature of the cap is wrong: an entry was changed, or another key signed it"
             raise ValueError(msg)
         return self
@@ -311,3 +357,43 @@ class Cap(Checked):
             msg = f'a cap of measure "{self.measure}" takes {" and ".join(sorted(wanted))}'
             raise ValueError(msg)
         return self
+
+
+Bound = Annotated[int, Field(strict=True)] | Annotated[float, Field(allow_inf_nan=False, strict=True)]
+_NONE: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
+
+
+class Kept(Checked):
+    """Name a column of the source and how it is coarsened before it is published; nulls stay null.
+
+    Attributes:
+        column: Name of the column.
+        as_: Of a date or a time (written `as`): "month" publishes a string such as "2026-03", "year" a whole number.
+            Moments with a time zone count in UTC, whatever the zone.
+        bins: Of numbers: ascending bounds of half-open bins, published as "<0", "0 to <18", "18+"; not-a-number
+            becomes null.
+        top: Of strings: public values that are published as they are; all others become "other".
+    """
+
+    column: Name
+    as_: Literal["month", "year"] | None = Field(alias="as", **_NONE)
+    bins: Annotated[tuple[Bound, ...], Field(min_length=1)] | None = Field(**_NONE)
+    top: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(**_NONE)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if sum(way is not None for way in (self.as_, self.bins, self.top)) > 1:
+            msg = "a column is coarsened in one way: as, bins, or top"
+            raise ValueError(msg)
+        if self.bins is not None and any(low >= high for low, high in pairwise(self.bins)):
+            msg = "bins must ascend"
+            raise ValueError(msg)
+        if self.top is not None and (len(set(self.top)) < len(self.top) or OTHER in self.top):
+            msg = f'top lists different values, and not "{OTHER}", which stands for all others'
+            raise ValueError(msg)
+        return self
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The coarsening as plain data; empty for a column that is published unchanged."""
+        return self.model_dump(mode="json", by_alias=True, exclude={"column"})

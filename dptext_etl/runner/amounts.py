@@ -15,7 +15,7 @@ from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
-from dptext_etl.runner.claims import with_gate
+from dptext_etl.runner.publish.manifest import with_gate
 from dptext_etl.runner.shard.charging import Column
 
 _CHARGED = "eps_charged"

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.buckets import Buckets
-from dptext_etl.checks.reports import gate_delta
+from dptext_etl.checks.comparison import Buckets
+from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Spend
 from dptext_etl.ledger import Ledger, Scope
@@ -24,7 +24,7 @@ from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.storage.hashed_ids import sums
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.claims import guarantee_of, with_gate
+from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
 
 Amounts = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.uint32]

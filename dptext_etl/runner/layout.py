@@ -12,12 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 from dptext_etl import files, object_stores
-from dptext_etl.checks.sink import MANIFEST, TABLE, LocalSink, place_of
+from dptext_etl.checks.published import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
+from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
 from dptext_etl.storage import Objects, Storage
-from dptext_etl.store_options import require_place
 from dptext_etl.table_formats import TableFormat, open_table
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}

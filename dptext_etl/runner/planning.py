@@ -18,7 +18,8 @@ from dptext_etl.accounting import MEASURES, log10_odds, require_delta
 from dptext_etl.accounting.conversion import zcdp_epsilon
 from dptext_etl.accounting.shuffling import divergence
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.reports import gate_delta
+from dptext_etl.checks.canaries import canary_sets
+from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import spends
 from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError, bare, counted, described, seam
 from dptext_etl.families.choice import usual_law
@@ -31,10 +32,10 @@ from dptext_etl.ledger.types import NEW
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
-from dptext_etl.policy.hosts import contacted
+from dptext_etl.policy.paths import contacted
 from dptext_etl.policy.synthetic import Synthetic
+from dptext_etl.runner import table_check
 from dptext_etl.runner.amounts import VACUOUS, at_most
-from dptext_etl.runner.claims import claims, policy_notes, with_gate, worst_with_gate
 from dptext_etl.runner.forecast import DELTA, Amounts, Forecast, components_of, is_infinite, least_epsilon, no_charges
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
@@ -45,10 +46,10 @@ from dptext_etl.runner.preflight import (
     require_places,
     rows_by_outcome,
 )
-from dptext_etl.runner.preview import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
+from dptext_etl.runner.row_counts import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
-from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
@@ -56,7 +57,6 @@ from dptext_etl.runner.source.guessing import shapes_of
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.selection import persons_of
 from dptext_etl.runner.source.table import READ_HINT
-from dptext_etl.runner.table_check import scopes, selection, traceable
 
 _PERSONS_AT_ONCE = 1 << 20
 """Persons who are looked up together: each look goes through the other scopes of the ledger."""
@@ -149,7 +149,7 @@ def _planned(
         sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
-        traced = traceable.trace(source, policy)
+        traced = table_check.trace(source, policy)
         found, known = preflight(attempt, source, look, keep, refusals, traceable=traced)
     except DPTextError as error:  # without what it refuses, nothing can be counted
         raise (refusals or [error])[0] from None
@@ -181,7 +181,7 @@ def _planned(
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        table=_checked_table(policy, table.frame, traced, known.spellings, selection.found(policy, source, found)),
+        table=_checked_table(policy, table.frame, traced, known.spellings, table_check.found(policy, source, found)),
         notes=[
             *cap_notes,
             *notes(policy, beyond=source.beyond, held=found.held),
@@ -332,7 +332,7 @@ def _checked_table(
 ) -> dict[str, Any]:
     """Return what is shown under "The table"."""
     with ledger_of(policy) as ledger:
-        charged = scopes.of_persons(policy, ledger, _persons(policy, frame))
+        charged = table_check.of_persons(policy, ledger, _persons(policy, frame))
     parts = {"traceable": traced, "spellings": spelled, "selection": selected, "scopes": charged}
     return {name: part for name, part in parts.items() if part}
 

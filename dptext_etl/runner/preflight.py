@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dptext_etl import column, files, object_stores
-from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan, Present, plan_canaries
 from dptext_etl.errors import DiskError, DPTextError, InputError, KeyReferenceError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
-from dptext_etl.ledger.identities import refuse_other_units
+from dptext_etl.ledger.people import refuse_other_units
 from dptext_etl.ledger.releases import RESTORE, refuse_other_table
 from dptext_etl.ledger.storage.store import (
     POSTGRES,
@@ -32,25 +32,24 @@ from dptext_etl.ledger.storage.store import (
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.anchoring import require_same_ledger
-from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preview import Expected, ledger_of
+from dptext_etl.runner.publish.manifest import register
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
+from dptext_etl.runner.row_counts import Expected, ledger_of
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     refuse_no_records,
     refuse_other_records,
     refuse_over_cap,
     refuse_too_few,
+    require_same_ledger,
 )
-from dptext_etl.runner.shard.canaries import Present, plan_canaries
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays, require_earlier_texts
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
-from dptext_etl.runner.table_check.traceable import require_untraceable
+from dptext_etl.runner.table_check import require_untraceable
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""

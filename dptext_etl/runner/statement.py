@@ -16,9 +16,8 @@ from dptext_etl import escaping, files
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
 from dptext_etl.html_output import document, of_markdown
-from dptext_etl.runner import statement_facts
+from dptext_etl.runner import statement_facts, table_check
 from dptext_etl.runner.amounts import VACUOUS, at_most
-from dptext_etl.runner.table_check import scopes, traceable
 
 facts = statement_facts.facts
 
@@ -147,7 +146,7 @@ def _traced(found: Mapping[str, Any]) -> _Section:
     """Say whether someone who knows a record could find its row, and since when."""
     if any(map(_is_synthetic, found["columns"])):
         said = ["No row belongs to a record."]
-    elif lines := traceable.lines(found["traceable"]):
+    elif lines := table_check.traceable_lines(found["traceable"]):
         said = [f"{'; '.join(lines)}."]
     else:
         by_id = "No id is published." if found["id"] is None else _TRACED_BY_ID[found["ids"]]
@@ -240,12 +239,12 @@ _IDS = {
 def _in_clear(found: Mapping[str, Any]) -> str:
     if found["id"] is None and found["ids"] != "drop":
         said = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
-        labels = [f"{name} ({traceable.way_of(rule)})" for name, rule in found["coarse"].items()]
+        labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in found["coarse"].items()]
         return f"{said} than {_listed(labels)}: this page promises nothing about it." if labels else f"{said}."
     others = [name for name in found["in_clear"] if name not in {found["id"], *found["coarse"]}]
     own = "the record id" if others else "The record id"
     names = [*others, own] if found["ids"] == "keep" else others
-    coarse = [f"{name} ({traceable.way_of(rule)})" for name, rule in found["coarse"].items()]
+    coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in found["coarse"].items()]
     said = f"Coarsened columns pass: {_listed(coarse)}. " if coarse else ""
     if not names:
         return f"{_IDS[found['ids']]} {said}".strip()
@@ -434,7 +433,7 @@ def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> _Section:
         f"All releases in this scope add up for each {cap['unit']}. "
         "A run that would exceed the cap leaves rows out or stops."
     )
-    more = [f"{scopes.together(found['together'])}."] if cap["unit"] == "subject" else []
+    more = [f"{table_check.together(found['together'])}."] if cap["unit"] == "subject" else []
     return _section(f"Cap: {cap['scope']}", says, *more, rows=rows)
 
 

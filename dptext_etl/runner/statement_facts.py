@@ -17,10 +17,10 @@ from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
-from dptext_etl.runner import left_out
+from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.table_check import traceable
+from dptext_etl.runner.source import selection
 
 _LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten", "changed_kept")
 """Counts of rows that are not published as they are in the source, as the summary of a run names them."""
@@ -66,7 +66,7 @@ def facts(
             name for name in manifest.schema if name not in texts and (manifest.ids == "keep" or name != manifest.id)
         ],
         "coarse": manifest.coarse,
-        "traceable": traceable.of_published(layout, manifest),
+        "traceable": table_check.of_published(layout, manifest),
         "manifest_sha256": manifest.digest,
         "published_at": None,
         "found_again": [] if public or evidence is None else _found_again(evidence, manifest.digest),
@@ -115,7 +115,7 @@ def _found_again(folder: Path, manifest: str) -> list[dict[str, Any]]:
 
 def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
     """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
-    noted = left_out.read(layout.staging, found["manifest_sha256"])
+    noted = selection.read(layout.staging, found["manifest_sha256"])
     if noted is None:
         found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
         return

@@ -12,10 +12,9 @@ from dptext_etl.errors import counted
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refund_notes, spend_facts, total_spends
-from dptext_etl.runner.claims import policy_notes
+from dptext_etl.runner.publish.manifest import policy_notes
 from dptext_etl.runner.publish.publication import Published
-from dptext_etl.runner.shard.staging import READING
-from dptext_etl.runner.staged import StagedRun
+from dptext_etl.runner.shard.staging import READING, StagedRun
 
 _SHOWN = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
 NOTHING_SPENT = "nothing was spent: no record was new to this release"

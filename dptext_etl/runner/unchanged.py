@@ -20,20 +20,18 @@ from typing import Any, Self, TypeVar
 
 import dptext_etl
 from dptext_etl.artifacts import canon
-from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.gate import judges
+from dptext_etl.checks.gate import Stage, judges
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
-from dptext_etl.runner import seals
 from dptext_etl.runner.amounts import spend_facts, total_spends
-from dptext_etl.runner.preview import ledger_of
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
+from dptext_etl.runner.row_counts import ledger_of
+from dptext_etl.runner.shard import staging
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.source.table import READ_HINT, Files
-from dptext_etl.runner.source.table_versions import table_version
+from dptext_etl.runner.source.table import READ_HINT, Files, table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
 from dptext_etl.storage import Storage
 
@@ -185,10 +183,10 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
     )
 
 
-def note(staging: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
+def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
     """Note what was published from an input, and hashes over events before, sealed under `key`."""
     if summary.manifest is None or sealed is None:
-        staging.delete(FILE)
+        folder.delete(FILE)
         return
     facts = {
         "version": _VERSION,
@@ -198,7 +196,7 @@ def note(staging: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str,
         "admitted": sealed["admitted"],
         "freed": sealed["freed"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
-    staging.write(FILE, seals.sealed(key, _KIND, facts), action="noting what was published")
+    folder.write(FILE, staging.sealed(key, _KIND, facts), action="noting what was published")
 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
@@ -231,7 +229,7 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
 
 def _noted(attempt: Attempt) -> dict[str, Any] | None:
     """Read what `note` wrote; None if it is missing or was changed, or if an earlier version wrote it."""
-    facts = seals.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
+    facts = staging.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
     try:
         _again(facts["summary"], incremental=False)
         whole = {"manifest", "admitted", "freed"} <= set(facts) and isinstance(facts["seal"], str)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dptext_etl.policy import LedgerSpec as LedgerSpec
-    from dptext_etl.spark.frame import published as published
-    from dptext_etl.spark.frame import run_frame as run_frame
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.functions import register_view as register_view
-    from dptext_etl.spark.plan_guard import guard as guard
+    from dptext_etl.spark.spark_frame import published as published
+    from dptext_etl.spark.spark_frame import run_frame as run_frame
+    from dptext_etl.spark.spark_guard import guard as guard
 
 _WHERE = {
     "LedgerSpec": "policy",
-    "guard": "spark.plan_guard",
-    "run_frame": "spark.frame",
-    "published": "spark.frame",
+    "guard": "spark.spark_guard",
+    "run_frame": "spark.spark_frame",
+    "published": "spark.spark_frame",
     "register": "spark.functions",
     "register_view": "spark.functions",
 }

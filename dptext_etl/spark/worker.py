@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from dptext_etl import column, device
 from dptext_etl.arrays import arrow_kind
-from dptext_etl.engines.spark.gpus import take_gpu
-from dptext_etl.engines.spark.worker_policy import WorkerPolicy
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy, take_gpu
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger.account import Account

@@ -16,8 +16,8 @@ import polars as pl
 
 from dptext_etl import object_stores
 from dptext_etl.errors import InputError, PolicyError, counted, seam
+from dptext_etl.object_stores import CATALOG, require_no_code
 from dptext_etl.storage import Storage
-from dptext_etl.store_options import CATALOG, require_no_code
 from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
 
 _HINT = "does the catalog answer, and may you read and write the table? Run the same policy again: it goes on from here"

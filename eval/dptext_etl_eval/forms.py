@@ -21,7 +21,7 @@ from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.unlinked import Unlinked
+from dptext_etl.families.choice import Unlinked
 from dptext_etl.guarantee import exact, float_above, largest_delta, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM

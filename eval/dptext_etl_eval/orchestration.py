@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.orchestration import facts
+from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import RAW_TAG, in_run
 from dptext_etl.orchestration.resources import Settings, deployed
 from dptext_etl.orchestration.steps import as_failure
@@ -76,7 +76,7 @@ def _asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -> dg.Ass
 
 def _measured(
     policy: Policy, partition: str | None, wanted: EvidenceReport, context: dg.AssetExecutionContext
-) -> facts.Metadata:
+) -> steps.Metadata:
     """Measure one partition, write its report, and return counts and the report's place."""
     out = Path(wanted.folder, *([partition] if partition else []))
     where = f"{partition}: " if partition else ""

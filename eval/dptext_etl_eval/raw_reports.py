@@ -25,14 +25,12 @@ from dptext_etl import _kernel
 from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.corpora.public_texts import normalized
+from dptext_etl.corpora.building import normalized
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.staged import StagedRun
 from dptext_etl_eval.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
 
 NGRAM = 5

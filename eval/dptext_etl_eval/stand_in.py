@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from dptext_etl.corpora.everyday import SIZE, everyday_texts, generate
+from dptext_etl.corpora.shipped.everyday_30k import SIZE, everyday_texts, generate
 from dptext_etl.errors import InputError, meant, seam
-from dptext_etl.runner.source import raw_tables
+from dptext_etl.runner.source import table
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 from dptext_etl_eval.classifier import require_classes
 from dptext_etl_eval.pairs import Values
@@ -36,7 +36,7 @@ class StandIn:
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
     """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read."""
     if not ships(source):
-        raw_tables.refuse_raw(Files.at(source).paths, policies, why="a rehearsal reads public texts alone")
+        table.refuse_raw(Files.at(source).paths, policies, why="a rehearsal reads public texts alone")
 
 
 def ships(source: str) -> bool:

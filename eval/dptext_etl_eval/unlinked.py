@@ -17,8 +17,7 @@ import polars as pl
 from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.corpora.frequencies import estimate_frequencies
 from dptext_etl.errors import InputError, PolicyError, meant, seam
-from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.unlinked import COUNT
+from dptext_etl.families.choice import COUNT, ChoiceMechanism
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.amounts import at_most

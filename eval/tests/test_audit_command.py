@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dptext_etl import Policy, _kernel
 from dptext_etl.cli.app import app
-from dptext_etl.families import pair_weights, places
+from dptext_etl.families import distance, lists
 from dptext_etl.mechanism import Released
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -83,11 +83,11 @@ def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
 @pytest.mark.parametrize(
     ("mechanism", "states"),
     [
-        (SanText(epsilon=4.0, limit=40), (pair_weights.PairWeights, "worst_log_ratio", lambda it: 0.1)),
-        (Diffractor(epsilon=1.5, limit=40), (places.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
+        (SanText(epsilon=4.0, limit=40), (distance.PairWeights, "worst_log_ratio", lambda it: 0.1)),
+        (Diffractor(epsilon=1.5, limit=40), (lists.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
         (
             Diffractor(epsilon=1.5, limit=40, walks=2),
-            (places.TemDistribution, "mixture_loss", lambda tem, lists: 0.1),
+            (lists.TemDistribution, "mixture_loss", lambda tem, orders: 0.1),
         ),
     ],
     ids=["santext", "tem", "tem-mixture"],
@@ -105,10 +105,10 @@ def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, state
 
 
 def test_weights_that_are_not_those_of_the_formula_have_no_bound(monkeypatch):
-    honest = pair_weights.PairWeights.weights
+    honest = distance.PairWeights.weights
     mechanism = SanText(epsilon=4.0, limit=40)
     assert math.isfinite(certificate_of(mechanism).realised)
     monkeypatch.setattr(
-        pair_weights.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
+        distance.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
     )
     assert certificate_of(mechanism).realised == math.inf

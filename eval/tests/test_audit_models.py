@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dptext_etl import _kernel, sampling, scoring
+from dptext_etl import _kernel, sampling
 from dptext_etl.accounting.conversion import log_delta, smallest_epsilon
 from dptext_etl.policy import Policy
 from dptext_etl_eval import audit, audit_mechanism
@@ -114,9 +114,9 @@ class _Of:
         self.epsilon = epsilon
 
     def choose(self, scores, slots, *, epsilon, low, high):
-        return scoring.choose(scores, slots, epsilon=self.epsilon, low=low, high=high)
+        return sampling.choose(scores, slots, epsilon=self.epsilon, low=low, high=high)
 
-    choose_uniform = staticmethod(scoring.choose_uniform)
+    choose_uniform = staticmethod(sampling.choose_uniform)
 
 
 class TopAlone(DPPrompt):
@@ -131,7 +131,7 @@ class _Top(_Of):
         super().__init__(0.0)
 
     def choose(self, scores, slots, *, epsilon, low, high):
-        chosen = scoring.choose(scores, slots, epsilon=epsilon, low=low, high=high)
+        chosen = sampling.choose(scores, slots, epsilon=epsilon, low=low, high=high)
         return np.where(np.arange(len(chosen)) % 2, np.asarray(scores).argmax(axis=1), chosen).astype(np.uint32)
 
 
@@ -155,8 +155,8 @@ class _First(_Of):
         super().__init__(0.0)
 
     def choose(self, scores, slots, *, epsilon, low, high):
-        first = scoring.Slots(slots.keys, slots.records, np.zeros_like(slots.positions))
-        return scoring.choose(scores, first, epsilon=epsilon, low=low, high=high)
+        first = sampling.Slots(slots.keys, slots.records, np.zeros_like(slots.positions))
+        return sampling.choose(scores, first, epsilon=epsilon, low=low, high=high)
 
 
 class Understated(DPPrompt):
@@ -188,8 +188,8 @@ def test_planted_defects_of_draws_are_refuted(kind, epsilon, few):
 
 
 def test_weights_without_a_floor_have_no_bound(monkeypatch):
-    honest = scoring.weights
-    monkeypatch.setattr(scoring, "weights", lambda *given: np.where(honest(*given) < 2**20, 0, honest(*given)))
+    honest = sampling.weights
+    monkeypatch.setattr(sampling, "weights", lambda *given: np.where(honest(*given) < 2**20, 0, honest(*given)))
     assert audit_mechanism(masked(60.0), draws=1_000, secrets=SECRETS).by_table == "refuted"
 
 

@@ -26,9 +26,8 @@ from pydantic import Field, PositiveInt, field_validator
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.errors import PolicyError
-from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, refuse_model
-from dptext_etl.postprocessing import PURPOSE, PostProcess, Provenance, Rewritten
-from dptext_etl.scoring import Choices, Slots
+from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, PURPOSE, PostProcess, Provenance, Rewritten, refuse_model
+from dptext_etl.sampling import Choices, Slots
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
 from dptext_etl_models.inference.prompts import FIELD, Prompts

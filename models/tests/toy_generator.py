@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl_models.families.generative import GenerativeMechanism
 
 CLIP = (0.0, 1.0)
@@ -111,7 +111,7 @@ class Forced:
 
     def choose(self, scores, slots, *, epsilon, low, high):
         [position] = slots.positions.tolist()
-        [row] = scoring.weights(scores, epsilon, low, high).tolist()
+        [row] = sampling.weights(scores, epsilon, low, high).tolist()
         self.probability *= Fraction(row[self.sequence[position]], sum(row))
         return np.array([self.sequence[position]], np.uint32)
 
@@ -138,11 +138,11 @@ class Recorded:
 
     def choose(self, scores, slots, **law):
         self._note(slots)
-        return scoring.choose(scores, slots, **law)
+        return sampling.choose(scores, slots, **law)
 
     def choose_uniform(self, slots, m):
         self.uniform |= set(self._note(slots))
-        return scoring.choose_uniform(slots, m)
+        return sampling.choose_uniform(slots, m)
 
 
 def sequences(outputs, end, longest):

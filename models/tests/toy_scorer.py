@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl_models.inference.masked.steps import Answer, Block
 
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
@@ -64,7 +64,7 @@ class Forced:
         self.transcript, self.probability, self.used = transcript, Fraction(1), set()
 
     def choose(self, scores, slots, *, epsilon, low, high):
-        weights = scoring.weights(scores, epsilon, low, high)
+        weights = sampling.weights(scores, epsilon, low, high)
         return self._take(slots, [(list(map(int, row)), sum(map(int, row))) for row in weights])
 
     def choose_uniform(self, slots, m):
@@ -91,11 +91,11 @@ class Recorded:
         rows = scores if isinstance(scores, np.ndarray) else scores.float().cpu().numpy()
         for row, place in zip(rows, self._places(slots), strict=True):
             self.scores[place] = np.array(row)
-        return scoring.choose(scores, slots, epsilon=epsilon, low=low, high=high)
+        return sampling.choose(scores, slots, epsilon=epsilon, low=low, high=high)
 
     def choose_uniform(self, slots, m):
         self.uniform.update(self._places(slots))
-        return scoring.choose_uniform(slots, m)
+        return sampling.choose_uniform(slots, m)
 
     def _places(self, slots):
         named = slots.keys.to_pylist()

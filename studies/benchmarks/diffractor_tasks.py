@@ -22,7 +22,7 @@ def orders(limit: int, count: int = LISTS) -> str:
 
     from dptext_etl.artifacts import save_tensors
     from dptext_etl.embeddings import WordVectors
-    from dptext_etl.embeddings.neighbour_lists import FORMAT
+    from dptext_etl.embeddings.neighbor_lists import FORMAT
 
     words = WordVectors.load(limit=limit).words
     random = np.random.default_rng(5)
@@ -61,7 +61,7 @@ def plain_diffractor(variant: str = "tem", rows: int = 150, limit: int = 5_000) 
     """The frozen loop over the first reviews, lower-cased and cut to words of its lists: each is drawn."""
     from plain_loops import diffractor_geometric, diffractor_tem
 
-    from dptext_etl.embeddings.neighbour_lists import NeighbourLists
+    from dptext_etl.embeddings.neighbor_lists import NeighbourLists
 
     lists = NeighbourLists.open(orders(limit))
     listed = [[lists.words[word] for word in order] for order in lists.lists]
@@ -91,7 +91,7 @@ def public_vectors(limit: int) -> Any:
 def diffractor_list(limit: int = 5_000) -> dict[str, float]:
     """Our list of the first words, 300 dimensions."""
 
-    from dptext_etl.embeddings.neighbour_lists import nearest_walk
+    from dptext_etl.embeddings.neighbor_lists import nearest_walk
 
     vectors = public_vectors(limit)
     nearest_walk(vectors.take(vectors.words[:100]))

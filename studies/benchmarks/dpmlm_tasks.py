@@ -124,7 +124,7 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
     import numpy as np
     import pyarrow as pa
 
-    from dptext_etl import scoring
+    from dptext_etl import sampling
     from dptext_etl_models.inference.masked.scorer import Shape
     from dptext_etl_models.inference.masked.script import Script
     from dptext_etl_models.inference.masked.steps import Block
@@ -146,8 +146,8 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
             while answered < rows:
                 answer = session.answer()
                 records, places = answer.records.astype(np.uint32), answer.draws.astype(np.uint64)
-                slots = scoring.Slots(pa.array([bytes(32)] * rows, pa.binary(32)), records, places)
-                scoring.choose(answer.scores, slots, epsilon=EPSILON, low=low, high=high)
+                slots = sampling.Slots(pa.array([bytes(32)] * rows, pa.binary(32)), records, places)
+                sampling.choose(answer.scores, slots, epsilon=EPSILON, low=low, high=high)
                 answered += len(records)
         found[str(words)] = (time.process_time() - began) / (draws * rows)
     return found

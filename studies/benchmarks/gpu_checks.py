@@ -40,10 +40,10 @@ class Recorder:
 
     def choose_uniform(self, slots: Any, m: int, **law: Any) -> Any:
         """Count the draws and draw."""
-        from dptext_etl import scoring
+        from dptext_etl import sampling
 
         self.uniform += len(slots)
-        return scoring.choose_uniform(slots, m, **law)
+        return sampling.choose_uniform(slots, m, **law)
 
 
 def keys(count: int, first: int = 0) -> list[bytes]:
@@ -80,22 +80,24 @@ def exact_draws(device: str) -> list[Row]:
     """Draws from weights on the device: those of the host, and weights within one of the exact integers."""
     import torch
 
-    from dptext_etl import scoring
+    from dptext_etl import sampling
     from dptext_etl_models.inference import device_draws
 
     rows, found = 64, []
     for m in (100, 4_096, 12_000):
         scores = np.random.default_rng(m).normal(4.0, 4.0, (rows, m)).astype(np.float32)
         numbers = np.arange(rows)
-        slots = scoring.Slots(pa.array(keys(rows), pa.binary(32)), numbers.astype(np.uint32), numbers.astype(np.uint64))
+        slots = sampling.Slots(
+            pa.array(keys(rows), pa.binary(32)), numbers.astype(np.uint32), numbers.astype(np.uint64)
+        )
         bounds = (LAW["epsilon"], LAW["low"], LAW["high"])
         made = device_draws.weigh_on_device(torch.from_numpy(scores).to(device), bounds)
-        here = device_draws.draw_on_device(made, slots, scoring.TOKEN).cpu()
-        there = device_draws.draw_on_device(made.cpu(), slots, scoring.TOKEN)
-        away = np.abs(made[:, :m].cpu().numpy() - scoring.weights(scores, *bounds).astype(np.int64)).max()
+        here = device_draws.draw_on_device(made, slots, sampling.TOKEN).cpu()
+        there = device_draws.draw_on_device(made.cpu(), slots, sampling.TOKEN)
+        away = np.abs(made[:, :m].cpu().numpy() - sampling.weights(scores, *bounds).astype(np.int64)).max()
         whole = np.round(scores)
         on_device = device_draws.choose(torch.from_numpy(whole).to(device), slots, on_device=True, **LAW)
-        alike = (scoring.choose(whole, slots, **LAW) == on_device).mean()
+        alike = (sampling.choose(whole, slots, **LAW) == on_device).mean()
         found.append(((here == there).all() and away <= 1, away, alike))
     return [
         Row(

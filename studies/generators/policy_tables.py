@@ -11,8 +11,8 @@ from generators.markdown import table
 def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
-    from dptext_etl.cli import mechanism_facts
-    from dptext_etl.families.unlinked import Unlinked, UnlinkedLabels
+    from dptext_etl.cli import options
+    from dptext_etl.families.choice import Unlinked, UnlinkedLabels
     from dptext_etl.policy.synthetic import Labels, MaxEnt, Synthetic
 
     schema = policy.Policy.model_json_schema(by_alias=True)
@@ -29,7 +29,7 @@ def policy_entries() -> str:
         ("`synthetic.labels`", Labels, schema["$defs"]["Labels"]),
         ("`synthetic.mechanism`", MaxEnt, schema["$defs"]["MaxEnt"]),
     ):
-        meanings = {item["name"]: item["meaning"] for item in mechanism_facts.parameters(model)}
+        meanings = {item["name"]: item["meaning"] for item in options.parameters(model)}
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
         rows = []
         for name, entry in part["properties"].items():

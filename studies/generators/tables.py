@@ -30,12 +30,12 @@ def mechanisms() -> str:
 def costs() -> str:
     """Return what one text costs under each mechanism and variant, as the mechanisms themselves say."""
     from dptext_etl import available, load
-    from dptext_etl.cli import mechanism_facts
+    from dptext_etl.cli import options
     from dptext_etl.families.words import WordMechanism
 
     rows = []
     for name in available():
-        for variant, example in mechanism_facts.examples(load(name)).items():
+        for variant, example in options.examples(load(name)).items():
             claim = example.guarantee
             details = ", ".join(sorted(item.value for item in claim.disclosures - {"nullness"})) or "nothing"
             metric = example.metric_claim if isinstance(example, WordMechanism) else None

@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.grid import write_grid
+from dptext_etl.embeddings.vectors import write_grid
 from dptext_etl_models.training.contrast import on_grid
 from dptext_etl_models.training.corpus import WORD
 from dptext_etl_models.training.counter_fitting import nearest_words

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_etl import catalog, column
-from dptext_etl.allocation import Allocation, likeness, score, spread, tagging
+from dptext_etl.allocation import Allocation, score, spread, tagging
 from dptext_etl.allocation.score import Tools
 from dptext_etl.allocation.scores.ic import OwnTable
 from dptext_etl.errors import ArtifactError, PolicyError
@@ -143,7 +143,7 @@ def test_a_word_unlike_the_rest_is_important():
 def test_texts_without_a_word_are_differences_of_sums():
     """Against the encoder itself, text by text."""
     text = ["rain", "and", "a", "violin", "zzqx"]
-    encoder, _ = likeness.words_encoder()
+    encoder, _ = score.words_encoder()
     each = encoder.sums(text)
     for place in range(len(text)):
         rest = encoder.sums([" ".join(text[:place] + text[place + 1 :])])[0]
@@ -220,7 +220,7 @@ def test_a_model_of_sentences_reads_words_and_texts_without_them(monkeypatch, tm
             read.extend(texts)
             return np.array([[len(text), 1] for text in texts], np.int8)
 
-    monkeypatch.setattr(likeness, "sentence_model", lambda folder: Model())
+    monkeypatch.setattr(score, "sentence_model", lambda folder: Model())
     found = of("sd", ("a", "bc", "d"), encoder=f"sentence-transformers:{tmp_path}")
     assert read == ["a", "bc", "d", "bc d", "a d", "a bc", "a bc d"]
     assert found["bc"] == 1.0

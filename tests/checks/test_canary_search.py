@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.checks import find
-from dptext_etl.checks.canary_search import FORMS, Searcher
+from dptext_etl.checks.canaries import FORMS, Searcher
 from dptext_etl.errors import InputError
 
 TOKEN = "qzkvwxjyptbnmdfghlrc"

@@ -12,10 +12,9 @@ from scipy.stats import beta
 
 from dptext_etl.checks import CANARY, Candidate
 from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
-from dptext_etl.checks.chance import upper_bound
 from dptext_etl.checks.gates import canary_gates
 from dptext_etl.checks.gates.canary_gates import CanaryWordsReplaced, Chances
-from dptext_etl.checks.reports import copy_chances
+from dptext_etl.checks.text_counts import copy_chances, upper_bound
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.mechanism import PAD, Released

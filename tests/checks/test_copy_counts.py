@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.checks.reports import CopyCount, count_copies
+from dptext_etl.checks.text_counts import CopyCount, count_copies
 
 PIECES = (
     *"aB7\u00e9\u0130\u03a3\u00df\u24b6\u0301\u093e\u2019'_-.",

@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl import load
 from dptext_etl.checks.comparison import Repeats
-from dptext_etl.checks.gates.duplicates_within_chance import PairedCanaries, prefix_digests, prefix_words
+from dptext_etl.checks.gates.record_gates import PairedCanaries, prefix_digests, prefix_words
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText

@@ -12,7 +12,7 @@ import pytest
 from dptext_etl import ColumnPolicy, Policy
 from dptext_etl.checks import Candidate, Stage
 from dptext_etl.checks.gate import judges, verdicts_of
-from dptext_etl.checks.reports import (
+from dptext_etl.checks.text_counts import (
     CopyCount,
     copy_reports,
     count_copies,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.checks.chance import EXACT_LIMIT, grouped_threshold, round_up, threshold, upper_tail
+from dptext_etl.checks.text_counts import EXACT_LIMIT, grouped_threshold, round_up, threshold, upper_tail
 
 chances = st.lists(st.fractions(0, 1, max_denominator=10**6), max_size=12)
 

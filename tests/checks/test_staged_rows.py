@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from dptext_etl.checks import CANARY, candidate
-from dptext_etl.checks.candidate import batches, canary_rows, count, other_rows, with_id
+from dptext_etl.checks import CANARY, gate
+from dptext_etl.checks.gate import batches, canary_rows, count, other_rows, with_id
 
 
 def frame(marks):
@@ -16,7 +16,7 @@ def frame(marks):
 
 
 def test_shards_are_read_in_order_a_few_rows_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(candidate, "BATCH_ROWS", 2)
+    monkeypatch.setattr(gate, "BATCH_ROWS", 2)
     rows = frame([True, False, False, True, False, False, False, True])
     shards = [tmp_path / "shard-0.parquet", tmp_path / "shard-1.parquet"]
     for shard, half in zip(shards, (rows.head(5), rows.tail(3)), strict=True):

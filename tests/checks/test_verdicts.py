@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from dptext_etl.checks import Verdict, require
-from dptext_etl.checks.candidate import Edge, declared_lineage
+from dptext_etl.checks.gate import Edge, declared_lineage
 from dptext_etl.checks.great_expectations import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError
 from dptext_etl.policy import Policy

@@ -3,7 +3,7 @@
 import pytest
 
 from dptext_etl.allocation import Allocation
-from dptext_etl.cli import budgets
+from dptext_etl.cli.commands import preview
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
@@ -63,15 +63,15 @@ def test_preview_tells_every_word_with_its_epsilon(small_vectors):
     said = dptext(*named, "--public-text", TEXT).stdout
     line = next(line for line in said.splitlines() if line.startswith("The["))
     assert line.split()[1] == f"doctor[{row['allocation']['words'][1]['epsilon']:.2f}]"
-    assert budgets.LEGEND in said
+    assert preview.LEGEND in said
 
 
 def test_colours_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
-    found = budgets.division(CusText(allocation=Allocation(scores=("ic",), total=30.0)), TEXT)
-    colours = dict(zip(TEXT.split(), budgets.colors(found["words"]), strict=True))
+    found = preview.division(CusText(allocation=Allocation(scores=("ic",), total=30.0)), TEXT)
+    colours = dict(zip(TEXT.split(), preview.colors(found["words"]), strict=True))
     assert (colours["The"], colours["Anna's"]) == ("green", "red")
-    monkeypatch.setattr(budgets.sys.stdout, "isatty", lambda: True, raising=False)
-    budgets.show_colored(found["words"])
+    monkeypatch.setattr(preview.sys.stdout, "isatty", lambda: True, raising=False)
+    preview.show_colored(found["words"])
     said = capsys.readouterr().out
     assert "\x1b[32mThe" in said
     assert "\x1b[31mAnna's" in said
@@ -79,28 +79,28 @@ def test_colours_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
 
 
 def shown(mechanism, text=TEXT):
-    found = budgets.division(mechanism, text)
+    found = preview.division(mechanism, text)
     return found, [item["epsilon"] for item in found["words"]]
 
 
 def test_shares_by_position_are_a_template_and_its_words_have_no_scores(capsys):
-    assert budgets.allocation_of("uniform", 9.0) == {"template": "uniform", "total": 9.0}
-    found, parts = shown(CusText(allocation=budgets.allocation_of("3, 2,1", 9.0)))
+    assert preview.allocation_of("uniform", 9.0) == {"template": "uniform", "total": 9.0}
+    found, parts = shown(CusText(allocation=preview.allocation_of("3, 2,1", 9.0)))
     assert [part / parts[-1] for part in parts] == pytest.approx([3, 2, 1, 1, 1], rel=1e-5)
     assert (found["divided_by"], found["words"][0]["scores"]) == ("template", {})
-    budgets.show_division(found)
+    preview.show_division(found)
     assert "whatever the text" in capsys.readouterr().out
 
 
 def test_a_first_release_takes_its_part_of_the_epsilon_of_a_text(capsys):
-    given = budgets.allocation_of("ic", 30.0, 10.0)
+    given = preview.allocation_of("ic", 30.0, 10.0)
     assert given == {"scores": ["ic"], "first": 10.0, "total": 20.0}
     found, parts = shown(CusText(allocation=given))
     assert (sum(parts) <= 20, found["beside"], found["first_each"]) == (True, 10.0, 2.0)
-    budgets.show_division(found)
+    preview.show_division(found)
     assert "The first takes 2 for each part, 10 in all" in capsys.readouterr().out
     with pytest.raises(PolicyError, match="leaves nothing"):
-        budgets.allocation_of("ic", 10.0, 10.0)
+        preview.allocation_of("ic", 10.0, 10.0)
 
 
 def test_templates_are_shown_with_the_chance_of_each(capsys):
@@ -110,7 +110,7 @@ def test_templates_are_shown_with_the_chance_of_each(capsys):
     assert first > 0.9
     assert first + second == pytest.approx(1)
     assert parts == [27.0, 3.0]
-    budgets.show_division(found)
+    preview.show_division(found)
     assert "Template 9, 1 is drawn with probability 0.9" in capsys.readouterr().out
 
 
@@ -118,11 +118,11 @@ def test_sentences_and_steps_take_the_shares_where_these_are_drawn():
     from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
     from dptext_etl_models.mechanisms.dpbart import DPBart
 
-    made = DPBart(model="x", n_rec=10, sentences=3, epsilon=600.0, allocation=budgets.allocation_of("3,2,1", 600.0))
+    made = DPBart(model="x", n_rec=10, sentences=3, epsilon=600.0, allocation=preview.allocation_of("3,2,1", 600.0))
     found, parts = shown(made, "It rained. We left!")
     assert [item["word"] for item in found["words"]] == ["It rained.", "We left!", ""]
     assert parts == [300.0, 200.0, 100.0]
-    found, parts = shown(DPPrompt(model="x", l_max=10, allocation=budgets.allocation_of("uniform", 10.0)))
+    found, parts = shown(DPPrompt(model="x", l_max=10, allocation=preview.allocation_of("uniform", 10.0)))
     assert [item["word"] for item in found["words"]] == [f"{word} (2 steps)" for word in TEXT.split()]
     assert parts == [2.0] * 5
 

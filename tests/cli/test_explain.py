@@ -6,7 +6,6 @@ from fractions import Fraction
 import pytest
 
 from dptext_etl import catalog
-from dptext_etl.cli import word_facts
 from dptext_etl.cli.commands import explain
 from dptext_etl.device import Computing
 from dptext_etl.mechanisms.custext import CusText
@@ -58,7 +57,7 @@ def test_explain_is_readable(small_vectors):
 
 def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
     """From the mechanism itself: exact where it is exact, a bound where it is not, and it says which."""
-    law = word_facts.distribution(word_mechanism)
+    law = explain.distribution(word_mechanism)
     assert law["epsilon_worst"] <= law["epsilon_word"] * (1 + 1e-12)
     assert law["epsilon_word"] == pytest.approx(law["times_epsilon"] * word_mechanism.epsilon) or math.isinf(
         law["epsilon_word"]
@@ -69,7 +68,7 @@ def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
     assert (law["metric"] is None) is (claim is None)
     if claim is not None:
         assert law["epsilon_word"] <= float(claim.epsilon) * float(claim.diameter) * (1 + 1e-9)
-    example = word_facts.worked(word_mechanism, "good")
+    example = explain.worked(word_mechanism, "good")
     listed = math.fsum(item["probability"] for item in example["outputs"])
     assert listed + example["others"]["probability"] == pytest.approx(1.0)
     assert 0 <= example["stays"] <= 1
@@ -78,8 +77,8 @@ def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
 
 
 def test_explain_says_what_each_length_gives(word_mechanism):
-    told = word_facts.lengths(word_mechanism)
-    assert [item["length"] for item in told] == list(word_facts.LENGTHS)
+    told = explain.lengths(word_mechanism)
+    assert [item["length"] for item in told] == list(explain.LENGTHS)
     by = {item["length"]: item for item in told}
     if word_mechanism.hides_length:
         ideal = any(name.startswith("IDEAL_") for name in word_mechanism.guarantee.assumptions)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dptext_etl.checks.reports import COPIES, CopyReport
+from dptext_etl.checks.text_counts import COPIES, CopyReport
 from dptext_etl.cli.commands import run
 from dptext_etl.runner.summary import RunSummary
 

@@ -14,11 +14,10 @@ import pytest
 from dptext_etl import catalog, load, privatize
 from dptext_etl.accounting import range_bounded
 from dptext_etl.artifacts import Artifact, placed
-from dptext_etl.cli import mechanism_facts
+from dptext_etl.cli import options
 from dptext_etl.column import release, spends, step_costs, worst_case
 from dptext_etl.errors import DPTextError, InputError, PolicyError
-from dptext_etl.families.by_word import by_word
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.words import WordMechanism, by_word
 from dptext_etl.guarantee import ADDITIVE, MICRO, UNIQUE_IDS, Disclosure, GuaranteeClass, Spend
 from dptext_etl.mechanism import worst_spend
 from tests import chosen
@@ -60,7 +59,7 @@ def test_its_guarantee_is_complete(mechanism):
 
 def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
     """An idealisation is no exact draw (docs/spec/privacy.md#grid-laplace), with the length hidden or not."""
-    made = [*mechanism_facts.examples(type(mechanism)).values()]
+    made = [*options.examples(type(mechanism)).values()]
     if "length" in type(mechanism).model_fields:
         for hidden in ({"length": "fixed"}, {"length": "noisy", "epsilon_length": 2.0}):
             with contextlib.suppress(ValueError, DPTextError):
@@ -72,7 +71,7 @@ def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
 
 
 def test_rows_of_models_say_that_scores_are_local(mechanism):
-    for one in mechanism_facts.examples(type(mechanism)).values():
+    for one in options.examples(type(mechanism)).values():
         assert ("SCORES_LOCAL" in one.guarantee.assumptions) is (one.computing is not None)
 
 
@@ -100,7 +99,7 @@ def test_spends_grow_with_positions_and_compose(mechanism):
 
 
 def test_the_factors_of_its_cost_multiply_to_what_is_charged(mechanism):
-    for variant in mechanism_facts.examples(type(mechanism)).values():
+    for variant in options.examples(type(mechanism)).values():
         worst = variant.spend(3).eps_approx if variant.guarantee.unit != "record" else variant.spend(1).eps_approx
         product = math.prod(float(factor) for factor in variant.cost_factors(3).values())
         assert product * MICRO == pytest.approx(worst, rel=1e-12, abs=1)  # rounded up to a millionth
@@ -238,7 +237,7 @@ HIDDEN = ({}, {"length": "fixed", "n_max": 6}, {"length": "noisy", "n_max": 6, "
 
 def variants(mechanism):
     """The strict examples of a mechanism, and each with its length hidden, where it may be."""
-    for one in mechanism_facts.examples(type(mechanism)).values():
+    for one in options.examples(type(mechanism)).values():
         hides = HIDDEN if "length" in type(one).model_fields and not one.accelerated else HIDDEN[:1]
         for hidden in hides if one.mode == "strict" else ():
             with contextlib.suppress(ValueError, DPTextError):

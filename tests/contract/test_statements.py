@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, load
-from dptext_etl.cli import mechanism_facts
+from dptext_etl.cli import options
 from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import FINE, MICRO
-from dptext_etl.runner.claims import _claim, guarantee_of
+from dptext_etl.runner.publish.manifest import _claim, guarantee_of
 from dptext_etl.runner.statement import sections
 from dptext_etl.runner.statement_facts import _column, _record
 from tests import chosen
@@ -43,7 +43,7 @@ def delta(request):
     return request.param
 
 
-EVERY = [(name, variant) for name in chosen.names() for variant in mechanism_facts.variants(load(name)) or [None]]
+EVERY = [(name, variant) for name in chosen.names() for variant in options.variants(load(name)) or [None]]
 
 
 @pytest.fixture(params=EVERY, ids=str)

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.corpora import Corpus, building
-from dptext_etl.corpora.building import Options, build
-from dptext_etl.corpora.public_texts import Source
+from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.errors import InputError, PolicyError
 from tests.corpus_texts import labeled, texts
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dptext_etl.corpora.weights import calibrate, hit_rate, near_texts, near_weight
+from dptext_etl.corpora.frequencies import calibrate, hit_rate, near_texts, near_weight
 
 EPSILONS = (0.5, 2.0, 4.0, 8.0)
 

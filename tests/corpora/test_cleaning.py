@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dptext_etl.corpora.public_texts import Cleaning, clean, normalized, split
+from dptext_etl.corpora.building import Cleaning, clean, normalized, split
 from dptext_etl.errors import PolicyError
 
 

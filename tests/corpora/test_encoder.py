@@ -4,7 +4,7 @@ from math import isqrt
 
 import numpy as np
 
-from dptext_etl.corpora.encoder import WordEncoder, nearest, products, quantised
+from dptext_etl.corpora.corpus import WordEncoder, nearest, products, quantised
 
 
 def rounded(number, squares):

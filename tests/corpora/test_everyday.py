@@ -7,8 +7,16 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from dptext_etl.corpora import everyday
-from dptext_etl.corpora.everyday import KINDS, LONGEST, SHORTEST, SIZE, everyday_artifact, everyday_texts, generate
+from dptext_etl.corpora.shipped import everyday_30k
+from dptext_etl.corpora.shipped.everyday_30k import (
+    KINDS,
+    LONGEST,
+    SHORTEST,
+    SIZE,
+    everyday_artifact,
+    everyday_texts,
+    generate,
+)
 
 PINNED = "343d17c21e4139364299823a1acc03792db11940ef626c2c064adef0eef18414"
 LETTERS = re.compile(r"[A-Za-z ,.?!'-]+")
@@ -54,7 +62,7 @@ def test_domains_and_kinds_are_balanced(sentences):
 
 
 def test_every_domain_has_many_templates():
-    _, domains = everyday.sources()
+    _, domains = everyday_30k.sources()
     assert min(sum(map(len, source.templates.values())) for source in domains.values()) >= 60
 
 

@@ -5,10 +5,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import names
-from dptext_etl.corpora.encoder import learn
-from dptext_etl.corpora.everyday import everyday_texts
+from dptext_etl.corpora.corpus import learn, names
 from dptext_etl.corpora.shipped import everyday_30k
+from dptext_etl.corpora.shipped.everyday_30k import everyday_texts
 from dptext_etl.embeddings import WordVectors
 
 PINNED = "dbe9250fe9eef3b1eb10d7633753568a86a111dd14cad67122d756154057b8f3"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dptext_etl.corpora.everyday import Draws, expand, parse
+from dptext_etl.corpora.shipped.everyday_30k import Draws, expand, parse
 
 SOURCE = """
 # a comment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dptext_etl.corpora.encoder import WordEncoder, add_directions, learn, nearest, products
+from dptext_etl.corpora.corpus import WordEncoder, add_directions, learn, nearest, products
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError, InputError
 from tests.corpus_texts import labeled

@@ -7,7 +7,7 @@ import pytest
 from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.encoder import SentenceModel
+from dptext_etl.corpora.corpus import SentenceModel
 from dptext_etl.errors import ArtifactError
 from dptext_etl.keys import throwaway
 from tests.corpus_texts import texts

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from dptext_etl.corpora.public_texts import Source
+from dptext_etl.corpora.building import Source
 from dptext_etl.errors import InputError
 
 ROWS = [("a room, by the river", "hotel"), (None, "hotel"), ('a "song"', None)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dptext_etl.corpora.everyday import american, spoken
+from dptext_etl.corpora.shipped.everyday_30k import american, spoken
 
 
 @pytest.mark.parametrize(

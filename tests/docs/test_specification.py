@@ -166,7 +166,7 @@ def test_no_help_cites_a_rule():
     import typer
 
     from dptext_etl import available, load, policy
-    from dptext_etl.cli import mechanism_facts
+    from dptext_etl.cli import options
     from dptext_etl.cli.app import app
     from dptext_etl.guarantee import Disclosure, GuaranteeClass
 
@@ -178,8 +178,8 @@ def test_no_help_cites_a_rule():
 
     kinds = [load(name) for name in available()]
     described = [policy.Policy, policy.ColumnSpec, policy.LedgerSpec, policy.Cap, *kinds]
-    said = [*helps(typer.main.get_command(app)), *(mechanism_facts.summary(kind) for kind in kinds)]
-    said += [item["meaning"] for kind in described for item in mechanism_facts.parameters(kind)]
+    said = [*helps(typer.main.get_command(app)), *(options.summary(kind) for kind in kinds)]
+    said += [item["meaning"] for kind in described for item in options.parameters(kind)]
     said += [item.meaning for one in (Disclosure, GuaranteeClass) for item in one]
     assert len(said) > 200
     assert not [one for one in said if "docs/spec" in one or NUMBERED.search(one)]

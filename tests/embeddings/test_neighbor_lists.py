@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl.artifacts import Artifact, save_tensors
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.neighbour_lists import FORMAT, NeighbourLists, nearest_walk
+from dptext_etl.embeddings.neighbor_lists import FORMAT, NeighbourLists, nearest_walk
 from dptext_etl.errors import ArtifactError
 
 
@@ -40,8 +40,8 @@ def test_every_step_goes_to_the_nearest_unused_word(small_vectors, metric, start
 @pytest.mark.parametrize(("near", "block"), [(1, 1), (2, 5), (3, 64), (200, 200)])
 def test_short_lists_of_any_length_give_the_same_walk(small_vectors, monkeypatch, near, block):
     vectors = WordVectors.load(small_vectors)
-    monkeypatch.setattr("dptext_etl.embeddings.neighbour_lists.NEAR", near)
-    monkeypatch.setattr("dptext_etl.embeddings.neighbour_lists.BLOCK", block)
+    monkeypatch.setattr("dptext_etl.embeddings.neighbor_lists.NEAR", near)
+    monkeypatch.setattr("dptext_etl.embeddings.neighbor_lists.BLOCK", block)
     assert nearest_walk(vectors).tolist() == by_hand(vectors, 0, "euclidean")
 
 

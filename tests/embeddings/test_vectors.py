@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import WordVectors, stopwords
-from dptext_etl.embeddings.grid import quantise, read_grid, write_grid, written
+from dptext_etl.embeddings.vectors import quantise, read_grid, write_grid, written
 from dptext_etl.errors import ArtifactError
 
 WORDS = ("the", "café", "don't", "naïve", "o")

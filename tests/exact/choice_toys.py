@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus, WordEncoder
-from dptext_etl.corpora.encoder import nearest, products
+from dptext_etl.corpora.corpus import nearest, products
 from dptext_etl.mechanisms.surrogate import Surrogate
 
 from .fixed_keys import release_with_keys

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.table import MappedMechanism
+from dptext_etl.families.stored_distributions import MappedMechanism
 from dptext_etl.mechanism import Released
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.artifacts import save_tensors
-from dptext_etl.embeddings.neighbour_lists import FORMAT
+from dptext_etl.embeddings.neighbor_lists import FORMAT
 
 from .fixed_keys import release_with_keys
 

@@ -14,7 +14,7 @@ import pytest
 from dptext_etl.allocation import Allocation
 from dptext_etl.embeddings import search
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.division import release_divided
+from dptext_etl.families.words import release_divided
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib

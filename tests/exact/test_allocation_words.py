@@ -12,7 +12,7 @@ import pytest
 from dptext_etl.accounting import allocated_epsilon
 from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.division import release_divided
+from dptext_etl.families.words import release_divided
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -110,9 +110,9 @@ def test_a_first_release_divides_the_second_and_draws_from_other_streams(monkeyp
     class Noting:
         def choose(self, scores, slots, *, purpose=1, **law):
             drawn.setdefault(purpose, []).append(law["epsilon"])
-            from dptext_etl import scoring
+            from dptext_etl import sampling
 
-            return scoring.choose(scores, slots, purpose=purpose, **law)
+            return sampling.choose(scores, slots, purpose=purpose, **law)
 
     released = release_divided(made, allocation, TEXTS.slice(0, 1), KEYS.slice(0, 1), Noting())
     even = CusText(allocation=Allocation(total=8.0, template="uniform"), limit=500)

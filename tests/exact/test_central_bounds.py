@@ -13,7 +13,7 @@ import pytest
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.families.aggregate import describe
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.unlinked import Unlinked, UnlinkedLabels
+from dptext_etl.families.choice import Unlinked, UnlinkedLabels
 from dptext_etl.guarantee import float_above
 from dptext_etl.policy.synthetic import CLAIM
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.families.places import GRID_BITS, GeometricDistribution, TemDistribution
+from dptext_etl.families.lists import GRID_BITS, GeometricDistribution, TemDistribution
 from dptext_etl.sampling import integer_weights, stated
 
 from ..examples import examples

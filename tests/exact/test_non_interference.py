@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dptext_etl import _kernel
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import ArtifactError, DPTextError
-from dptext_etl.families.by_word import STRICT_INPUT
-from dptext_etl.families.table import TableParts
+from dptext_etl.families.stored_distributions import TableParts
+from dptext_etl.families.words import STRICT_INPUT
 
 from ..examples import examples
 

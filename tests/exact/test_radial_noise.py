@@ -12,7 +12,7 @@ from scipy import integrate, special, stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.radial import least_tail, longest_noise
+from dptext_etl.mechanisms.madlib import least_tail, longest_noise
 
 VECTOR = 5
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")

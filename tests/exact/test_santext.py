@@ -14,8 +14,8 @@ from scipy.stats import chi2
 from dptext_etl import _kernel
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import pair_weights
-from dptext_etl.families.pair_weights import rounding_within_slack
+from dptext_etl.families import distance
+from dptext_etl.families.distance import rounding_within_slack
 from dptext_etl.families.words import sample_many
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
@@ -298,10 +298,10 @@ def test_s1_coins_of_plus(small_vectors):
 
 
 def test_the_search_for_a_certificate_ends_where_it_fails(monkeypatch):
-    monkeypatch.setattr(pair_weights, "CELLS", 400)
+    monkeypatch.setattr(distance, "CELLS", 400)
     mechanism = SanText(epsilon=40.0, limit=400)
     blocks = []
-    cut = pair_weights.PairWeights.blocks
-    monkeypatch.setattr(pair_weights.PairWeights, "blocks", lambda *given: (blocks.append(b) or b for b in cut(*given)))
+    cut = distance.PairWeights.blocks
+    monkeypatch.setattr(distance.PairWeights, "blocks", lambda *given: (blocks.append(b) or b for b in cut(*given)))
     assert mechanism.pair_weights.certificate() > 0
     assert len(blocks) < 400

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
-from dptext_etl.families import pair_weights, vector
-from dptext_etl.families.division import UNKNOWN
+from dptext_etl.families import distance
+from dptext_etl.families.words import UNKNOWN
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import integer_weights
@@ -131,8 +131,8 @@ def test_one_level_up_to_4096_words(many):
 def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, cells, threads, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)
     whole = release_with_keys(mechanism, texts(), record_keys()).text.to_pylist()
-    monkeypatch.setattr(pair_weights, "CELLS", cells)
-    monkeypatch.setattr(vector, "AT_ONCE", min(cells, 8))
+    monkeypatch.setattr(distance, "CELLS", cells)
+    monkeypatch.setattr(distance, "AT_ONCE", min(cells, 8))
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)  # without kept rows
     assert release_with_keys(mechanism, texts(), record_keys()).text.to_pylist() == whole
@@ -144,17 +144,17 @@ def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, c
 
 def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors)
-    monkeypatch.setattr(pair_weights, "CELLS", 1)
+    monkeypatch.setattr(distance, "CELLS", 1)
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     expected = release_with_keys(mechanism, texts(), record_keys()).text
-    block, meeting, begun = pair_weights.PairWeights.block, threading.Barrier(2), iter(range(2))
+    block, meeting, begun = distance.PairWeights.block, threading.Barrier(2), iter(range(2))
 
     def met(self, rows):
         if next(begun, None) is not None:
             meeting.wait(timeout=600)
         return block(self, rows)
 
-    monkeypatch.setattr(pair_weights.PairWeights, "block", met)
+    monkeypatch.setattr(distance.PairWeights, "block", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
     mechanism = SanText(epsilon=4.0, vectors=small_vectors)  # without kept rows
     assert release_with_keys(mechanism, texts(), record_keys()).text.equals(expected)
@@ -166,7 +166,7 @@ def test_draws_are_sorted_by_word_unknown_ones_last(largest):
     words = np.random.default_rng(2).integers(0, largest + 1, 5_000).astype(np.uint32)
     words[::7] = UNKNOWN
     words[3] = largest
-    draws = vector.Draws(record_keys(), np.arange(5_000, dtype=np.uint32), np.arange(5_000, dtype=np.uint64), words)
+    draws = distance.Draws(record_keys(), np.arange(5_000, dtype=np.uint32), np.arange(5_000, dtype=np.uint64), words)
     assert (draws.by_word() == np.argsort(words, kind="stable")).all()
 
 
@@ -176,12 +176,12 @@ def test_the_width_of_the_product_changes_nothing(small_vectors):
     assert mechanism.words.floats.dtype == np.float32
     narrow = release_with_keys(mechanism, texts(), record_keys())
     fresh = SanText(epsilon=4.0, limit=300)
-    vector.shared_vocabulary.cache_clear()
+    distance.shared_vocabulary.cache_clear()
     fresh.words.__dict__["floats"] = fresh.words.floats.astype(np.float64)
     try:
         assert release_with_keys(fresh, texts(), record_keys()).text.equals(narrow.text)
     finally:
-        vector.shared_vocabulary.cache_clear()
+        distance.shared_vocabulary.cache_clear()
 
 
 def test_frozen_release():
@@ -296,7 +296,7 @@ def test_draws_are_numbered_by_record_and_position(counts, data):
     first = data.draw(st.integers(0, len(counts)))
     last = data.draw(st.integers(first, len(counts)))
     offsets = np.cumsum([0, *counts]).astype(np.uint64)
-    found = vector.number_draws(np.arange(offsets[-1], dtype=np.uint32), offsets, None, first, last)
+    found = distance.number_draws(np.arange(offsets[-1], dtype=np.uint32), offsets, None, first, last)
     expected = [(record, place) for record in range(first, last) for place in range(counts[record])]
     assert list(zip(found.records.tolist(), found.positions.tolist(), strict=True)) == expected
     assert found.words.tolist() == list(range(offsets[first], offsets[last]))

@@ -18,8 +18,18 @@ from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.sampling import epsilon_implemented, integer_weights, smallest_weight, weight_bits, worst_log_ratio
-from dptext_etl.scoring import TOKEN, choose, choose_uniform, slot_width, weights
+from dptext_etl.sampling import (
+    TOKEN,
+    choose,
+    choose_uniform,
+    epsilon_implemented,
+    integer_weights,
+    slot_width,
+    smallest_weight,
+    weight_bits,
+    weights,
+    worst_log_ratio,
+)
 from tests.score_oracle import (
     KEYS,
     ROBERTA,

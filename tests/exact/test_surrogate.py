@@ -15,8 +15,8 @@ import pytest
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.encoder import nearest, products
-from dptext_etl.corpora.weights import MOST, near_texts, usual_hit, weights
+from dptext_etl.corpora.corpus import nearest, products
+from dptext_etl.corpora.frequencies import MOST, near_texts, usual_hit, weights
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.keys import RecordKeys

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.families.by_word import STRICT_INPUT
-from dptext_etl.families.table import TableParts
+from dptext_etl.families.stored_distributions import TableParts
+from dptext_etl.families.words import STRICT_INPUT
 
 from .stream_oracle import CFG, K, oracle_draw, oracle_record, oracle_uniform
 

@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from dptext_etl.corpora.building import Options, build
-from dptext_etl.corpora.public_texts import Source
+from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.engines import run
 from dptext_etl.errors import DPTextError
 from dptext_etl.polars import run_frame

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl.cli import demo_folder
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import demo
-from dptext_etl.cli.demo import forms, requests
-from dptext_etl.corpora import everyday
+from dptext_etl.corpora.shipped import everyday_30k
 from dptext_etl.runner import scan_published
 from tests.page_reader import QUESTIONS, Reader, follow
 
@@ -25,17 +25,17 @@ def done(tmp_path_factory):
     """One demo without Dagster, and the generated sentences kept for the next."""
     folder = tmp_path_factory.mktemp("demo") / "demo-output"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(everyday, "generate", functools.cache(everyday.generate))  # it takes seconds
+        patch.setattr(everyday_30k, "generate", functools.cache(everyday_30k.generate))  # it takes seconds
         result = dptext("demo", folder, "--no-dagster", "--json")
         assert result.exit_code == 0, result.stderr
         yield folder, json.loads(result.stdout)
 
 
 def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
-    rows = requests.rows(range(requests.ROWS))
-    assert len(rows) == len({row["id"] for row in rows}) == len({row["user_id"] for row in rows}) == requests.ROWS
-    assert {row["topic"] for row in rows} == set(requests.TOPICS) == set(requests.DOMAINS)
-    texts = [row["request"] for month in requests.MONTHS for row in requests.month(month)]
+    rows = demo_folder.rows(range(demo_folder.ROWS))
+    assert len(rows) == len({row["id"] for row in rows}) == len({row["user_id"] for row in rows}) == demo_folder.ROWS
+    assert {row["topic"] for row in rows} == set(demo_folder.TOPICS) == set(demo_folder.DOMAINS)
+    texts = [row["request"] for month in demo_folder.MONTHS for row in demo_folder.month(month)]
     assert None in texts
     assert "" in texts
     joined = " ".join(text for text in texts if text)
@@ -49,7 +49,7 @@ def test_the_report_is_complete(done):
     assert facts["synthetic"] is True
     assert len(facts["rows"]) == 4
     assert all(len({row["raw"], row["custext"], row["surrogate"]}) == 3 for row in facts["rows"])
-    assert {gate["partition"] for gate in facts["gates"]} == set(requests.MONTHS)
+    assert {gate["partition"] for gate in facts["gates"]} == set(demo_folder.MONTHS)
     assert all(gate["passed"] for gate in facts["gates"])
     assert facts["verify"]["ok"]
     assert facts["left_out"] > 0
@@ -66,14 +66,14 @@ def test_the_questions_of_an_auditor_have_the_answers_of_their_page(done, warm, 
 def test_three_forms_cost_a_person_the_same_and_lead(done):
     folder, facts = done
     found = facts["three_forms"]
-    assert tuple(found["forms"]) == forms.FORMS
+    assert tuple(found["forms"]) == demo_folder.FORMS
     for form in found["forms"].values():
         assert form["gates_passed"]
         assert 0.9 < form["epsilon"] <= 1
     assert found["f1_label_names"] < found["forms"]["synthetic"]["f1"] < found["f1_raw"]
     assert found["forms"]["rows"]["f1"] < found["forms"]["synthetic"]["f1"]
-    assert sum(topic["raw"] for topic in found["topics"]) == requests.ROWS
-    assert sum(topic["near_share"] for topic in found["topics"]) == pytest.approx(requests.ROWS)
+    assert sum(topic["raw"] for topic in found["topics"]) == demo_folder.ROWS
+    assert sum(topic["near_share"] for topic in found["topics"]) == pytest.approx(demo_folder.ROWS)
     public = set(pl.read_parquet(folder / "three-forms" / "public-texts.parquet")["text"])
     for form, columns in (("rows", 4), ("unlinked", 2), ("synthetic", 2)):
         released = scan_published(str(folder / "three-forms" / form)).collect()

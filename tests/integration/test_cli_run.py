@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
-from dptext_etl.cli.commands import init, plan, published, run
+from dptext_etl.cli.commands import init, plan_command, published_commands, run
 from dptext_etl.runner import Progress, scan_published
 
 SENTINEL = "zzqsentinelqzz"
@@ -104,7 +104,7 @@ def test_init_takes_roles_by_name(folder):
 def test_a_plan_spends_nothing_and_bounds_the_run(inited):
     before = contents(inited)
     planned = facts("plan", "privacy.toml")
-    assert tuple(planned) == plan.KEYS
+    assert tuple(planned) == plan_command.KEYS
     assert contents(inited) == before
     shown = dptext("plan", "privacy.toml").stdout
     assert "10^" in shown
@@ -120,12 +120,12 @@ def test_a_run_reports_and_a_second_one_costs_nothing(inited):
     assert first["rows"]["new"] == first["rows"]["released"] == 300
     assert first["changed"] is True
     assert all(gate["passed"] for gate in first["gates"])
-    published = contents(inited / "published")
+    published_commands = contents(inited / "published")
     ledger = facts("ledger", "remaining", "--ledger", "ledger.db")
     second = facts("run", "privacy.toml")
     assert second["rows"]["new"] == 0
     assert (second["changed"], second["manifest"]) == (False, first["manifest"])
-    assert contents(inited / "published") == published
+    assert contents(inited / "published") == published_commands
     assert facts("ledger", "remaining", "--ledger", "ledger.db") == ledger
 
 
@@ -183,7 +183,7 @@ def test_check_judges_without_the_raw_table(inited):
     released = facts("run", "privacy.toml")["published"]
     (inited / "reviews.parquet").unlink()
     found = facts("check", "privacy.toml", "--released", released)
-    assert tuple(found) == published.CHECK_KEYS
+    assert tuple(found) == published_commands.CHECK_KEYS
     assert found["passed"] is True
     part = next((inited / "published").rglob("*.parquet"))
     pl.read_parquet(part).with_columns(review=pl.lit(SENTINEL)).write_parquet(part)

@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl import Ledger, Policy
 from dptext_etl.engines import local
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.mechanisms.custext import CusText
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")

@@ -8,10 +8,9 @@ from dptext_etl.engines import run
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import plan, planning, statement
+from dptext_etl.runner import plan, planning, statement, table_check
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.planning import plan_in_order
-from dptext_etl.runner.table_check import scopes
 from tests.command_line import dptext
 from tests.policy_files import write_policy
 
@@ -33,7 +32,9 @@ def test_persons_that_another_dataset_charged(job, reviews, monkeypatch):
     persons = frame["user_id"].n_unique()
     assert (part["persons"], part["shared"]) == (40, {"dataset:reviews, period 2026": persons})
     assert (part["largest"], part["in_rho"]) == (first, [])
-    assert scopes.lines(part)[0].startswith(f"dataset:reviews, period 2026 has charged {persons} of these 40 persons")
+    assert table_check.scope_lines(part)[0].startswith(
+        f"dataset:reviews, period 2026 has charged {persons} of these 40 persons"
+    )
     job.run(**other)
     with job.ledger() as ledger:
         everyone = pl.Series(sorted(set(reviews()["user_id"]))).to_arrow()

@@ -188,7 +188,7 @@ def test_a_file_that_is_replaced_meanwhile(job, reviews, save):
 
 
 def test_a_mechanism_that_fails_passes_nothing_on(job, monkeypatch, caplog):
-    from dptext_etl.families.table import TableMechanism
+    from dptext_etl.families.stored_distributions import TableMechanism
 
     def failing(self, texts, keys):
         raise ValueError(texts[0].as_py())

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl import buckets
 from dptext_etl.accounting import PureDraws, bounded_range_epsilon, zcdp_epsilon
+from dptext_etl.checks import comparison
 from dptext_etl.engines import stage
 from dptext_etl.errors import BudgetError, PolicyError
 from dptext_etl.guarantee import micro
@@ -61,7 +61,7 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
 
 
 def test_refusal_computes_and_charges_nothing(job, monkeypatch):
-    from dptext_etl.families.table import TableMechanism
+    from dptext_etl.families.stored_distributions import TableMechanism
 
     def never(*_):
         raise AssertionError
@@ -167,7 +167,7 @@ def test_a_plan_counts_what_the_ledger_holds(job):
 
 
 def test_the_worst_case_is_reserved_before_a_text_is_scored(job, monkeypatch):
-    from dptext_etl.families.table import TableMechanism
+    from dptext_etl.families.stored_distributions import TableMechanism
 
     seen = []
     real = TableMechanism.release
@@ -214,7 +214,7 @@ def test_a_forecast_holds_no_more_for_more_rows(job, monkeypatch, unit):
     policy = job.policy(**capped(30.0, **({} if unit == "subject" else {"subject": None, "unit": "record"})))
     found = []
     for held in (1 << 20, 1 << 10):
-        monkeypatch.setattr(buckets, "HELD_BYTES", held)
+        monkeypatch.setattr(comparison, "HELD_BYTES", held)
         forecast, rng, sizes = forecasting.Forecast(policy), np.random.default_rng(7), set()
         for _ in range(40):
             lengths = rng.integers(1, 9, (2, 100), dtype=np.uint32)

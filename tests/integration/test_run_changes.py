@@ -7,7 +7,7 @@ import pytest
 
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, KeyReferenceError, LedgerError, PolicyError
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published

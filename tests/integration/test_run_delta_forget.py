@@ -6,8 +6,7 @@ import pytest
 from dptext_etl import Policy, run
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
-from dptext_etl.runner.cleaning import clean
-from dptext_etl.runner.publish.erasing import partitions_of
+from dptext_etl.runner.publish.erasing import clean, partitions_of
 from dptext_etl.runner.publish.forgetting import forget
 from tests.quick import quick
 

@@ -15,12 +15,12 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Cap
 from dptext_etl.runner import scan_published
-from dptext_etl.runner.cleaning import clean
+from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
 from tests.quick import quick

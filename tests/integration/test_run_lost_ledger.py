@@ -14,8 +14,8 @@ from dptext_etl import run
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger
-from dptext_etl.runner.anchoring import FILE, remember
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard.attempt import FILE, remember
 
 
 def ledger_files(job):

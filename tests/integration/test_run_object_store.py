@@ -14,14 +14,13 @@ from dptext_etl.csv_files import require_rows
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import table
-from dptext_etl.runner.source.partitions import partitions_of_source
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.table import Files, partitions_of_source
 from tests.quick import quick
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")

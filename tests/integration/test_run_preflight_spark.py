@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.engines.spark import worker_policy
-from dptext_etl.engines.spark.engine import SparkEngine
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.runner import plan
 from dptext_etl.spark import run_frame

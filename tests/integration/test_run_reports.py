@@ -2,7 +2,7 @@
 
 import pytest
 
-from dptext_etl.checks.reports import SAMPLE_ROWS
+from dptext_etl.checks.text_counts import SAMPLE_ROWS
 
 GATE = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1e5, "delta": 0.1, "period": "2026"}}
 

@@ -5,8 +5,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import run
+from dptext_etl.checks import canaries as canary_sets
 from dptext_etl.errors import InputError
-from dptext_etl.runner.shard import canaries as canary_sets
 from dptext_etl.runner.source import cutting
 
 

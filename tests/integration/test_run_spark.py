@@ -13,16 +13,15 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import ColumnPolicy
-from dptext_etl.checks import find
+from dptext_etl.checks import canaries, find
 from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.keys import resolve
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.shard import canaries
 from dptext_etl.spark import run_frame
-from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.spark_frame import stage_frame
 from tests.quick import quick
 
 

@@ -13,7 +13,7 @@ from dptext_etl.errors import DPTextError, GateError, LedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish
 from dptext_etl.spark import run_frame
-from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.spark_frame import stage_frame
 from tests.quick import quick
 
 from .spark_runs import frame_of, used
@@ -106,7 +106,7 @@ os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": values.p
 from pathlib import Path
 from pyspark.sql import SparkSession
 from dptext_etl import Policy, _kernel
-from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.spark_frame import stage_frame
 driver, seen = os.getpid(), Path(values.pop("seen"))
 def checkpoint(name):
     import os, signal
@@ -159,7 +159,7 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
             return
         import pyarrow as pa
 
-        from dptext_etl.families.table import MappedMechanism
+        from dptext_etl.families.stored_distributions import MappedMechanism
         from dptext_etl.mechanism import Released
 
         if name == "reserved" and not hasattr(MappedMechanism, "right_release"):
@@ -198,7 +198,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from dptext_etl import Policy, _kernel
 from dptext_etl.runner import check, publish
-from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.spark_frame import stage_frame
 def checkpoint(name):
     import time
     from pyspark import TaskContext

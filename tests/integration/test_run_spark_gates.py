@@ -10,16 +10,15 @@ import pytest
 from dptext_etl.checks import CANARY, gate
 from dptext_etl.checks.comparison import counted
 from dptext_etl.engines import stage
-from dptext_etl.engines.spark.engine import SparkEngine
-from dptext_etl.engines.spark.exchange import Pack, batch_of, exchange, packed, totals
-from dptext_etl.engines.spark.writing import WriteConfig, draft
+from dptext_etl.engines.spark.judging import Pack, batch_of, exchange, packed, totals
+from dptext_etl.engines.spark.spark_engine import SparkEngine, WriteConfig, draft
 from dptext_etl.errors import InputError
 from dptext_etl.files import sha256
 from dptext_etl.runner import check, publish
-from dptext_etl.runner.publish.gating import judge_here
+from dptext_etl.runner.publish.publication import judge_here
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.spark import run_frame
-from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.spark_frame import stage_frame
 
 from .spark_runs import frame_of
 

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import run
-from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.engines.spark.session import read_source
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.errors import InputError
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import scan_published

@@ -12,8 +12,8 @@ from polars.testing import assert_frame_equal
 
 from dptext_etl import _kernel, files
 from dptext_etl.engines import stage
-from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.engines.spark.session import read_source
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, Ledger, device
-from dptext_etl.engines.spark import engine, gpus, worker_policy
-from dptext_etl.engines.spark.task_messages import TaskMessages
+from dptext_etl.engines.spark import spark_engine, worker_policy
+from dptext_etl.engines.spark.tasks import TaskMessages
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.runner import scan_published
 from dptext_etl.spark import run_frame
-from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.spark_frame import stage_frame
 
 
 def frame_of(spark, job, parts=3):
@@ -173,15 +173,15 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
     for wrong in (-1, 1.5, 0.7, True):
         with pytest.raises(PolicyError, match="whole number"):
             run_frame(frame_of(spark, job), job.policy(), gpus_per_task=wrong)
-    monkeypatch.setattr(engine, "is_local", lambda _: False)
+    monkeypatch.setattr(spark_engine, "is_local", lambda _: False)
     if spark.version.startswith("3."):
         with pytest.raises(PolicyError, match=r"Spark 4\.0"):
-            engine.gpu_profile(spark, 2)
+            spark_engine.gpu_profile(spark, 2)
         return
-    asked = engine.gpu_profile(spark, 2).taskResources
+    asked = spark_engine.gpu_profile(spark, 2).taskResources
     assert {name: request.amount for name, request in asked.items()} == {"cpus": 1.0, "gpu": 2.0}
-    assert engine.gpu_profile(spark, 0.5).taskResources["gpu"].amount == 0.5
-    assert engine.gpu_profile(spark, 0) is None
+    assert spark_engine.gpu_profile(spark, 0.5).taskResources["gpu"].amount == 0.5
+    assert spark_engine.gpu_profile(spark, 0) is None
 
 
 def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
@@ -198,7 +198,7 @@ def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
     def task(*addresses):
         resources = {"gpu": SimpleNamespace(addresses=addresses)} if addresses else {}
         monkeypatch.setattr("pyspark.TaskContext.get", lambda: SimpleNamespace(resources=lambda: resources))
-        gpus.take_gpu()
+        worker_policy.take_gpu()
         return device.place("cuda"), os.environ["CUDA_VISIBLE_DEVICES"]
 
     assert task() == ("cuda:0", "7")

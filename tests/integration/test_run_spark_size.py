@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession, functions as F
 from dptext_etl import Policy
 from dptext_etl.spark import run_frame
 from dptext_etl.runner import check, publish
-from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.spark_frame import stage_frame
 
 def frame(first, last):
     numbers = [(F.xxhash64("id", F.lit(i)) % 50 + 50).cast("int") for i in range(words)]

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.engines import run
-from dptext_etl.engines.spark.engine import SparkEngine
+from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.policy.synthetic import CLAIM

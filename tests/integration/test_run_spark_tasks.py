@@ -15,7 +15,7 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.anchor_files import FrozenError
 from dptext_etl.ledger.storage import store
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.shard.results import ShardResult
+from dptext_etl.runner.shard.shard import ShardResult
 from dptext_etl.runner.shard.staging import Staging
 
 from ..object_store import remote
@@ -76,7 +76,7 @@ def job(request, make_job):
 @pytest.fixture
 def drifting(monkeypatch):
     """A mechanism that gives other bytes whenever it computes again, as a model on another machine may."""
-    from dptext_etl.families.table import MappedMechanism
+    from dptext_etl.families.stored_distributions import MappedMechanism
     from dptext_etl.mechanism import Released
 
     real, calls = MappedMechanism.release, []

@@ -13,14 +13,13 @@ from dptext_etl import files, object_stores
 from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.cleaning import clean
+from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.shard.records import Facts
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import Facts, Staging
 from dptext_etl.storage import Storage
 from tests.quick import quick
 

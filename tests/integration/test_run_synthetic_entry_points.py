@@ -18,7 +18,7 @@ from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import check, plan, publish
 from dptext_etl.runner.amounts import at_most
-from dptext_etl.runner.staged import from_json, to_json
+from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
 from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled

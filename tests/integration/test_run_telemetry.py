@@ -10,7 +10,7 @@ import pytest
 
 from dptext_etl import __version__, run, telemetry
 from dptext_etl.errors import GateError, LedgerError, PolicyError
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.guarantee import FINE
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released, worst_spend

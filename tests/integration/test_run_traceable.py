@@ -9,15 +9,14 @@ import pytest
 from dptext_etl.engines.running import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.policy import Policy
-from dptext_etl.policy.keeping import Kept
-from dptext_etl.runner import scan_published, statement
+from dptext_etl.policy.terms import Kept
+from dptext_etl.runner import scan_published, statement, table_check
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.kept_types import coarse, coarse_type
-from dptext_etl.runner.staged import from_json, to_json
-from dptext_etl.runner.table_check import traceable
+from dptext_etl.runner.shard.staging import from_json, to_json
+from dptext_etl.runner.source.column_types import coarse, coarse_type
 
 MONTHS, YEARS = 'as = "month" }], or leave it out', 'as = "year" }], or leave it out'
 MONTH = {"column": "opened", "as": "month"}
@@ -65,7 +64,7 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
     assert published["opened"].sort().to_list() == raw["opened"].sort().to_list()
     policy = job.policy(keep=months)
     layout = Layout.of(policy)
-    found = traceable.of_published(layout, Manifest.read(layout))
+    found = table_check.of_published(layout, Manifest.read(layout))
     stated = statement.facts(policy=policy)
     assert stated["traceable"] == found
     page = statement.markdown(stated)

@@ -9,24 +9,23 @@ from typer.testing import CliRunner
 from dptext_etl.accounting.conversion import zcdp_epsilon
 from dptext_etl.cli.app import app
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
-from dptext_etl.families.choice import usual_law
-from dptext_etl.families.unlinked import Unlinked
-from dptext_etl.runner import plan, scan_published
-from dptext_etl.runner.preview import Expected
-from dptext_etl.runner.table_check import selection, spellings
+from dptext_etl.families.choice import Unlinked, usual_law
+from dptext_etl.runner import plan, scan_published, table_check
+from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.source import guessing
 
 
 def test_persons_are_counted_by_spelling():
     names = ["Ann ", "ann", "ANN", "Cafe\u0301", "Caf\u00e9", None, "Bo"]
     frame = pl.LazyFrame({"who": names, "number": range(7)})
-    assert spellings.spellings(frame, "who") == {"persons": 6, "alike": 3}
-    assert spellings.spellings(frame, "who", ("nfc",)) == {"persons": 5, "alike": 3}
-    assert spellings.spellings(frame, "number") == {}
+    assert guessing.spellings(frame, "who") == {"persons": 6, "alike": 3}
+    assert guessing.spellings(frame, "who", ("nfc",)) == {"persons": 5, "alike": 3}
+    assert guessing.spellings(frame, "number") == {}
 
 
 @pytest.mark.parametrize(("most", "share"), [(1, 3 / 10), (2, 5 / 10), (6, 9 / 10), (7, 1.0)])
 def test_the_share_that_stays(most, share):
-    assert selection.kept_share([1, 2, 7], most) == share
+    assert table_check.kept_share([1, 2, 7], most) == share
 
 
 def rows_of_persons(reviews):
@@ -117,9 +116,9 @@ def test_plans_and_runs_show_which_periods_lose_rows(make_job, reviews, kept, li
 
 def test_six_periods_are_shown():
     each = [[f"2026-{month:02d}", 100, month] for month in range(1, 10)]
-    (line,) = selection.lines({"by": "day", "periods": each})
+    (line,) = table_check.selection_lines({"by": "day", "periods": each})
     assert line == "left out by day: up to 2026-04: 2%, 2026-05: 5%, 2026-06: 6%, 2026-07: 7%, 2026-08: 8%, 2026-09: 9%"
-    assert selection.lines({"by": "day", "periods": each[3:]})[0].startswith("left out by day: 2026-04: 4%")
+    assert table_check.selection_lines({"by": "day", "periods": each[3:]})[0].startswith("left out by day: 2026-04: 4%")
 
 
 def test_counts_of_spark_tasks_add_up():

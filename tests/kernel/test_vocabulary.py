@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dptext_etl import _kernel
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
-from dptext_etl.families.table import TableParts
+from dptext_etl.families.stored_distributions import TableParts
 
 from ..examples import examples
 

@@ -74,7 +74,7 @@ def empty_handed(tmp_path_factory):
 
     import numpy as np
 
-    from dptext_etl.families.table import TableParts
+    from dptext_etl.families.stored_distributions import TableParts
 
     path = tmp_path_factory.mktemp("table") / "t.safetensors"
     TableParts(["\u2603x", "\u2603y"], [np.array([0, 1])], np.zeros(2, np.uint32), [np.ones((2, 2), np.uint64)]).save(

@@ -16,10 +16,11 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import Policy, _kernel
+from dptext_etl.checks import canaries
 from dptext_etl.engines import stage
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.runner import check
-from dptext_etl.runner.shard import canaries, computing
+from dptext_etl.runner.shard import computing
 
 from .drills import Shard, joined, seeded
 

@@ -12,7 +12,7 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import tasks
 from dptext_etl.errors import InputError, bare
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import check, planning
 from dptext_etl.runner.shard import shard, staging
@@ -129,7 +129,7 @@ def test_a_plan_that_fails(policy, monkeypatch):
 
 def test_gates_and_checks_that_fail(policy, monkeypatch):
     staged = stage(policy)
-    from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
+    from dptext_etl.checks.gates.record_gates import RowsLedgered
 
     monkeypatch.setattr(RowsLedgered, "rows", failing)
     assert SENTINEL not in recorded(caught(check, staged))

@@ -6,11 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl import buckets
-from dptext_etl.checks import CANARY, Gate, evaluate
-from dptext_etl.checks.candidate import batches
+from dptext_etl.checks import CANARY, Gate, comparison, evaluate
 from dptext_etl.checks.comparison import Counted, Repeats, counted
-from dptext_etl.checks.gate import feed, load, merge, portable_state, staged_gates, values_of, verdicts_of
+from dptext_etl.checks.gate import batches, feed, load, merge, portable_state, staged_gates, values_of, verdicts_of
 from dptext_etl.errors import GateError, InputError
 from tests.quick import quick
 
@@ -53,7 +51,7 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
     candidate = bench.candidate(tuple(parts), texts=(b"{}",), scratch=tmp_path)
     schemas = [pl.read_parquet_schema(part) for part in parts]
     gates = staged_gates(candidate, schemas)
-    monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)  # digests go to the disk
+    monkeypatch.setattr(comparison, "HELD_BYTES", 1 << 10)  # digests go to the disk
     for part in parts:
         feed(gates, batches(part))
     whole = [verdict for gate in gates for verdict in verdicts_of(gate)]
@@ -64,7 +62,7 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
 
 @pytest.mark.parametrize("held", [1, 1 << 12, 1 << 25])
 def test_repeats_are_counted_as_by_a_set(monkeypatch, tmp_path, held):
-    monkeypatch.setattr(buckets, "HELD_BYTES", held)
+    monkeypatch.setattr(comparison, "HELD_BYTES", held)
     random = np.random.default_rng(4)
     rows = np.zeros((3_000, 18), np.uint8)
     rows[:, [0, 12]] = random.integers(0, 64, (3_000, 2))  # equal first halves, other second halves

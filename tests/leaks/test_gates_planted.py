@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, evaluate, require
-from dptext_etl.checks.candidate import Edge, declared_lineage
+from dptext_etl.checks.gate import Edge, declared_lineage
 from dptext_etl.errors import GateError
 
 GATES = [

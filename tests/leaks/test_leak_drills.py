@@ -22,7 +22,7 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import DPTextError, GateError, LedgerError, PolicyError
 from dptext_etl.polars import guard
 from dptext_etl.runner import check, publish
-from dptext_etl.runner.publish.gating import reports
+from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard import computing
 
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row

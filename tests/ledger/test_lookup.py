@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import buckets
 from dptext_etl.checks import comparison
 from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
 from dptext_etl.ledger import Outcome, Scope, plan
@@ -158,7 +157,7 @@ def test_cells_on_the_disk_are_compared_batch_by_batch(kit, monkeypatch, tmp_pat
         return real(self, seq, names, *args, **options)
 
     monkeypatch.setattr(Segments, "read", noted)
-    monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)
+    monkeypatch.setattr(comparison, "HELD_BYTES", 1 << 10)
     monkeypatch.setattr(comparison, "FEW", 1)
     cells = LedgerComparison(lookup, tmp_path)
     order = np.random.default_rng(7).permutation(256)

@@ -15,19 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from dptext_etl.cli.amounts import public_view
 from dptext_etl.cli.app import app
+from dptext_etl.cli.terminal import public_view
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Ledger
-from dptext_etl.ledger.replay import Replay
+from dptext_etl.ledger.audit import Replay, charges
+from dptext_etl.ledger.reports import SCHEMAS, in_units
 from dptext_etl.ledger.storage.hashed_ids import fold
 from dptext_etl.ledger.storage.segments import id_ranges
-from dptext_etl.ledger.tables import SCHEMAS, in_units
 from dptext_etl.ledger.types import State
-from dptext_etl.ledger.verify import charges
 from dptext_etl.ledger.views import tracked_components
 from tests import ledger_events as events
 

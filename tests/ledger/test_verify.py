@@ -152,7 +152,7 @@ def test_passes_find_the_same(full, monkeypatch):
 def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch):
     """A writer that forgets the cap leaves a consistent ledger that breaks its promise."""
     kit.reserve(["a"], ["ann"], 3, cap=5)
-    monkeypatch.setattr("dptext_etl.ledger.reserve.admit", lambda limits, units, order, amounts, asking, used: asking)
+    monkeypatch.setattr("dptext_etl.ledger.charges.admit", lambda limits, units, order, amounts, asking, used: asking)
     kit.reserve(["b", "c"], ["ann", "bob"], 3, cap=5)
     (last,) = rows(kit, "select max(seq) from batch")[0]
     said = [f"batch {last} (RESERVE): 1 charges exceed the cap that was in force"]

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.checks.great_expectations import tallies
+from dptext_etl.checks.great_expectations import metrics
 from dptext_etl.engines.spark import tasks
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.policy import ColumnPolicy, cap_files, run_policy
+from dptext_etl.policy import ColumnPolicy, run_policy, terms
 from dptext_etl.policy.column_policy import ColumnSpec
 from dptext_etl.policy.terms import Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention, TableSpec
 
@@ -65,19 +65,19 @@ keep_intermediate = true
 @pytest.fixture(params=RULED_OUT)
 def policy(request, tmp_path, small_vectors, monkeypatch, again):  # noqa: F811
     path = tmp_path / "policy.toml"
-    terms = {
+    entries = {
         "subject": 'normalize = ["nfc", "casefold"]\non_null_subject = "own"',
         "record": 'unit = "record"\npublish = false',
     }
     names = {"period": "2026", "group": "cinema", "dataset": "films", "unit": request.param}
     cap = Cap(measure="approx", epsilon=500.0, delta=1e-3, **names).stated()
     monkeypatch.setenv("STEWARD_SECRET", "5e" * 32)
-    public, signature = cap_files.sign(cap, "env:STEWARD_SECRET")
+    public, signature = terms.sign(cap, "env:STEWARD_SECRET")
     (tmp_path / "cap.toml").write_text("".join(f"{name} = {json.dumps(item)}\n" for name, item in cap.items()))
     with (tmp_path / "cap.toml").open("a") as file:
         file.write(f'signature = "{signature}"\n')
     text = TOML.replace("VECTORS", str(small_vectors)).replace("PUBLIC_KEY", public)
-    path.write_text(text.replace("TERMS", terms[request.param]))
+    path.write_text(text.replace("TERMS", entries[request.param]))
     monkeypatch.setenv("LEDGER_SECRET_URL", "postgresql://127.0.0.1/dptext")
     return Policy.load(path)
 
@@ -138,7 +138,7 @@ def test_sets_of_names_are_written_in_order(policy):
 
 
 def test_expectations_get_all_but_storage_options(policy):
-    assert facts(tallies.parse_policy(tallies.written(policy))) == {**facts(policy), "storage_options": {}}
+    assert facts(metrics.parse_policy(metrics.written(policy))) == {**facts(policy), "storage_options": {}}
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from dptext_etl import catalog, extensions
+from dptext_etl.object_stores import _STORE, CATALOG, Kind
 from dptext_etl.policy import Policy
-from dptext_etl.store_options import _STORE, CATALOG, Kind
 
 DOCS = Path(__file__).parents[2] / "docs" / "policy.md"
 SECTION = DOCS.read_text("utf-8").partition("{#what-a-policy-can-do}")[2].partition("\n## ")[0]

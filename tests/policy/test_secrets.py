@@ -3,8 +3,8 @@
 import pytest
 
 from dptext_etl.errors import PolicyError
+from dptext_etl.object_stores import CATALOG, Kind, holds_password, is_secret
 from dptext_etl.policy import LedgerSpec, Policy
-from dptext_etl.store_options import CATALOG, Kind, holds_password, is_secret
 
 SECRETS = [
     "aws_secret_access_key",

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl import buckets
+from dptext_etl.checks import comparison
 from dptext_etl.runner.source import selection as module
 from dptext_etl.runner.source.selection import anti_join
 
@@ -24,7 +24,7 @@ IDS = {
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize(("held", "alike"), [(1 << 8, 0), (1 << 8, 1_800), (1 << 25, 700), (1 << 25, 5_000)])
 def test_the_others_are_those_of_an_anti_join_in_their_order(monkeypatch, tmp_path, kind, held, alike):
-    monkeypatch.setattr(buckets, "HELD_BYTES", held)
+    monkeypatch.setattr(comparison, "HELD_BYTES", held)
     monkeypatch.setattr(module, "BATCH_ROWS", 700)
     rows = pl.DataFrame({"id": IDS[kind], "text": [f"t{n}" for n in NUMBERS]})
     known = rows.sample(3_300, seed=1, shuffle=True).select("id")

@@ -13,7 +13,7 @@ from dptext_etl.checks import find
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, KeyReferenceError
 from dptext_etl.runner import StagedRun, check, publish
-from dptext_etl.runner.staged import from_json, to_json
+from dptext_etl.runner.shard.staging import from_json, to_json
 
 IDS = {
     "string": pl.Series("id", [f"r{i}" for i in range(250)]),

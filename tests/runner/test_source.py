@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl import buckets, files
+from dptext_etl import files
+from dptext_etl.checks import comparison
 from dptext_etl.errors import DISK_HINT, InputError, PolicyError
 from dptext_etl.runner.layout import folder_name, format_of, is_remote
 from dptext_etl.runner.progress import Meter
@@ -72,7 +73,7 @@ def test_repeated_ids_are_found_in_memory_and_on_the_disk(monkeypatch, tmp_path)
     frame = pl.DataFrame({"id": ids}).lazy()
     monkeypatch.setattr(examine, "BATCH_ROWS", 64)
     for held in (8 * 2000, 8 * 300, 8 * 10):
-        monkeypatch.setattr(buckets, "HELD_BYTES", held)
+        monkeypatch.setattr(comparison, "HELD_BYTES", held)
         assert examine._repeated(frame, len(ids), tmp_path, None) == 2
         assert examine._repeated(frame.unique(maintain_order=True), 1000, tmp_path, None) == 0
 

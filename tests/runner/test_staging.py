@@ -12,9 +12,7 @@ from dptext_etl import _kernel, files
 from dptext_etl.errors import InputError
 from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import sink_of, write_part
-from dptext_etl.runner.seals import opened, sealed, staging_key
-from dptext_etl.runner.shard.records import Facts
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import Facts, Staging, opened, sealed, staging_key
 from dptext_etl.storage import Storage
 
 ROWS = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})

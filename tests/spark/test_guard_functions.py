@@ -12,7 +12,7 @@ from dptext_etl.mechanisms.custext import CusText
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 from dptext_etl.spark import guard, register  # noqa: E402
-from dptext_etl.spark.plan_expressions import _OF_ROW, items, kind_of  # noqa: E402
+from dptext_etl.spark.spark_guard import _OF_ROW, items, kind_of  # noqa: E402
 
 from .films import FORM  # noqa: E402
 

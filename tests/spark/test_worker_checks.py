@@ -7,7 +7,7 @@ from importlib.metadata import version
 import pytest
 
 from dptext_etl import Policy, __version__
-from dptext_etl.engines.spark import engine, session
+from dptext_etl.engines.spark import session, spark_engine
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import LedgerSpec
 
@@ -55,7 +55,7 @@ def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, pol
     }
     with pytest.raises(PolicyError, match=NOT_THERE):
         run_frame(bare.table("films"), policy, check_workers=True, **whole)
-    monkeypatch.setattr(engine, "is_local", lambda spark: False)  # where no one has to ask for the question
+    monkeypatch.setattr(spark_engine, "is_local", lambda spark: False)  # where no one has to ask for the question
     with pytest.raises(PolicyError, match=NOT_THERE):
         run_frame(bare.table("films"), policy, **whole)
     assert {path.name for path in tmp_path.iterdir()} <= {"python", "noise.key"}

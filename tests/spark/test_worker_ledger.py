@@ -19,7 +19,7 @@ from dptext_etl.policy import Cap, LedgerSpec
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 from dptext_etl.engines.spark import tasks  # noqa: E402
-from dptext_etl.runner.shard.results import ShardResult  # noqa: E402
+from dptext_etl.runner.shard.shard import ShardResult  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
 
 from .films import EVERYBODY, ROWS, charged, counts, expected, ids, register_only, texts  # noqa: E402

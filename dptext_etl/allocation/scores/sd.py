@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dptext_etl.allocation import likeness
+from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
 
@@ -20,10 +20,10 @@ class SentenceDifference(Score):
     title: ClassVar[str] = "Sentence Difference"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        return likeness.relative(1.0 - likeness.rests_to_text(tokens, self.tools.encoder))
+        return score.relative(1.0 - score.rests_to_text(tokens, self.tools.encoder))
 
     def printed(self, tokens: Sequence[str]) -> Scores:
-        return likeness.rests_to_text(tokens, self.tools.encoder)
+        return score.rests_to_text(tokens, self.tools.encoder)
 
     def artifacts(self) -> dict[str, Artifact]:
-        return likeness.artifacts(self.tools.encoder)
+        return score.artifacts(self.tools.encoder)

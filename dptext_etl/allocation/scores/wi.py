@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dptext_etl.allocation import likeness
+from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
 
@@ -20,7 +20,7 @@ class WordImportance(Score):
     title: ClassVar[str] = "Word Importance"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        return likeness.relative(1.0 - likeness.words_to_rest(tokens, self.tools.encoder))
+        return score.relative(1.0 - score.words_to_rest(tokens, self.tools.encoder))
 
     def artifacts(self) -> dict[str, Artifact]:
-        return likeness.artifacts(self.tools.encoder)
+        return score.artifacts(self.tools.encoder)

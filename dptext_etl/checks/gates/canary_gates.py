@@ -12,18 +12,19 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from dptext_etl.checks.canaries import CANARY, CanaryRow
-from dptext_etl.checks.canary_search import FORMS, Searcher
-from dptext_etl.checks.candidate import (
+from dptext_etl.checks.canaries import CANARY, FORMS, CanaryRow, Searcher
+from dptext_etl.checks.gate import (
     Candidate,
+    Gate,
     Stage,
+    Verdict,
     canary_rows,
     canary_texts,
     choice_columns,
     other_rows,
     word_columns,
 )
-from dptext_etl.checks.chance import (
+from dptext_etl.checks.text_counts import (
     FALSE_ALARM,
     ROUNDING,
     Trials,
@@ -34,11 +35,9 @@ from dptext_etl.checks.chance import (
     round_up,
     upper_bound,
 )
-from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.errors import PolicyError, counted
-from dptext_etl.families.by_word import Simulated, WordByWord
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.words import WordMechanism, sample_many
+from dptext_etl.families.words import Simulated, WordByWord, WordMechanism, sample_many
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import PAD, Mechanism

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import amounts, terminal
+from dptext_etl.cli import terminal
 from dptext_etl.cli.options import Command, Json, epilog
 from dptext_etl.errors import DPTextError
 from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
-    from dptext_etl.cli.demo.forms import DemoFolder
+    from dptext_etl.cli.demo_folder import DemoFolder
     from dptext_etl.policy import Policy
 
 app = typer.Typer()
@@ -44,23 +44,23 @@ def demo(
 
     All texts are invented by us and public. Only for this reason may the demo show them next to the released texts.
     """
-    from dptext_etl.cli.demo import fault, forms
+    from dptext_etl.cli import demo_folder
 
-    place = forms.DemoFolder(folder)
+    place = demo_folder.DemoFolder(folder)
     if planted_bug:
-        fault.run(place)
+        demo_folder.run(place)
         return
     terminal.note(f"writing {place.path}: invented requests, a key, policies")
     place.prepare()
     terminal.note("releasing 10,000 requests in three forms: row by row, unlinked, as a synthetic table")
-    three_forms = forms.release(place)
+    three_forms = demo_folder.release(place)
     engine = "dagster" if dagster and find_spec("dagster") else "run"
     terminal.note(
         "releasing two months word by word with " + ("the Dagster job" if engine == "dagster" else "dptext run")
     )
     facts = _release(place, engine, three_forms)
     terminal.note("releasing one month again, with a planted bug")
-    facts["planted_bug"] = fault.stopped(place)
+    facts["planted_bug"] = demo_folder.stopped(place)
     files = {
         "raw": place.path / "raw",
         "three forms": place.forms,
@@ -78,15 +78,15 @@ def demo(
 
 def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> dict[str, Any]:
     """Run both months, and collect facts from the ledger, the gates and the published tables."""
-    from dptext_etl.cli.demo.requests import MONTH_ROWS, MONTHS
+    from dptext_etl.cli.demo_folder import MONTH_ROWS, MONTHS
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.policy import Policy
 
     policy = Policy.load(place.policy)
     gates = _gates_with_dagster(place) if engine == "dagster" else _gates_of_runs(policy)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        releases = amounts.releases(item for item in ledger.reports.show() if item["dataset"] == policy.dataset)
-        remaining = amounts.balance(ledger.remaining(Scope.of(policy)).as_dict())
+        releases = terminal.releases(item for item in ledger.reports.show() if item["dataset"] == policy.dataset)
+        remaining = terminal.balance(ledger.remaining(Scope.of(policy)).as_dict())
         verified = ledger.verify().as_dict()
     return {
         "engine": engine,
@@ -117,7 +117,7 @@ def _gates_with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
 
 def _gates_of_runs(policy: Policy) -> list[dict[str, Any]]:
     from dptext_etl import engines
-    from dptext_etl.cli.demo.requests import MONTHS
+    from dptext_etl.cli.demo_folder import MONTHS
 
     summaries = {month: engines.run(policy, partition=month).as_dict() for month in MONTHS}
     return [{"partition": month, **gate} for month, summary in summaries.items() for gate in summary["gates"]]
@@ -142,14 +142,14 @@ def _some_rows(place: DemoFolder, policy: Policy) -> list[dict[str, Any]]:
 
 
 def _show(facts: Mapping[str, Any]) -> None:
-    forms = facts["three_forms"]
+    demo_folder = facts["three_forms"]
     terminal.say(
-        f"{forms['rows']:,} requests to a help desk, each of another user, invented by us and public.\n"
+        f"{demo_folder['rows']:,} requests to a help desk, each of another user, invented by us and public.\n"
         "With real data, no line below would show a raw text."
     )
-    _show_forms(forms)
-    _show_topics(forms["topics"])
-    _show_rows(facts["rows"], forms["forms"]["rows"])
+    _show_forms(demo_folder)
+    _show_topics(demo_folder["topics"])
+    _show_rows(facts["rows"], demo_folder["forms"]["rows"])
     _show_spend(facts)
     terminal.heading("Gates")
     rows = [
@@ -243,7 +243,7 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
 def _show_bug(stopped: Mapping[str, Any]) -> None:
     terminal.heading("A planted bug")
     terminal.say(
-        "One changed word (cli/demo/fault.py) releases words outside the vocabulary in clear: names, addresses.\n"
+        "One changed word (cli/demo_folder.py) releases words outside the vocabulary in clear: names, addresses.\n"
         "The mechanism still claims to be CusText, and goes through the same run and gates. Every run holds planted\n"
         "rows of words that no vocabulary has. These words came out in clear, so nothing was published:\n"
     )
@@ -253,5 +253,5 @@ def _show_bug(stopped: Mapping[str, Any]) -> None:
     terminal.say(f"  $ echo $?\n  {stopped['exit_code']}")
 
 
-def _amounts(amounts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in amounts.items())
+def _amounts(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in values.items())

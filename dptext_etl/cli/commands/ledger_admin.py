@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.amounts import plain_all, shown
-from dptext_etl.cli.commands.ledger import app, command, in_pinned_form, open_ledger, report, scope_of
+from dptext_etl.cli.commands.ledger_commands import app, command, in_pinned_form, open_ledger, report, scope_of
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, epilog, require_confirmation
+from dptext_etl.cli.terminal import plain_all, shown
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -311,11 +311,11 @@ def sign_cap(
 ) -> None:
     """Sign the cap in a file, write the signature into it, and print the public key for the policy and `set-cap`."""
     from dptext_etl import files
-    from dptext_etl.policy import Cap, cap_files
+    from dptext_etl.policy import Cap, terms
 
     with Cap.checking():
-        stated = cap_files.read({"file": file}) | {"public_key": None, "signature": None}
-        public, signature = cap_files.sign(Cap.model_validate(stated).stated(), key)
+        stated = terms.read({"file": file}) | {"public_key": None, "signature": None}
+        public, signature = terms.sign(Cap.model_validate(stated).stated(), key)
         Cap.model_validate(stated | {"public_key": public, "signature": signature})
     kept = [line for line in file.read_text("utf-8").splitlines() if not line.lstrip().startswith("signature")]
     files.write(file, "\n".join([*kept, f'signature = "{signature}"', ""]).encode(), action="writing the signed cap")

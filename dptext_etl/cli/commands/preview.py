@@ -1,12 +1,16 @@
-"""Define `dptext preview`, which shows public sentences before and after a mechanism."""
+"""Define `dptext preview`, which shows public sentences before and after a mechanism, and how budgets divide."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
-from dptext_etl.cli import budgets, startup, terminal
+from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import (
     AllocationScores,
@@ -21,9 +25,179 @@ from dptext_etl.cli.options import (
     epilog,
     parse_parameters,
 )
+from dptext_etl.errors import PolicyError
 
 if TYPE_CHECKING:
+    from dptext_etl.allocation import Allocation, Place
     from dptext_etl.mechanism import Mechanism
+
+
+LEGEND = "red: least epsilon, best hidden; green: most epsilon, most likely to stay"
+
+
+def allocation_of(written: str, epsilon: float, first: float | None = None) -> dict[str, Any]:
+    """Return the parameter `allocation` of a mechanism from `--allocation` and the epsilon of a whole text."""
+    from dptext_etl.guarantee import exact
+
+    names = [name.strip() for name in written.split(",") if name.strip()]
+    allocation: dict[str, Any] = {"scores": names}
+    if names == ["uniform"]:
+        allocation = {"template": "uniform"}
+    elif names:
+        with suppress(ValueError):
+            allocation = {"template": [float(name) for name in names]}
+    if first is None:
+        return {**allocation, "total": epsilon}
+    if first >= epsilon:
+        raise PolicyError("the first release leaves nothing for the second", f"give --first below {epsilon:g}")
+    return {**allocation, "first": first, "total": float(exact(epsilon) - exact(first))}
+
+
+def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
+    """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon."""
+    from dptext_etl.guarantee import MICRO
+
+    allocation = mechanism.allocation
+    if allocation is None:
+        return None
+    units, marks = mechanism.units(text)
+    offered = [
+        allocation.by_position(shares, len(units), draws=marks.most)
+        for shares in allocation.templates or filter(None, [allocation.template])
+    ]
+    scored = bool(allocation.scores)
+    wanted = allocation.over(marks.tokens, marks.places, draws=marks.most) if scored else offered[0]
+    chances = _chances(allocation, wanted, offered) if allocation.templates else []
+    parts = offered[chances.index(max(chances))] if chances else wanted
+    columns = allocation.scored(marks.tokens, marks.places) if scored else {}
+    return {
+        "text": text,
+        "total": allocation.total,
+        "even": allocation.total / max(1, len(_together(marks.places))),
+        "sum": sum(parts) / MICRO,
+        "divided_by": allocation.source,
+        "beside": float(allocation.before),
+        "first_each": allocation.even(marks.most) / MICRO,
+        "templates": [
+            {"shares": list(shares), "chance": chance}
+            for shares, chance in zip(allocation.templates, chances, strict=True)
+        ],
+        "words": [
+            {
+                "word": units[at[0]] + (f" ({len(at)} steps)" if len(at) > 1 else ""),
+                "scores": {name: round(column[at[0]], 6) for name, column in columns.items()},
+                "epsilon": sum(parts[place] for place in at) / MICRO,
+            }
+            for at in _together(marks.places)
+        ],
+    }
+
+
+def _together(places: Sequence[Place]) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for at, place in enumerate(places):
+        if at and place is not None and place == places[at - 1]:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    return groups
+
+
+def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:
+    """Return the probability of each template for a text that asks for `wanted`."""
+    import numpy as np
+
+    from dptext_etl import sampling
+    from dptext_etl.allocation import fit
+
+    if not wanted:
+        return [1 / len(offered)] * len(offered)
+    weights = sampling.weights(np.array([fit(wanted, offered)]), allocation.choosing or 0.0, 0.0, 1.0)[0]
+    return [int(weight) / sum(map(int, weights)) for weight in weights]
+
+
+def show_division(division: Mapping[str, Any]) -> None:
+    """Print words or sentences, their scores and their epsilon as a table, and what divides the budget."""
+    terminal.heading(f"A budget of {terminal.number(division['total'])} among the parts of {division['text']!r}")
+    names = list(division["words"][0]["scores"]) if division["words"] else []
+    for item in division["templates"]:
+        shares = ", ".join(f"{share:g}" for share in item["shares"])
+        terminal.say(f"Template {shares} is drawn with probability {item['chance']:.3f}.")
+    terminal.table(
+        ("part", *names, "epsilon", "evenly"),
+        [
+            (item["word"], *item["scores"].values(), round(item["epsilon"], 3), round(division["even"], 3))
+            for item in division["words"]
+        ],
+    )
+    terminal.say(
+        f"They add up to {terminal.number(division['sum'])}, never to more than {terminal.number(division['total'])}."
+    )
+    terminal.say(_MEANINGS[division["divided_by"]].format(**division))
+
+
+_MEANINGS = {
+    "text": "A score of 1 asks for the least. What a private text gets is never shown: it depends on the text.",
+    "first": "This is what the second release takes if the first one gives back these words. The first takes"
+    " {first_each:.6g} for each part, {beside:.6g} in all; what it released is scored. Only the second is published.",
+    "template": "A template says what each position gets, whatever the text: it may be public.",
+    "chosen": "This is the likeliest template for this text. The draw of a template costs {beside:.6g} in addition.",
+}
+
+
+def show_colored(words: Sequence[Mapping[str, Any]]) -> None:
+    """Print the words in colors of their epsilon; in a pipe, with their epsilon."""
+    if sys.stdout.isatty():
+        terminal.say(
+            " ".join(click.style(item["word"], fg=color) for item, color in zip(words, colors(words), strict=True))
+        )
+    else:
+        terminal.say(" ".join(f"{item['word']}[{item['epsilon']:.2f}]" for item in words))
+
+
+def colors(words: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a color for each word: a third of the words has the least epsilon, a third the most.
+
+    >>> colors([{"epsilon": 3.0}, {"epsilon": 1.0}, {"epsilon": 2.0}])
+    ['green', 'red', 'yellow']
+    """
+    ordered = sorted(item["epsilon"] for item in words)
+    return [("red", "yellow", "green")[3 * ordered.index(item["epsilon"]) // len(ordered)] for item in words]
+
+
+_DELTA = 1e-8
+_ROWS = (1_000, 10_000, 100_000, 1_000_000)
+
+
+def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
+    """Return the central epsilon of each mechanism over `rows` rows and the usual numbers of rows."""
+    from dptext_etl.families.choice import ChoiceMechanism, Unlinked
+
+    costs = []
+    for mechanism in mechanisms:
+        if not isinstance(mechanism, ChoiceMechanism):
+            msg = f"{mechanism.name} is released row by row: only surrogate has a bound for unlinked releases"
+            raise PolicyError(msg, "`dptext explain surrogate --unlinked 10000`")
+        for count in sorted({*_ROWS, rows}):
+            central = Unlinked(rows=count, delta=_DELTA).epsilon(mechanism.law)
+            local = {"epsilon": mechanism.epsilon, "rows": count, "delta": _DELTA}
+            costs.append({**local, "central_epsilon": float(central)})
+    return costs
+
+
+def show_unlinked(costs: Sequence[dict[str, Any]]) -> None:
+    from dptext_etl.runner.amounts import at_most
+
+    counts = sorted({item["rows"] for item in costs})
+    central = {(item["epsilon"], item["rows"]): at_most(item["central_epsilon"]) for item in costs}
+    epsilons = dict.fromkeys(item["epsilon"] for item in costs)
+    terminal.heading(f"Published unlinked, without ids and order: epsilon of a record at delta = {_DELTA:g}")
+    terminal.table(
+        ("epsilon of a draw", *(f"{count:,} rows" for count in counts)),
+        [(epsilon, *(central[epsilon, count] for count in counts)) for epsilon in epsilons],
+    )
+    terminal.say("The bound relies on you: drafts, key, and ledger stay inside your boundary.")
+
 
 app = typer.Typer()
 KEYS = ("mechanism", "ledgered", "taken", "sentences", "unlinked")
@@ -76,11 +250,11 @@ def preview(
     for value in epsilon or kind.shown_epsilons:
         budget: dict[str, Any] = {"epsilon": value}
         if allocation is not None:
-            budget = {"allocation": budgets.allocation_of(allocation, value, first)}
+            budget = {"allocation": allocation_of(allocation, value, first)}
         mechanism = catalog.build({"name": name, **taken, **given, **budget})
         if not mechanisms:
             if mechanism.allocation is not None:
-                shown = [{**row, "allocation": budgets.division(mechanism, row["before"])} for row in shown]
+                shown = [{**row, "allocation": division(mechanism, row["before"])} for row in shown]
             column.probe(mechanism)
         mechanisms.append(mechanism)
         ids = pa.array([str(row) for row in range(len(texts))])
@@ -90,7 +264,7 @@ def preview(
             row["after"].append(
                 {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
             )
-    central = None if unlinked is None else budgets.unlinked_costs(mechanisms, unlinked)
+    central = None if unlinked is None else unlinked_costs(mechanisms, unlinked)
     if as_json:
         facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown, "unlinked": central}
         terminal.emit(facts)
@@ -98,15 +272,15 @@ def preview(
     for row in shown:
         terminal.heading(row["before"])
         if allocation is not None:
-            budgets.show_colored(row["allocation"]["words"])
+            show_colored(row["allocation"]["words"])
         terminal.table(
             ("epsilon", "after", "spent", "odds"),
             [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']}") for item in row["after"]],
         )
     if allocation is not None:
-        terminal.say(f"\n{budgets.LEGEND}.")
+        terminal.say(f"\n{LEGEND}.")
     if central is not None:
-        budgets.show_unlinked(central)
+        show_unlinked(central)
     if taken:
         terminal.say(
             "\nParameters taken from this machine: " + ", ".join(f"{key} = {value}" for key, value in taken.items())

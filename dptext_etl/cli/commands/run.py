@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import amounts, startup, terminal
+from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.options import (
     AcceptLowerCap,
     Command,
@@ -91,7 +91,7 @@ def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
     from dptext_etl.errors import InputError, PolicyError, UsageError
     from dptext_etl.policy import PARTITION
     from dptext_etl.runner.layout import check_partition
-    from dptext_etl.runner.source.partitions import partitions_of_source
+    from dptext_etl.runner.source.table import partitions_of_source
 
     if partition is not None:
         raise UsageError("--all-partitions and --partition do not go together", "give one of them")
@@ -133,7 +133,7 @@ def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower
                 policy, engine=started, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress
             )
         summary = done.as_dict()
-        summary["remaining"] = amounts.balance(summary["remaining"])
+        summary["remaining"] = terminal.balance(summary["remaining"])
     except KeyboardInterrupt:
         terminal.note("stopped: nothing is lost; run the same command again to continue")
         raise
@@ -175,8 +175,8 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
                 seen[named] = [f"{len(said)} text columns"]
         rows = [(*named, line) for named, said in seen.items() for line in said]
         terminal.table(("report", "", "what it saw"), rows)
-    amounts.show_balance(summary["remaining"])
-    from dptext_etl.cli.commands.plan import show_table
+    terminal.show_balance(summary["remaining"])
+    from dptext_etl.cli.commands.plan_command import show_table
 
     show_table(summary["table"])
     terminal.say()

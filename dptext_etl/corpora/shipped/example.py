@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 import dptext_etl
-from dptext_etl.corpora.corpus import FORMAT, write
-from dptext_etl.corpora.encoder import WordEncoder
+from dptext_etl.corpora.corpus import FORMAT, WordEncoder, write
 from dptext_etl.embeddings import WordVectors
 
 WORDS = 6_000

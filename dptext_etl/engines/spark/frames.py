@@ -1,4 +1,4 @@
-"""Examine a frame by aggregation on the executors, and assign its rows to shards by their ids; the driver gets no rows.
+"""Examine a frame on the executors, read published ids there, and assign rows to shards by their ids.
 
 Every attempt gets the same shards. If caps are per subject, all rows of a subject are in one shard: the cap then admits
 rows in the order of their record ids, whatever order the tasks run in.
@@ -17,28 +17,86 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries import CANARY, CanaryPlan
+from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
 from dptext_etl.checks.comparison import short_digests
-from dptext_etl.data_types import plain_type
-from dptext_etl.engines.spark.published_ids import published_ids
+from dptext_etl.data_types import named_as, plain_type
 from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
-from dptext_etl.policy.keeping import Kept
+from dptext_etl.policy.terms import Kept
+from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.shard.canaries import by_shard
+from dptext_etl.runner.source.column_types import coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
-from dptext_etl.runner.source.kept_types import coarse
 from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
-from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, sum_of_pairs
+from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, require_plain, sum_of_pairs
 from dptext_etl.runner.source.table import hidden_by
-from dptext_etl.runner.table_check import traceable
+from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+_HINT = "check that all published parts exist, and that executors can read them"
+
+
+def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
+    """Return a frame of one column, which has name and type of the frame's ids."""
+    if manifest.file_format != "parquet":
+        msg = "an incremental run on Spark can only compare with published parts in Parquet files"
+        raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
+    if policy.ids == "keep":
+        storage, column, names = layout.published, policy.id, [part.path for part in manifest.parts]
+    else:
+        require_plain(policy, table.schema[policy.id])
+        storage, column = layout.staging, "id"
+        names = own_ids.lists_of(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
+    rows = table.frame
+    with seam("reading the ids that are published", InputError, _HINT):
+        if storage.remote:
+            return _from_store(rows, policy.id, storage, column, names)
+        if policy.ids != "keep":
+            for name in names:
+                own_ids.read(storage, name)
+        paths = [f"file://{storage.absolute().folder / name}" for name in names]
+        kind = rows.schema[policy.id].dataType
+        return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
+
+
+def _from_store(rows: DataFrame, id_column: str, storage: Storage, column: str, names: list[str]) -> DataFrame:
+    """Let every task read the ids of some objects with the library that wrote them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = rows.select(named(id_column)).schema
+    listed = local_frame(
+        rows.sparkSession, pl.DataFrame({"name": names}), StructType([StructField("name", StringType())])
+    )
+    read = partial(_ids, storage, column, to_arrow_schema(schema))
+    return listed.repartition(len(names)).mapInArrow(read, schema)
+
+
+@bare
+def _ids(
+    storage: Storage, column: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    kind = pl.Series(pa.array([], schema.field(0).type)).dtype
+    with seam("reading the ids that are published", InputError, _HINT):
+        for batch in batches:
+            for name in batch.column(0).to_pylist():
+                with storage.with_own_copies() as own:
+                    if column == "id" and name.endswith(".ids"):
+                        found = own_ids.read(own, name)
+                    else:
+                        table = pl.read_parquet(own.local_path(name), columns=[column])
+                        found = table.select(named_as(pl.col(column), kind)).to_series()
+                    ids = found.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
+                    yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
 
 HINT = "check that the frame itself can be computed; Spark's own log says more"
@@ -244,21 +302,21 @@ def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
     names, (rows, number) = policy.kept_columns, source.shown
     if not policy.keep:
         return {}
-    groups = traceable.groups_of(names)
+    groups = table_check.groups_of(names)
     plain = rows.select(*map(named, names)).toDF(*(f"c{at}" for at in range(len(names))))
     hashed = plain.mapInArrow(partial(_hashes, policy.kept, groups), "place int, hash long")
     size = F.col("rows")
-    sums = F.count_if(size == 1), F.sum(F.when(size < traceable.FEW, size).otherwise(0))
+    sums = F.count_if(size == 1), F.sum(F.when(size < table_check.FEW, size).otherwise(0))
     with seam("counting the rows that kept columns single out", InputError, HINT):
         found = hashed.groupBy("place", "hash").agg(F.count("*").alias("rows")).groupBy("place").agg(*sums).collect()
     counts = {place: (single, few) for place, single, few in found}
     by_group = [counts.get(place, (0, 0)) for place in range(len(groups))]
-    return traceable.of_source(policy, number, by_group, source.table.schema)
+    return table_check.of_source(policy, number, by_group, source.table.schema)
 
 
 @bare
 def _hashes(
-    kept: Sequence[Kept], groups: traceable.Groups, batches: Iterator[pa.RecordBatch]
+    kept: Sequence[Kept], groups: table_check.Groups, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the hashes of the values of each group of kept columns, after coarsening."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
@@ -267,7 +325,7 @@ def _hashes(
             frame = pl.DataFrame(batch)
             frame.columns = [item.column for item in kept]
             shown = frame.select(coarse(item, frame.schema[item.column]) for item in kept)
-            for place, hashed in enumerate(shown.select(traceable.hashes(groups)).iter_columns()):
+            for place, hashed in enumerate(shown.select(table_check.hashes(groups)).iter_columns()):
                 cells = {"place": pa.repeat(pa.scalar(place, pa.int32()), len(hashed))}
                 yield pa.RecordBatch.from_pydict({**cells, "hash": to_arrow(hashed.to_numpy().view("<i8"))})
 

@@ -1,4 +1,6 @@
-"""Open a Spark session for a command, ask its workers whether they can compute, and read files as Spark frames.
+"""Open a Spark session for a command, ask its workers whether they can compute, and read files and tables.
+
+The driver reads the log by the library of the format, so Spark needs no package of that format.
 
 Frames have the same columns and types as in Polars. A question goes to the workers by value, because a worker that
 lacks the package cannot load a function of it: is the package there, which version of it, and of which libraries.
@@ -25,19 +27,53 @@ from pydantic import BaseModel, ConfigDict
 from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl.engines.spark.spark_types import local_frame, named
-from dptext_etl.engines.spark.table_sources import read_version
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.source.logical_types import is_logical, logical_types
-from dptext_etl.runner.source.raw_tables import refuse_own_corpus
+from dptext_etl.runner.source.column_types import is_logical, logical_types
 from dptext_etl.runner.source.roles import folder_columns, open_table
-from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
+from dptext_etl.runner.source.table import (
+    READ_HINT,
+    Files,
+    TableVersion,
+    batches,
+    refuse_own_corpus,
+    schema_of,
+    table_version,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+def read_version(spark: SparkSession, files: Files) -> DataFrame:
+    version = table_version(files)
+    with seam("opening the source with Spark", InputError, READ_HINT):
+        schema = _schema(version)
+        if not version.paths:
+            return spark.createDataFrame([], schema)
+        reader = spark.read.schema(schema)
+        if version.partition_by:  # their values are in the names of folders below the table's
+            reader = reader.option("basePath", _located(version.root))
+        frame = reader.parquet(*map(_located, version.paths))
+        return frame.select(*(f"`{field.name.replace('`', '``')}`" for field in schema.fields))
+
+
+def _schema(version: TableVersion) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return (
+        StructType.fromJson(version.columns)
+        if isinstance(version.columns, dict)
+        else from_arrow_schema(version.columns)
+    )
+
+
+def _located(path: str) -> str:
+    return path if "://" in path else f"file://{path}"
 
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")

@@ -1,4 +1,7 @@
-"""Take the rows of an executor through a phase, shard by shard; return only counts and hashes.
+"""Take the rows of an executor through a phase, and pass messages to the driver: only counts and hashes.
+
+They prove that the executors reach staging, count finished rows, and ask tasks to stop. A task that outlives its run
+finds no messages and stops.
 
 Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
 once, attempts stage under names of their own, and the driver gets only the records of the attempt that Spark counts.
@@ -15,9 +18,10 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import polars as pl
@@ -26,29 +30,136 @@ import pyarrow as pa
 from dptext_etl import device, errors, keys
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.engines.spark.frames import pieces
-from dptext_etl.engines.spark.gpus import take_gpu
-from dptext_etl.engines.spark.task_messages import TaskMessages, watched
-from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg
-from dptext_etl.errors import DPTextError, bare, seam
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg, take_gpu
+from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import require_models
-from dptext_etl.runner.preview import Expected, Preview, ledger_of
 from dptext_etl.runner.progress import Checkpoint
-from dptext_etl.runner.seals import staging_key
+from dptext_etl.runner.row_counts import Expected, Preview, ledger_of
+from dptext_etl.runner.shard.attempt import take_in
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.results import Phase, ShardResult
-from dptext_etl.runner.shard.shard import Shards
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
+from dptext_etl.runner.shard.staging import Staging, staging_key
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.source.selection import order_of
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_FOLDER = "messages"
+_RUNNING = "running"
+_STOP = b"stop"
+
+
+@dataclass(frozen=True)
+class TaskMessages:
+    """Small files in staging, whose names hold counts, but no id and no text."""
+
+    staging: Storage
+    name: str
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often the driver looks for messages."""
+        return 3.0 if self.staging.remote else 0.5
+
+    @property
+    def _files(self) -> Storage:
+        return self.staging.child(_FOLDER).child(self.name)
+
+    def create(self) -> None:
+        """Make the messages, and remove those of runs that were killed."""
+        with suppress(OSError):
+            self.staging.delete_folder(_FOLDER)
+        self._files.prepare()
+        self._files.put(_RUNNING, b"")
+
+    def remove(self) -> None:
+        """Remove the messages, first the one that tasks look for: those that still run stop at their next shard."""
+        with suppress(OSError, InputError):  # what is left goes when the next messages are made
+            self._files.delete(_RUNNING)
+            self.staging.delete_folder(_FOLDER)
+
+    def require(self) -> None:
+        """Refuse a machine that cannot read and write the messages."""
+        problem = None
+        try:
+            if self._files.read(_RUNNING) is not None:
+                self._files.put("seen", b"")
+                return
+        except DPTextError as refused:
+            problem = refused.message
+        msg = f"an executor cannot use the staging folder {self.staging.url}"
+        if not self.staging.remote:
+            hint = "staging must lie on storage that driver and executors share under one path, owned by their user: "
+            raise InputError(
+                f"{msg} ({problem or 'it is not there'})", hint + 'write staging = "/shared/folder" into the policy'
+            )
+        if problem is None:
+            raise InputError(f"{msg}: its run is over", "run the same policy again")
+        hint = "executors need a role of their own, or the variables of storage_options: spark.executorEnv.NAME"
+        raise InputError(f"{msg}: {problem}", hint)
+
+    def done(self, number: int, rows: int) -> None:
+        """Report a shard as done, unless the run is over; reporting it twice changes nothing."""
+        with suppress(InputError):
+            self._files.put(f"{number}-{rows}", b"")
+
+    def rows_done(self) -> int:
+        """Count the rows of the shards that are done."""
+        return sum(int(name.partition("-")[2]) for name in self._files.glob("[0-9]*-*"))
+
+    def stop(self) -> None:
+        """Ask all tasks to stop before their next shard."""
+        if self._files.read(_RUNNING) is not None:
+            self._files.put(_RUNNING, _STOP)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether tasks shall stop: they were asked to, or their run is over."""
+        return self._files.read(_RUNNING) in {None, _STOP}
+
+
+@contextmanager
+def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bool = False) -> Iterator[None]:
+    """Make messages for the block, and report the rows that tasks finish, from a thread of its own."""
+    over, failures = Event(), list[DPTextError]()
+
+    def watch() -> None:
+        seen = 0
+        while True:
+            last = over.wait(messages.poll_seconds)
+            try:
+                now = messages.rows_done()
+            except InputError:  # of a store that is away: what is held is held on to
+                now = seen
+            if now > seen or idle:
+                try:
+                    report(now - seen)
+                except DPTextError as failure:
+                    failures.append(failure)
+                    messages.stop()
+                    return
+                seen = now
+            if last:
+                return
+
+    thread = Thread(target=watch, name="dptext-progress", daemon=True)
+    messages.create()
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        messages.remove()
+        if failures:
+            raise failures[0]
 
 
 SCHEMA = "record string"

@@ -1,4 +1,4 @@
-"""Bring a policy to Spark's workers: configuration, artifacts, hashes, key references, and the ledger.
+"""Bring a policy to Spark's workers: configuration, artifacts, hashes, key references, the ledger, and a GPU.
 
 A plan holds no key, no table and no pickled object of ours. A worker reads JSON, finds artifacts by path, by URI, or
 among the session's files, verifies their hashes, and resolves the references on its machine. It refuses to release
@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from dptext_etl import catalog
+from dptext_etl import catalog, device
 from dptext_etl.artifacts import Artifact, cache_directory, canon, placed
 from dptext_etl.errors import ArtifactError, LedgerError, PolicyError, seam
 from dptext_etl.extensions import Group, distribution, require
@@ -27,9 +27,21 @@ from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.account import AccountTerms
 from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, resolve_url, sqlite_path
-from dptext_etl.mechanism import Mechanism
+from dptext_etl.mechanism import Mechanism, PostProcess
 from dptext_etl.policy import ColumnPolicy, LedgerSpec
-from dptext_etl.postprocessing import PostProcess
+
+
+def take_gpu() -> None:
+    """Compute on the first GPU that Spark gave the running task; without one, change nothing."""
+    try:
+        from pyspark import TaskContext
+    except ImportError:  # this is no worker; tests call this function, too
+        return
+    context = TaskContext.get()
+    given = context.resources().get("gpu") if context is not None else None
+    if given is not None and given.addresses:
+        device.take_gpu(given.addresses[0])
+
 
 _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
 _HINT = 'give register(…, artifacts="s3://bucket/folder") or a folder that every machine of the cluster can read'

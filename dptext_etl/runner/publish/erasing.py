@@ -1,4 +1,4 @@
-"""Take people out of everything that the policies of a folder publish or stage: all partitions, releases, and ledgers.
+"""Take people out of everything that the policies of a folder publish or stage, and remove files that no one needs.
 
 The plan is made first, and changes nothing. It is refused if a person is unknown, if a source still holds records of
 theirs, or if a policy does not say whose records it publishes.
@@ -7,25 +7,30 @@ theirs, or if a policy does not say whose records it publishes.
 from __future__ import annotations
 
 import re
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.sink import MANIFEST, TABLE
-from dptext_etl.errors import InputError, PolicyError, bare
+from dptext_etl.checks.published import MANIFEST, TABLE
+from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import ledger_exists
-from dptext_etl.policy import PARTITION, Policy
+from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.publish.forgetting import forget, forget_drafts
+from dptext_etl.runner.publish import versions
+from dptext_etl.runner.publish.forgetting import AS_HELD, forget, forget_drafts, identified, known, listed, subject_ids
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.publish.people import AS_HELD, identified, known, listed, subject_ids
+from dptext_etl.runner.publish.publication import NOTE
+from dptext_etl.runner.publish.versions import alone_at
+from dptext_etl.runner.shard.staging import READING
 from dptext_etl.storage import Storage
 
 Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "not in it"]
@@ -217,3 +222,82 @@ def _outcome(table: _Table) -> ErasedTable:
         elif found.published:
             outcome, count = "removed", len(found.published)
     return ErasedTable(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
+
+
+_DAY = 86_400.0
+_REMOVING = ("removing what is no longer kept", InputError, "the files must be yours")
+
+
+@dataclass
+class Cleaned:
+    """The paths that were removed, or would be removed."""
+
+    # names of published versions, and of versions that were never shown to readers
+    versions: list[str] = field(default_factory=list)
+    stopped: list[Path | str] = field(default_factory=list)  # staging folders of runs that a gate stopped
+    staged: list[Path | str] = field(default_factory=list)  # files of rows that were never published
+    quarantined: list[Path | str] = field(default_factory=list)  # lists of records over the cap, or with changed texts
+    kept: list[Path | str] = field(default_factory=list)  # files of bytes that were kept for replays
+    busy: list[Path | str] = field(default_factory=list)  # folders that were skipped because a run is using them
+
+    @property
+    def removed(self) -> list[Path | str]:
+        return [*self.versions, *self.stopped, *self.staged, *self.quarantined, *self.kept]
+
+
+def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = False) -> Cleaned:
+    """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
+
+    Versions that a killed or refused publication left behind go, too, in folders and object stores. The version that
+    readers see, the ledger, and folders that a run is using stay.
+    """
+    policy = resolve(policy)
+    layout = Layout.of(policy, partition)
+    found = Cleaned()
+    revoked = _revoked(policy)
+    for storage in layout.staging.parent.parent.subfolders(layout.staging.name):
+        try:
+            with storage.lock("of this release is under way"):
+                _clean_staging(storage, policy, revoked, found, dry_run=dry_run)
+        except PolicyError as problem:
+            if isinstance(problem, InputError):
+                raise
+            found.busy.append(_location(storage))
+    with alone_at(layout):
+        found.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
+        if not dry_run:
+            versions.delete(layout, found.versions)
+    return found
+
+
+def _revoked(policy: Policy) -> set[str]:
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        return {row["release"] for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset}
+
+
+def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
+    retention, now = policy.retention, time.time()
+    if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
+        found.stopped.append(_location(storage))
+        if not dry_run:
+            with seam(*_REMOVING):
+                storage.delete_folder()
+        return
+    for days, pattern, removed in (
+        (retention.staging_days, "shard-*", found.staged),
+        (retention.staging_days, READING, found.staged),
+        (retention.staging_days, "synthetic.*", found.staged),  # as versions before 0.3 named a staged table
+        (retention.quarantine_days, "quarantine-*", found.quarantined),
+        (retention.quarantine_days, "changed-*", found.quarantined),
+        (retention.kept_days, "kept-*", found.kept),
+    ):
+        if days is not None:
+            old = [name for name, written in storage.modified(pattern).items() if now - written > days * _DAY]
+            removed.extend(map(storage.location, old))
+            if not dry_run:
+                with seam(*_REMOVING):
+                    storage.delete(*old)
+
+
+def _location(storage: Storage) -> Path | str:
+    return storage.url if storage.remote else storage.folder

@@ -17,18 +17,17 @@ import polars as pl
 
 from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.sink import part_name
+from dptext_etl.checks.published import part_name
 from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
-from dptext_etl.families.unlinked import COUNT, OTHER, Unlinked
+from dptext_etl.families.choice import COUNT, OTHER, Unlinked
 from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import StagedShard, Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
 from dptext_etl.storage import Storage
 

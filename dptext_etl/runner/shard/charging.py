@@ -15,16 +15,16 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.reports import gate_delta
+from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import worst_case
-from dptext_etl.families.unlinked import OTHER, UnlinkedLabels
+from dptext_etl.families.choice import OTHER, UnlinkedLabels
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.claims import with_gate
-from dptext_etl.runner.shard.records import WholeTable
+from dptext_etl.runner.publish.manifest import with_gate
+from dptext_etl.runner.shard.staging import WholeTable
 from dptext_etl.runner.source.roles import forms_of
 
 MODULUS = 1 << 256

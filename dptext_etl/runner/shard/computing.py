@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.reports import (
+from dptext_etl.checks.text_counts import (
     SAMPLE_ROWS,
     count_copies,
     count_reading,
@@ -32,16 +32,16 @@ from dptext_etl.checks.reports import (
 )
 from dptext_etl.column import release, rewrite
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.families.by_word import by_word
+from dptext_etl.families.words import by_word
 from dptext_etl.ledger import CommitOutcome, Postprocessed
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import settles, shard_spends
-from dptext_etl.runner.claims import postprocessing_facts
 from dptext_etl.runner.progress import Profile
+from dptext_etl.runner.publish.manifest import postprocessing_facts
 from dptext_etl.runner.shard.charging import Column, Reserved, canary_marks, texts_of, views_of
-from dptext_etl.runner.shard.records import Facts, Hardware, StagedShard, merge_hardware, read_draws, write_draws
 from dptext_etl.runner.shard.replay import Replay, matches
+from dptext_etl.runner.shard.staging import Facts, Hardware, StagedShard, merge_hardware, read_draws, write_draws
 from dptext_etl.runner.source.roles import output_columns, published_columns
 
 if TYPE_CHECKING:

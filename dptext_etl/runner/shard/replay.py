@@ -32,8 +32,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.shard.charging import Charged, Column
-from dptext_etl.runner.shard.records import Hardware, KeptShard, read_released, write_draws
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import Hardware, KeptShard, Staging, read_released, write_draws
 
 _HINT = "are the published parts all there? What is charged is not charged twice"
 _NOTHING_DRAWN = "bring back the published version, or take a new release name; nothing was drawn"

@@ -1,4 +1,4 @@
-"""Take one shard through its steps: charge, compute, stage, commit, rewrite. No text is scored before it is charged.
+"""Take one shard through its steps: charge, compute, stage, commit, rewrite; return counts and hashes.
 
 Every step can be repeated: by the same run after it was killed, by a retried task, or by two tasks at once. A run first
 takes up what was staged from the same inputs, and computes only if there is nothing. So the first commit keeps its
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.column import output_digests, possible_costs, require_charged_draws
 from dptext_etl.device import threads
@@ -29,13 +31,13 @@ from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, Pre
 from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
-from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Profile
-from dptext_etl.runner.shard.charging import Charged, Column, Reserved, canary_marks, charge, digest_of
+from dptext_etl.runner.shard.attempt import remember
+from dptext_etl.runner.shard.charging import MODULUS, Charged, Column, Reserved, canary_marks, charge, digest_of
 from dptext_etl.runner.shard.computing import Computed, compute, rewrite_shard
-from dptext_etl.runner.shard.records import StagedShard, read_draws
 from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable, read_draws
+from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
@@ -327,3 +329,75 @@ class Shards:
             buffer = io.BytesIO()
             clear.write_ipc(buffer)
         return digest_of(buffer.getvalue(), *reserved.charged.identities())
+
+
+Phase = Literal["reserve", "compare", "release"]
+"""What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits.
+
+Of a table that is summed, "reserve" also sums, "compare" looks at what is committed, and "release" commits.
+"""
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """Counts of the rows of a shard; it travels as JSON from an executor to the driver."""
+
+    rows: int  # rows of the source among them
+    outcomes: Mapping[str, int]  # records by the answer of the ledger (`Outcome`)
+    # the staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved
+    shard: Mapping[str, Any] | None
+    # which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise
+    admitted: Mapping[str, Any] | None = None
+    pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
+    sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
+    agrees: bool = True  # whether what is committed of a table that is summed was committed with the drawn table
+
+    @classmethod
+    def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
+        rows, whole = int((~raw[CANARY]).sum()), shards.policy.unlinked is not None
+        labels = shards.policy.labels
+        if phase == "release":
+            staged, reserved = shards.release(raw, index)
+            admitted = reserved.whole_table(labels)._asdict() if whole else None
+            return cls(rows, dict(reserved.answers), staged.as_dict(), admitted)
+        reserved = shards.reserve(raw, index)
+        if not whole:
+            return cls(rows, dict(reserved.answers), None)
+        pairs = pairs_of(reserved)
+        written, kept = None if pairs is None else f"{pairs:032x}", reserved.without(shards.left_out)
+        return cls(rows, dict(reserved.answers), None, kept.whole_table(labels)._asdict(), written)
+
+    @property
+    def staged(self) -> StagedShard:
+        return StagedShard.from_dict(dict(self.shard or {}))
+
+
+def pairs_of(reserved: Reserved) -> int | None:
+    """Return the sum of digests of records with their persons, without canary rows; None without persons."""
+    subjects, own = reserved.charged.subjects, to_arrow(~reserved.canary)
+    return None if subjects is None else sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own))
+
+
+def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for item in results:
+        total.update(item.outcomes)
+    return total
+
+
+def whole_table(results: Iterable[ShardResult]) -> WholeTable:
+    """Add up the admitted records of a table, whatever shards they are in."""
+    parts = [WholeTable(**item.admitted) for item in results if item.admitted is not None]
+    digest = sum(int(part.digest, 16) for part in parts) % MODULUS
+    labels = Counter[str]()
+    for part in parts:
+        labels.update(part.labels or {})
+    counts = sum(part.records for part in parts), sum(part.draws for part in parts)
+    return WholeTable(*counts, f"{digest:064x}", dict(labels))
+
+
+def refuse_other_persons(pairs: int | None, results: Iterable[ShardResult]) -> None:
+    """Refuse records that have other persons than when they were chosen: one may have more of them now."""
+    if pairs is not None and sum(int(item.pairs or "0", 16) for item in results) % PAIRS != pairs:
+        msg = "the source changed while it was read: records, or their persons, are not those that were chosen"
+        raise InputError(msg, "run again when no one writes to it; this run drew and charged nothing")

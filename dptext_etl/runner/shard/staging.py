@@ -1,4 +1,6 @@
-"""Keep what is computed but not published, inside the boundary: one file per shard, with a record of what it holds.
+"""Keep what is computed but not published, inside the boundary, under seals: files of shards, records, staged runs.
+
+Anyone who can write to a staging folder can replace a file and every hash next to it, but cannot seal the result.
 
 Two attempts at one shard (a task that is retried, or that runs twice at once) never write the same file. The names of
 their files hold a tag of each attempt, and the driver of the run decides whose files count.
@@ -7,25 +9,201 @@ their files hold a tag of each attempt, and the driver of the run decides whose 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import io
+import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import files
-from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.reports import reading_page
-from dptext_etl.errors import InputError, seam
+from dptext_etl import files, keys
+from dptext_etl._kernel import Secret
+from dptext_etl.arrays import to_arrow
+from dptext_etl.artifacts import canon
+from dptext_etl.checks.canaries import CANARY, CanaryPlan, plans_as_dicts, plans_of
+from dptext_etl.checks.text_counts import reading_page
+from dptext_etl.errors import InputError, KeyReferenceError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.seals import opened, sealed
-from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, stem_of
+from dptext_etl.ledger import ReleaseRef
+from dptext_etl.mechanism import Released
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Profile
 from dptext_etl.storage import Storage
+
+_LABEL = b"dptext/staging/v1\0"
+_TAIL = len(', "seal": "') + 64 + len('"}')
+
+
+def staging_key(secret: Secret, dataset: str, storage: Storage) -> bytes:
+    """Return the key that seals the files of one release and partition, whose folders `storage` names."""
+    return secret.derive("seal", _LABEL + canon([dataset, storage.parent.name, storage.name]))
+
+
+def sealed(key: bytes, kind: str, facts: Mapping[str, Any]) -> bytes:
+    """Write facts as one line of JSON that ends with a seal over everything before it."""
+    return _sealed(key, kind, json.dumps(facts).encode())  # in one line: long records are written by C code alone
+
+
+def opened(key: bytes, kind: str, content: bytes | None) -> dict[str, Any] | None:
+    """Read what `sealed` wrote; None if there is nothing, or if no holder of the key wrote it for this use."""
+    body = (content or b"")[:-_TAIL] + b"}"
+    if content is None or not hmac.compare_digest(content, _sealed(key, kind, body)):
+        return None
+    facts: dict[str, Any] = json.loads(body)
+    return facts
+
+
+def _sealed(key: bytes, kind: str, body: bytes) -> bytes:
+    if not key:
+        msg = "files of staging are sealed under a key"
+        raise ValueError(msg)
+    seal = hmac.digest(key, canon([kind]) + body, "sha256").hex()
+    return body[:-1] + f', "seal": "{seal}"}}'.encode()
+
+
+_VERSION = 5
+
+Hardware = Mapping[str, str]
+"""A device and a number type. Scores of models differ in their last digits between them, so records name them."""
+ColumnHardware = Mapping[str, Sequence[Hardware]]
+"""Where models computed, by text column, sorted; columns without a model are left out."""
+
+
+def merge_hardware(parts: Iterable[ColumnHardware]) -> ColumnHardware:
+    """Unite the hardware of several shards, each once, in order."""
+    found: dict[str, set[tuple[tuple[str, str], ...]]] = {}
+    for part in parts:
+        for column, items in part.items():
+            found.setdefault(column, set()).update(tuple(sorted(item.items())) for item in items)
+    return {column: [dict(item) for item in sorted(items)] for column, items in found.items() if items}
+
+
+@dataclass(frozen=True)
+class StagedShard:
+    """The record of one staged file."""
+
+    index: int  # number of the shard in its run
+    sha256: str  # hash of the file
+    draws: str  # hash of the file of its draw counts
+    # hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it
+    inputs: str
+    counts: Mapping[str, int]  # whole numbers: rows by kind, words
+    spends: Mapping[str, int | float]  # sums and maxima in millionths, by name
+    # texts that equal their originals, by column (`checks.leaks`); stays inside the boundary
+    copies: Mapping[str, Mapping[str, Any]]
+    computed: ColumnHardware = field(default_factory=dict)  # where the texts' models computed; none without a model
+    # what models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and inside the
+    # boundary
+    failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of another text
+    # (`moved`), by column
+    recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    statistic: str = ""  # the noisy sums that a synthetic table was drawn from, in base64; empty for released texts
+    # how texts were read, by column (`checks.reports.count_reading`); stays in staging
+    read: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    tag: str = ""  # what names the files of one attempt; empty where attempts cannot meet
+    # what post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts a model
+    # `failed` on, by column, and `copies` among its results, as above; none where nothing is post-processed, or before
+    # it was
+    post: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> str:
+        """The name of its files, without their suffixes."""
+        return stem_of(self.index, self.tag)
+
+    @property
+    def by_ids(self) -> bool:
+        """Whether ids and counts alone decided which rows it holds, as on Spark; else raw texts filled it."""
+        return bool(self.tag)
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        values = dict(facts)
+        if values.pop("version") != _VERSION:
+            msg = "another version of the record"
+            raise ValueError(msg)
+        return cls(**values)
+
+    @classmethod
+    def parse(cls, facts: Mapping[str, Any] | None) -> Self | None:
+        try:
+            return cls.from_dict(facts or {})
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("computed", "failures", "recomputed", "statistic", "read", "post"):  # left out where empty
+            if not facts[name]:
+                del facts[name]
+        return {"version": _VERSION, **facts}
+
+
+def stem_of(index: int, tag: str = "") -> str:
+    return f"shard-{index:05d}{tag and f'-{tag}'}"
+
+
+class WholeTable(NamedTuple):
+    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch)."""
+
+    records: int  # records, those without a text included
+    draws: int  # records with a draw
+    digest: str  # sum of their identities modulo 2^256, 64 hex digits
+    labels: dict[str, int] | None = None  # records with a draw by label; None without labels
+
+
+class Facts(NamedTuple):
+    counts: Mapping[str, int]
+    spends: Mapping[str, int | float]
+    copies: Mapping[str, Mapping[str, Any]]
+    computed: ColumnHardware
+    failures: Mapping[str, Mapping[str, int]]
+    recomputed: Mapping[str, Mapping[str, int]]
+    statistic: str = ""
+    read: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+
+
+class KeptShard(NamedTuple):
+    """A shard that was kept for replays."""
+
+    frame: pl.DataFrame  # its rows, canary rows included
+    draws: pl.DataFrame | None  # draws made, one column per text column; None where no record vouches for them
+    computed: ColumnHardware  # where the texts' models computed
+    posts: tuple[pl.DataFrame, ...] = ()  # what post-processing made of its rows, a frame for each time
+
+
+def write_draws(released: Released) -> pl.Series:
+    """Return the draw counts of a column: numbers, or a struct of `positions` and `steps`, shape (rows,)."""
+    positions = pl.Series("positions", released.positions, dtype=pl.UInt32)
+    if released.steps is None:
+        return positions
+    return pl.DataFrame([positions, pl.Series("steps", released.steps, dtype=pl.UInt32)]).to_struct()
+
+
+def read_draws(written: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None]:
+    """Read what `write_draws` wrote: charged draws, and those really made or None, shape (rows,)."""
+    if not isinstance(written.dtype, pl.Struct):
+        return written.to_numpy(), None
+    return written.struct.field("positions").to_numpy(), written.struct.field("steps").to_numpy()
+
+
+def read_released(texts: pl.Series, written: pl.Series, failed: pa.Array | None) -> Released:
+    """Join staged texts with the draw counts that `write_draws` wrote."""
+    positions, steps = read_draws(written)
+    text = texts.to_arrow().cast(pa.large_string())
+    return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)
+
 
 UNIT = "__dptext_unit"
 """Column of the keyed hashes of units in lists of ids: `dptext forget` finds a person by it."""
@@ -265,3 +443,97 @@ def _sha256(content: bytes) -> str:
 def _records_first(names: Iterable[str]) -> list[str]:
     """Put records before their files: a process that dies while it removes leaves no record without its files."""
     return sorted(names, key=lambda name: not name.endswith(".json"))
+
+
+_STAGED_VERSION = 1
+_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin", "input")
+"""Fields that JSON holds as they are."""
+
+
+@dataclass(frozen=True)
+class StagedRun:
+    """A run whose rows are computed, staged and committed, but not yet judged or published.
+
+    It holds paths, counts and public facts; `to_json` writes it for another process.
+    """
+
+    policy: Policy
+    partition: str | None
+    shards: tuple[StagedShard, ...]  # the staged shards, in order; none if there was nothing new
+    canaries: tuple[CanaryPlan, ...] = field(repr=False)  # the sets of canary rows
+    refs: dict[str, ReleaseRef]  # the pinned release of each text column
+    # row counts: read, already_published, over_contribution (if any), new, resumed, replayed, quarantined, forgotten
+    # (if any), released, null (texts)
+    rows: dict[str, int]
+    dropped: tuple[str, ...]  # columns of the source that the policy does not name, by place: "column 3"
+    base: str | None  # digest of the manifest that an incremental run adds to, or None
+    seconds: float  # the duration of staging
+    # which version of a table of Delta Lake or Iceberg was read; None for anything else
+    origin: dict[str, str] | None = None
+    # what the stages of the run took so far
+    profile: Profile = field(default_factory=Profile, repr=False, compare=False)
+    # what publication notes of the input (`runner.unchanged`); or, if it is that of the run before and nothing is
+    # staged, by what it was `recognized`
+    input: dict[str, Any] | None = None
+    exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
+    table: dict[str, Any] = field(default_factory=dict)  # what `runner.table_check` found of the table around the texts
+    other: bool = False  # whether another machine's table of the same statistic is committed and published instead
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.policy, self.partition)
+
+    @property
+    def staging_key(self) -> bytes:
+        return staging_key(keys.resolve(self.policy.key), self.policy.dataset, self.layout.staging)
+
+    @property
+    def computed(self) -> ColumnHardware:
+        return merge_hardware(shard.computed for shard in self.shards)
+
+    @property
+    def parts(self) -> tuple[Path, ...]:
+        staging = Staging(self.layout.staging)
+        return tuple(staging.path(shard) for shard in self.shards)
+
+
+def to_json(staged: StagedRun) -> str:
+    """Write counts, hashes, and names of a staged run, without its policy, a text, or a key."""
+    facts = {
+        "version": _STAGED_VERSION,
+        "key": key_mark(keys.resolve(staged.policy.key)),
+        "shards": [shard.as_dict() for shard in staged.shards],
+        "canaries": plans_as_dicts(staged.canaries),
+        "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
+        **{name: getattr(staged, name) for name in _PLAIN},
+        "exact": staged.exact,
+        "other": staged.other,
+        "table": staged.table,
+    }
+    return json.dumps(facts, indent=1)
+
+
+def from_json(text: str, policy: Policy) -> StagedRun:
+    facts = json.loads(text)
+    if facts["version"] != _STAGED_VERSION:
+        msg = "another version of the record"
+        raise ValueError(msg)
+    if facts["key"] != key_mark(keys.resolve(policy.key)):
+        msg = "the noise key is not the key that the rows were staged under"
+        raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
+    partition = facts["partition"]
+    shards = tuple(StagedShard.from_dict(shard) for shard in facts["shards"])
+    canaries: tuple[CanaryPlan, ...] = ()
+    if facts["canaries"]:
+        dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
+        canaries = plans_of(facts["canaries"], policy, partition, dtype)
+    refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
+    plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
+    plain |= {name: facts.get(name, False) for name in ("exact", "other")}  # an older version may have staged it
+    plain["table"] = facts.get("table", {})
+    return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
+
+
+def key_mark(secret: Secret) -> str:
+    """Hash the noise key, so that two keys can be distinguished and nothing else is known of them."""
+    return hashlib.sha256(secret.derive("canary", b"dptext/staged/v1")).hexdigest()

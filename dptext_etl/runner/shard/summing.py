@@ -21,7 +21,7 @@ from dptext_etl.artifacts import canon
 from dptext_etl.column import keyed_digests
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, table
-from dptext_etl.families.aggregate.summing import packed, unpacked
+from dptext_etl.families.aggregate.sums import packed, unpacked
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend
@@ -29,10 +29,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.runner.amounts import equal_spends
 from dptext_etl.runner.shard.charging import Reserved, digest_of, texts_of
-from dptext_etl.runner.shard.records import Facts, StagedShard, WholeTable
-from dptext_etl.runner.shard.results import Phase, ShardResult, pairs_of
-from dptext_etl.runner.shard.shard import Shards
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, pairs_of
+from dptext_etl.runner.shard.staging import Facts, StagedShard, Staging, WholeTable
 from dptext_etl.runner.source.selection import PAIRS
 
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"

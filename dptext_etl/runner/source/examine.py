@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.buckets import Buckets
+from dptext_etl.checks.comparison import Buckets
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -25,7 +25,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import selection
-from dptext_etl.runner.source.kept_types import require_same_types, rows_by_period
+from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 

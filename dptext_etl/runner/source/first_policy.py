@@ -21,7 +21,7 @@ from dptext_etl.policy.terms import PLAIN_CSV, Encoding
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
-from dptext_etl.runner.table_check.selection import kept_share
+from dptext_etl.runner.table_check import kept_share
 
 EPSILON = 4.0
 """Of one text, whatever its length."""

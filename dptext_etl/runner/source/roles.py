@@ -14,17 +14,23 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.csv_files import require_names
 from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant
-from dptext_etl.families.unlinked import OTHER
+from dptext_etl.families.choice import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
-from dptext_etl.runner.source.kept_types import coarse, coarse_type, csv_scan, keeps_spelling, with_nulls_typed
-from dptext_etl.runner.source.logical_types import logical_types, restored
-from dptext_etl.runner.source.raw_tables import refuse_own_corpus
-from dptext_etl.runner.source.table import Files, schema_of, why_hidden
+from dptext_etl.runner.source.column_types import (
+    coarse,
+    coarse_type,
+    csv_scan,
+    keeps_spelling,
+    logical_types,
+    restored,
+    with_nulls_typed,
+)
+from dptext_etl.runner.source.table import Files, refuse_own_corpus, schema_of, why_hidden
 
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""

@@ -1,4 +1,6 @@
-"""Choose the rows that a run takes: those that are not published yet, and at most so many of each person.
+"""Choose the rows that a run takes, at most so many of each person, and note inside the boundary which are left out.
+
+The statement reports them. They are not part of the manifest: some of them depend on texts, and readers see that.
 
 Rows are compared by digests of their ids of 16 bytes, in buckets on the disk: two ids of a billion have equal ones with
 probability below 1e-20, as in the ledger.
@@ -20,19 +22,60 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.buckets import Buckets, ByteRows
-from dptext_etl.checks.comparison import BYTES, short_digests
+from dptext_etl.checks import Verdict
+from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
 from dptext_etl.data_types import kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preview import ledger_of
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, scan
+from dptext_etl.runner.row_counts import ledger_of
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
+from dptext_etl.storage import Storage
+
+_FILE = "left-out.json"
+_NOT_APPLICABLE = "not applicable"
+_WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
+"""Counts of how released rows came to be: a run that was killed and goes on has others, and the same table."""
+
+
+def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
+    """Write the counts of a run, and the gates that had nothing to judge, with the digest of its manifest."""
+    if manifest is not None:
+        idle = [verdict.name for verdict in verdicts if _is_idle(verdict)]
+        counts = {name: count for name, count in rows.items() if name not in _WAYS}
+        _write(staging, {"manifest": manifest, "rows": counts, "idle": idle})
+
+
+def carry(staging: Storage, before: str, now: str) -> None:
+    """Take the counts over to a version that lacks forgotten people in addition."""
+    facts = read(staging, before)
+    if facts is not None:
+        _write(staging, {**facts, "manifest": now})
+
+
+def read(staging: Storage, manifest: str) -> dict[str, Any] | None:
+    """Return `rows` and `idle` as they were noted of a version; None if this folder holds nothing of it."""
+    try:
+        facts = json.loads(staging.read(_FILE) or b"null")
+    except ValueError:
+        return None
+    complete = isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys()
+    return facts if complete and facts["manifest"] == manifest else None
+
+
+def _is_idle(verdict: Verdict) -> bool:
+    nothing = verdict.counts.get("words") == 0 and _NOT_APPLICABLE in verdict.message
+    return nothing or verdict.message.startswith(_NOT_APPLICABLE)
+
+
+def _write(staging: Storage, facts: Mapping[str, object]) -> None:
+    staging.write(_FILE, json.dumps(facts).encode(), action="noting which rows were left out")
+
 
 BATCH_ROWS = 1 << 18
 PAIRS = 1 << 128

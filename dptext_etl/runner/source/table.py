@@ -1,26 +1,205 @@
-"""Read a raw table lazily: Parquet, CSV, or NDJSON files in folders or object stores; Delta Lake or Iceberg tables."""
+"""Read a raw table lazily from files, object stores, Delta Lake, or Iceberg, and list its partitions.
+
+What cannot be read from its files alone is refused by name: deletion vectors, delete files, and renamed columns.
+"""
 
 from __future__ import annotations
 
 import glob
+import hashlib
 import io
+import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
+from urllib.parse import unquote
 
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl import extensions, object_stores
+from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.csv_files import require_local_rows, require_rows
 from dptext_etl.data_types import kind_of, plain_type
-from dptext_etl.errors import DPTextError, InputError, by_place, seam, unlike_names
+from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
+from dptext_etl.object_stores import require_no_code, require_place
+from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
-from dptext_etl.store_options import require_no_code, require_place
+from dptext_etl.storage import Storage
+
+
+def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
+    """Refuse files that a policy names as its source; no row is read."""
+    folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
+    for policy in (*policies, *sorted(found for folder in folders for found in folder.glob("*.toml"))):
+        try:
+            raw = tomllib.loads(policy.read_text("utf-8")).get("source")
+        except (OSError, ValueError):
+            raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
+        if isinstance(raw, str) and _named(raw, policy.absolute().parent, paths):
+            msg = f"the policy {policy} names this table as raw; {why}"
+            raise PolicyError(msg, "give a public table of the same kind of texts")
+
+
+def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
+    pattern = raw.removeprefix("file://").replace("{partition}", "*")
+    if is_remote(pattern):
+        return any(path == raw or Path(path).match(pattern) for path in paths)
+    held = [Path(name).resolve() for name in glob.glob(str(folder / pattern), recursive=True)]  # noqa: PTH207
+    for path in (Path(path).resolve() for path in paths if not is_remote(path)):
+        if any(path == one or one in path.parents or path.samefile(one) for one in held):
+            return True
+    return False
+
+
+def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
+    """Refuse a source of which a corpus of the policy was made: such a corpus publishes the texts as they are.
+
+    Files are compared by size and SHA-256, so a file that was written anew is not recognized.
+    """
+    known = {digest: size for corpus in _corpora(policy) for digest, size in corpus.files.items()}
+    sizes = set(known.values())
+    for path in paths if known else ():
+        if is_remote(path) or not Path(path).is_file() or Path(path).stat().st_size not in sizes:
+            continue
+        with seam("reading the source", InputError, READ_HINT), Path(path).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest in known:
+            msg = (
+                "the corpus was built or calibrated from a file of the source: it is the private column, and not public"
+            )
+            raise PolicyError(msg, "build a corpus from published texts, or take one that ships; delete this one")
+
+
+def _corpora(policy: Policy) -> list[Corpus]:
+    found = (getattr(item.mechanism, "opened", None) for item in policy.charged_columns())
+    return [one for one in found if isinstance(one, Corpus)]
+
+
+def partitions_of_source(policy: Policy) -> list[str]:
+    """List the values of "{partition}" for which a file or a folder exists, or an object in a store, sorted."""
+    template = policy.source.removeprefix("file://")
+    if is_remote(template):
+        above = re.split(r"[*?\[{]", template, maxsplit=1)[0].rpartition("/")[0]
+        pattern = _pattern(template.removeprefix(f"{above}/").rstrip("/")) + "(?:/.*)?"
+        found = Storage.open(above, policy.storage_options).names()
+    else:
+        path = Path(template).absolute()
+        pattern = _pattern(path.as_posix())
+        files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
+        found = [file.as_posix() for file in files]
+    matches = (re.fullmatch(pattern, name) for name in found)
+    return sorted({match["partition"] for match in matches if match})
+
+
+def _pattern(template: str) -> str:
+    """Write a glob template as a regular expression that captures the first partition and repeats it."""
+    first, *rest = template.split(PARTITION)
+    return _any(first) + "(?P<partition>[^/]+)" + "(?P=partition)".join(map(_any, rest))
+
+
+def _any(part: str) -> str:
+    """Write the glob characters of a path part as a regular expression."""
+    pattern = re.escape(part).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    return pattern.replace(r"\[", "[").replace(r"\]", "]")
+
+
+_READ_HINT = "run with the engine polars, which reads it by its log; or give a frame of the table to run_frame"
+_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Features of Delta Lake under which the files of a version are its rows."""
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """One version of a table."""
+
+    table: str  # what identifies the table among all that were ever at its place
+    root: str  # folder or URL of the table
+    files: tuple[tuple[str, int], ...]  # paths or URLs and sizes of its Parquet files, sorted
+    partition_by: tuple[str, ...]  # columns whose values are in the names of folders
+    columns: Any = field(repr=False)  # the schema: that of Arrow, or as Delta Lake (and Spark) writes it in JSON
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for path, _ in self.files)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what identifies the version: its table and its files, which are written once."""
+        return hashlib.sha256(json.dumps([self.table, self.files]).encode()).hexdigest()
+
+
+def table_version(files: Files, *, from_files: bool = True) -> TableVersion:
+    """Describe a version; with `from_files`, refuse one whose rows are not those of its files."""
+    source, version = files.paths[0], int(files.version or 0)
+    with seam("opening the source", InputError, TABLE_HINT):
+        if files.format == "delta":
+            return _delta(source, version, files.storage, from_files=from_files)
+        return _iceberg(source, version, files.storage, from_files=from_files)
+
+
+def _delta(source: str, version: int, storage: dict[str, Any], *, from_files: bool) -> TableVersion:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(source, version=version, storage_options=storage or None)
+    protocol, metadata = table.protocol(), table.metadata()
+    if from_files:
+        features = sorted({*(protocol.reader_features or ())} - _FEATURES)
+        if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+            features.append("columnMapping")
+        if features:
+            raise _refused("a table of Delta Lake", f"the features {', '.join(dict.fromkeys(features))}")
+    sizes = pl.DataFrame(table.get_add_actions())["size_bytes"].to_list()  # in the order of `file_uris`
+    files = tuple(sorted(zip(map(_plain, table.file_uris()), sizes, strict=True)))
+    columns = json.loads(table.schema().to_json())
+    return TableVersion(str(metadata.id), source.rstrip("/"), files, tuple(metadata.partition_columns), columns)
+
+
+def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: bool) -> TableVersion:
+    from pyiceberg.table import StaticTable
+
+    table = StaticTable.from_metadata(source, properties=dict(storage))
+    tasks = list(table.scan(snapshot_id=version).plan_files())
+    if from_files:
+        names: dict[int, set[str]] = {}
+        for schema in table.schemas().values():
+            for item in schema.fields:
+                names.setdefault(item.field_id, set()).add(item.name)
+        used = [name for found in names.values() for name in found]
+        problems = (
+            ("delete files, which say what rows are gone", any(task.delete_files for task in tasks)),
+            ("columns that were renamed, or came back", len(used) > len(names) or len(set(used)) < len(used)),
+            ("columns in nanoseconds, which Spark does not read", any(map(_in_nanoseconds, table.schema().as_arrow()))),
+            ("files of other formats than Parquet", any(task.file.file_format != "PARQUET" for task in tasks)),
+            (
+                "files that were added from folders, and partitions, whose columns the files may lack",
+                table.spec().fields and "schema.name-mapping.default" in table.properties,
+            ),
+        )
+        for problem, found in problems:
+            if found:
+                raise _refused("a table of Iceberg", problem)
+    files = tuple(sorted((task.file.file_path.removeprefix("file://"), task.file.file_size_in_bytes) for task in tasks))
+    return TableVersion(str(table.metadata.table_uuid), table.location(), files, (), table.schema().as_arrow())
+
+
+def _in_nanoseconds(column: pa.Field) -> bool:
+    return bool(pa.types.is_timestamp(column.type) and column.type.unit == "ns")
+
+
+def _refused(what: str, problem: str) -> InputError:
+    return InputError(f"the source is {what} with {problem}: its files alone are not its rows", _READ_HINT)
+
+
+def _plain(uri: str) -> str:
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+
 
 INFERRED_ROWS = 10_000
 """The rows from which the column types of an untyped file are inferred."""

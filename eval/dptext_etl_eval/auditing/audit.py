@@ -22,8 +22,8 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import InputError, bare
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.distance import VectorMechanism
 from dptext_etl.families.lists import ListMechanism
-from dptext_etl.families.vector import VectorMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism

@@ -19,13 +19,12 @@ import numpy.typing as npt
 from safetensors import safe_open
 
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.grid import word_list
+from dptext_etl.embeddings.vectors import word_list
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.distance import DistanceMechanism
+from dptext_etl.families.distance import DistanceMechanism, PairWeights
 from dptext_etl.families.lists import ListMechanism
-from dptext_etl.families.pair_weights import PairWeights
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dptext_etl import _kernel, scoring
+from dptext_etl import _kernel, sampling
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.auditing.certificate import Certificate
 from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
@@ -48,7 +48,7 @@ def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
     (low, high), outputs = mechanism.score_range, mechanism.outputs
     rows = np.full((2, outputs), low, np.float64)
     rows[0, 0], rows[1, 1:] = high, high
-    top, bottom = (_chances(row) for row in scoring.weights(rows, mechanism.largest_epsilon, low, high).tolist())
+    top, bottom = (_chances(row) for row in sampling.weights(rows, mechanism.largest_epsilon, low, high).tolist())
     uniform = Fraction(1, outputs)
     laws = (top, bottom, [uniform] * 2)
     source = f"the integers of the most different scores of {outputs:,} outputs"

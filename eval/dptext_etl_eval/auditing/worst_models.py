@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.scoring import Choices
+from dptext_etl.sampling import Choices
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import Answer, Block
 from dptext_etl_models.inference.server import Prompt

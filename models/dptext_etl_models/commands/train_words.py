@@ -47,7 +47,7 @@ def encoder(
     from dptext_etl.artifacts import sha256_file
     from dptext_etl.cli import terminal
     from dptext_etl.embeddings import WordVectors
-    from dptext_etl.embeddings.grid import write_grid
+    from dptext_etl.embeddings.vectors import write_grid
     from dptext_etl.errors import InputError
     from dptext_etl_models.training import contrast
     from dptext_etl_models.training.contrast import on_grid
@@ -104,7 +104,7 @@ def vectors(
 
     from dptext_etl.artifacts import sha256_file
     from dptext_etl.embeddings import WordVectors
-    from dptext_etl.embeddings.grid import write_grid
+    from dptext_etl.embeddings.vectors import write_grid
     from dptext_etl_models.training import counter_fitting
     from dptext_etl_models.training.contrast import on_grid
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
-from dptext_etl import device, scoring
+from dptext_etl import device, sampling
 from dptext_etl.accounting import Event
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
@@ -35,7 +35,7 @@ from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, count_words, refuse_model
-from dptext_etl.scoring import Sampler
+from dptext_etl.sampling import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import device_draws, language_model, server
 from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
@@ -182,7 +182,7 @@ class GenerativeMechanism(ScoreMechanism):
         longest = positions.to_numpy()
         limits: dict[str, Any] = {"most": self.most_positions, "epsilon": self.epsilon, "clip": self.clip_range}
 
-        def once(epsilons: Sequence[Epsilons] | None = None, purpose: int = scoring.TOKEN) -> Generation:
+        def once(epsilons: Sequence[Epsilons] | None = None, purpose: int = sampling.TOKEN) -> Generation:
             how = {**limits, "epsilons": epsilons, "purpose": purpose}
             generation = Generation(generator, sampler, record_keys, longest, **how)
             generation.run(prompts, listener)

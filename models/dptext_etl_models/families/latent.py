@@ -28,14 +28,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl.allocation import PASS, Epsilons, Marked, draw_in_passes, in_millionths
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, count_words, refuse_model
-from dptext_etl.scoring import TOKEN
+from dptext_etl.sampling import TOKEN
 from dptext_etl_models.families.latent_noise import LATENT, LatentNoise, Scale, cut, marked, noisy_latents
 from dptext_etl_models.families.model import ModelMechanism
 from dptext_etl_models.inference.latent_model import Batches, LatentModel, Latents, decoding, encoding, works
@@ -231,7 +231,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             return [marked([piece or "" for piece in text]) for text in self._pieces(decode, noisy)]
 
         marks = [marked(text) for text in pieces]
-        return draw_in_passes(allocation, marks, keys, scoring, once=once, words=words)[-1]
+        return draw_in_passes(allocation, marks, keys, sampling, once=once, words=words)[-1]
 
     def add_noise(
         self,

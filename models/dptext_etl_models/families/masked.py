@@ -26,18 +26,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from dptext_etl import _kernel, sampling, scoring
+from dptext_etl import _kernel, sampling
 from dptext_etl.accounting import Composed, Event, PureDraws
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import drops_with_gpu
 from dptext_etl.embeddings import stopwords
-from dptext_etl.families.by_word import STRICT_INPUT, WordByWord
-from dptext_etl.families.division import Read, parts, read_faithful, read_strict
+from dptext_etl.families.words import STRICT_INPUT, Read, WordByWord, parts, read_faithful, read_strict
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, PROBE_WORDS, Released, refuse_model
-from dptext_etl.scoring import Sampler
+from dptext_etl.sampling import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.device_draws import Undrawn
@@ -250,7 +249,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         return Released(pa.array(released, pa.large_string()), self.positions(texts), made, pa.array(failed))
 
     def _draw_once(
-        self, work: _Work, epsilons: Sequence[Epsilons] | None = None, purpose: int = scoring.TOKEN
+        self, work: _Work, epsilons: Sequence[Epsilons] | None = None, purpose: int = sampling.TOKEN
     ) -> list[Drawn]:
         scorer, sampler, scripts, keys, block, progress = work
         how: dict[str, Any] = {"block": block, "epsilons": epsilons, "progress": progress}
@@ -305,7 +304,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
             return read
         return Read([""] * count, [False] * count)
 
-    def _written(self, text: str, script: Script, outputs: scoring.Choices) -> str:
+    def _written(self, text: str, script: Script, outputs: sampling.Choices) -> str:
         if self.mode == "strict":
             return write_strict(script, outputs, self.output_texts)
         return write_faithful(text, self.n_max, script, outputs, self.output_texts)

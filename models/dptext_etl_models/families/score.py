@@ -2,7 +2,7 @@
 
 All score mechanisms share the model as an artifact, the public range that scores are clipped to, and the cost of n
 draws. The guarantee holds for any scores (docs/spec/privacy.md#arbitrary-scores). Only the clip and the draw must be
-exact, and `dptext_etl.scoring` does both. The model's scores differ in their last digits between machines; draws take
+exact, and `dptext_etl.sampling` does both. The model's scores differ in their last digits between machines; draws take
 the same integers of the record's stream everywhere, and a run's first commit is the release.
 """
 
@@ -20,7 +20,7 @@ from dptext_etl import device, sampling
 from dptext_etl.accounting import Event, PureDraws, computed
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.scoring import Clip
+from dptext_etl.sampling import Clip
 from dptext_etl_models.families.model import ModelMechanism
 from dptext_etl_models.inference.example_model import CLIPS, PREFIX
 

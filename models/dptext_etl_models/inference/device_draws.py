@@ -1,4 +1,4 @@
-"""Draw ids from scores that are on a GPU: a sampler like `dptext_etl.scoring`, which draws from all others.
+"""Draw ids from scores that are on a GPU: a sampler like `dptext_etl.sampling`, which draws from all others.
 
 Weights and their sums are made on the device; only totals, drawn integers, and ids are copied.
 """
@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl import _kernel, scoring
-from dptext_etl.sampling import smallest_weight, weight_bits
-from dptext_etl.scoring import TOKEN, Choices, Law, Slots, slot_width
+from dptext_etl import _kernel, sampling
+from dptext_etl.sampling import TOKEN, Choices, Law, Slots, slot_width, smallest_weight, weight_bits
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _BLOCK = 256
 CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
 
-choose_uniform = scoring.choose_uniform
+choose_uniform = sampling.choose_uniform
 
 
 def choose(
@@ -43,9 +42,9 @@ def choose(
     if on_device is None:
         on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
     if not on_device:
-        return scoring.choose(scores, slots, epsilon=epsilon, low=low, high=high, purpose=purpose)
+        return sampling.choose(scores, slots, epsilon=epsilon, low=low, high=high, purpose=purpose)
     law = (epsilon, low, high)
-    scoring.require_law(scores, slots, law)
+    sampling.require_law(scores, slots, law)
     drawn = _drawn(scores, slots, law, purpose)
     return drawn if stay else np.asarray(drawn.cpu().numpy(), np.uint32)
 

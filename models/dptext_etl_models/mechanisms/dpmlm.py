@@ -35,9 +35,9 @@ from pydantic import Field, PositiveInt, model_validator
 from dptext_etl.accounting import Approximate, Event
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, seam
-from dptext_etl.families.division import Read
+from dptext_etl.families.words import Read
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, exact
-from dptext_etl.scoring import Clip
+from dptext_etl.sampling import Clip
 from dptext_etl_models.families.masked import MaskedMechanism
 from dptext_etl_models.inference.masked.scorer import Adjustment
 from dptext_etl_models.inference.masked.script import Script, draw_plans, likely_draws, planned

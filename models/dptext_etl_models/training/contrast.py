@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.artifacts import sha256_file
-from dptext_etl.corpora.encoder import SMOOTHING, WordEncoder
-from dptext_etl.corpora.public_texts import Source, split
+from dptext_etl.corpora.building import Source, split
+from dptext_etl.corpora.corpus import SMOOTHING, WordEncoder
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import InputError
 from dptext_etl_models.training.corpus import held_out

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from polars.exceptions import PanicException
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl.accounting import allocated_epsilon
 from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
@@ -190,7 +190,7 @@ def test_where_scores_of_outputs_tell_nothing_a_division_tells_nothing_either():
     parts = {("good",) * 3: (5.0, 0.5, 0.5), ("film", "old", "town"): (0.1, 3.0, 2.9)}
     made = masked(FixedAllocation(total=6.0, divisions=parts, eps_lo=LEAST))
     released = [
-        made.release_with(ToyScorer(made.outputs, lambda *_: [0.0] * made.outputs), scoring, pa.array([text]), KEY)
+        made.release_with(ToyScorer(made.outputs, lambda *_: [0.0] * made.outputs), sampling, pa.array([text]), KEY)
         for text in ("good good good", "film old town")
     ]
     assert released[0] == released[1]

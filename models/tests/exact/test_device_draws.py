@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.sampling import integer_weights, smallest_weight, weight_bits
-from dptext_etl.scoring import TOKEN
+from dptext_etl.sampling import TOKEN, integer_weights, smallest_weight, weight_bits
 from dptext_etl_models.inference import device_draws
 from dptext_etl_models.inference.device_draws import choose
 from tests.score_oracle import (

@@ -225,7 +225,7 @@ def test_every_probability_stays_below_what_gates_are_told():
     assert set(words) == made.output_words()
     scores = np.full((1, made.outputs), -INF)
     scores[0, 0] = INF
-    from dptext_etl.scoring import weights
+    from dptext_etl.sampling import weights
 
     row = weights(scores, made.epsilon, *made.score_range)[0]
     most = Fraction(int(row[0]), int(row.sum()))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import KEY, ToyScorer, ToySession, keys
@@ -58,7 +58,7 @@ def blind(made):
 
 
 def released(made, text, scorer=None):
-    out = made.release_with(scorer or blind(made), scoring, pa.array([text], pa.large_string()), KEY)
+    out = made.release_with(scorer or blind(made), sampling, pa.array([text], pa.large_string()), KEY)
     return out.text.to_pylist(), out.positions.to_pylist(), out.steps and out.steps.to_pylist()
 
 
@@ -92,7 +92,7 @@ def test_as_many_words_are_read_as_are_counted(text):
 
 def test_null_stays_null():
     made = mechanism()
-    out = made.release_with(blind(made), scoring, pa.array([None, "good", None], pa.large_string()), keys(3))
+    out = made.release_with(blind(made), sampling, pa.array([None, "good", None], pa.large_string()), keys(3))
     assert [text is None for text in out.text.to_pylist()] == [True, False, True]
     assert out.positions.to_pylist() == [0, 1, 0]
 
@@ -150,8 +150,8 @@ def test_failures_draw_uniformly_at_the_same_spend(variant, how, caplog):
     made = mechanism(**VARIANTS[variant])
     text = "qzxvj kwpqz xvjkw pqzxv qzxvj kwpqz xvjkw"
     with caplog.at_level(logging.DEBUG):
-        out = made.release_with(Broken(made.outputs, how), scoring, pa.array([text]), KEY)
-    working = made.release_with(blind(made), scoring, pa.array([text]), KEY)
+        out = made.release_with(Broken(made.outputs, how), sampling, pa.array([text]), KEY)
+    working = made.release_with(blind(made), sampling, pa.array([text]), KEY)
     assert out.positions == working.positions
     assert (out.steps is None) or out.steps == working.steps
     failed = out.failed.to_pylist()
@@ -165,8 +165,8 @@ def test_failures_draw_uniformly_at_the_same_spend(variant, how, caplog):
     assert "qzxv" not in caplog.text
     assert "themselves" not in caplog.text
     if how not in ("nan", "put"):
-        slots = scoring.Slots(KEY, np.zeros(len(words), np.uint32), np.arange(len(words), dtype=np.uint64))
-        uniform = scoring.choose_uniform(slots, made.outputs)
+        slots = sampling.Slots(KEY, np.zeros(len(words), np.uint32), np.arange(len(words), dtype=np.uint64))
+        uniform = sampling.choose_uniform(slots, made.outputs)
         assert words == [made.output_texts[number] for number in uniform]
 
 
@@ -190,23 +190,23 @@ def test_batches_order_and_partition_change_no_draw(rows, newest_first, variant)
     column = [f"{'good film about ' * (i % 4)}{'music ' * (i % 3)}" for i in range(12)]
     column[5] = None
     alone = [
-        made.release_with(ToyScorer(made.outputs, score), scoring, pa.array([text], pa.large_string()), keys(1, i + 1))
+        made.release_with(ToyScorer(made.outputs, score), sampling, pa.array([text], pa.large_string()), keys(1, i + 1))
         for i, text in enumerate(column)
     ]
     expected = [out.text[0].as_py() for out in alone]
     scorer = ToyScorer(made.outputs, score, rows, newest_first)
     array, every = pa.array(column, pa.large_string()), keys(12)
-    assert made.release_with(scorer, scoring, array, every).text.to_pylist() == expected
+    assert made.release_with(scorer, sampling, array, every).text.to_pylist() == expected
     order = np.random.default_rng(1).permutation(12)
-    mixed = made.release_with(scorer, scoring, array.take(order), every.take(order)).text.to_pylist()
+    mixed = made.release_with(scorer, sampling, array.take(order), every.take(order)).text.to_pylist()
     assert mixed == [expected[i] for i in order]
-    parts = [made.release_with(scorer, scoring, array.slice(i, 5), every.slice(i, 5)).text for i in (0, 5, 10)]
+    parts = [made.release_with(scorer, sampling, array.slice(i, 5), every.slice(i, 5)).text for i in (0, 5, 10)]
     assert pa.concat_arrays(parts).to_pylist() == expected
 
 
 def test_columns_are_worked_through_in_parts(monkeypatch):
     made = mechanism(decoding="block", block=2)
     column, every = pa.array(["good film music", None, "", "music good", "film"] * 4), keys(20)
-    expected = made.release_with(blind(made), scoring, column, every)
+    expected = made.release_with(blind(made), sampling, column, every)
     monkeypatch.setattr("dptext_etl_models.families.masked.AT_ONCE", 4)
-    assert made.release_with(blind(made), scoring, column, every) == expected
+    assert made.release_with(blind(made), sampling, column, every) == expected

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from dptext_etl import catalog, scoring
+from dptext_etl import catalog, sampling
 from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import GuaranteeClass
@@ -245,7 +245,7 @@ def test_a_delta_is_small_for_a_record_and_over_all(given, said):
 def test_a_release_says_how_many_draws_it_made():
     made = DPMLM(epsilon=2.0, model="example-masked", variant="plusminus", addition=0.3, deletion=0.3)
     texts = pa.array(["good film about a doctor " * 4, None, "", "good"])
-    released = made.release_with(ToyScorer(made.outputs, lambda *_: [0.0] * made.outputs), scoring, texts, keys(4))
+    released = made.release_with(ToyScorer(made.outputs, lambda *_: [0.0] * made.outputs), sampling, texts, keys(4))
     assert released.positions.to_pylist() == made.positions(texts).to_pylist() == [20, 0, 0, 1]
     words = [0 if text is None else len(text.split()) for text in released.text.to_pylist()]
     assert released.steps.to_pylist() == words

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked.layout import Layout
 from models.tests.toy_scorer import Recorded, keys
@@ -118,9 +118,9 @@ def plain_whole(made, scorer, text, key, block):
         ahead = [len(piece) for piece in private[:start]]
         columns = [begin + sum(ahead) + number for number in range(len(places))]
         scores = scorer.model.forward(np.array([row]), np.array([len(row)]), None, np.array([columns]))[0]
-        slots = scoring.Slots(key, np.zeros(len(places), np.uint32), np.array(places, np.uint64))
+        slots = sampling.Slots(key, np.zeros(len(places), np.uint32), np.array(places, np.uint64))
         low, high = made.score_range
-        drawn = scoring.choose(scores, slots, epsilon=made.epsilon, low=low, high=high)
+        drawn = sampling.choose(scores, slots, epsilon=made.epsilon, low=low, high=high)
         chosen.extend(made.output_texts[number] for number in drawn)
         for place, number in zip(places, drawn.tolist(), strict=True):
             private[place] = list(scorer.lexicon.outputs[number])
@@ -156,7 +156,7 @@ def divergence(made, texts, settings):
             setting(patch)
             made.scorer().batch_rows.clear()
             released.append(
-                made.release_with(made.scorer(), scoring, pa.array(texts), keys(len(texts))).text.to_pylist()
+                made.release_with(made.scorer(), sampling, pa.array(texts), keys(len(texts))).text.to_pylist()
             )
             made.scorer().batch_rows.clear()
     pairs = zip(*(" ".join(filter(None, texts)).split(" ") for texts in released), strict=True)

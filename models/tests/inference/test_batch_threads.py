@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import Encoder
 from dptext_etl_models.inference.running import without_numbers
@@ -49,10 +49,10 @@ def test_every_batch_under_way_has_one_thread_of_its_own(whole, lanes):
             met.wait()  # two batches are under way at a time, or this is never passed
         return forward(*given)
 
-    expected = made.release_with(scorer, scoring, pa.array(LONG), keys(40)).text.to_pylist()
+    expected = made.release_with(scorer, sampling, pa.array(LONG), keys(40)).text.to_pylist()
     scorer.model.forward = noted
     lanes(2)
-    assert made.release_with(scorer, scoring, pa.array(LONG), keys(40)).text.to_pylist() == expected
+    assert made.release_with(scorer, sampling, pa.array(LONG), keys(40)).text.to_pylist() == expected
     assert {threads for _, threads in alone} == {1}
     assert len({thread for thread, _ in alone}) == 2
     assert threading.current_thread() not in {thread for thread, _ in alone}
@@ -68,7 +68,7 @@ def test_a_large_model_has_all_threads_for_one_batch(whole, lanes):
 def test_side_by_side_a_failing_text_is_lost_alone_and_memory_halves(whole, lanes):
     made, scorer = whole(decoding="parallel")
     column, every = pa.array([*LONG[:10], "z8 good", *LONG[10:]]), keys(41)
-    expected = made.release_with(scorer, scoring, column, every).text.to_pylist()
+    expected = made.release_with(scorer, sampling, column, every).text.to_pylist()
     forward, failing = scorer.model.forward, made.vocabulary.encode(["z8"])[0][-1]
 
     def narrow(tokens, *rest):

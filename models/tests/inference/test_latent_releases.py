@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import ColumnPolicy, _kernel, privatize
-from dptext_etl.checks.reports import count_reading
+from dptext_etl.checks.text_counts import count_reading
 from dptext_etl.device import Computing
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.keys import RecordKeys

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import MaskedModel
@@ -28,17 +28,17 @@ torch = pytest.importorskip("torch")
 def test_rows_order_partition_and_padding_change_no_draw(whole, options, monkeypatch):
     made, scorer = whole(**options)
     column, every = pa.array(LONG), keys(40)
-    expected = made.release_with(scorer, scoring, column, every).text.to_pylist()
+    expected = made.release_with(scorer, sampling, column, every).text.to_pylist()
     order = np.random.default_rng(3).permutation(40)
-    mixed = made.release_with(scorer, scoring, column.take(order), every.take(order)).text.to_pylist()
+    mixed = made.release_with(scorer, sampling, column.take(order), every.take(order)).text.to_pylist()
     assert mixed == [expected[i] for i in order]
     for i in (0, 7, 39):
-        assert made.release_with(scorer, scoring, column.slice(i, 1), every.slice(i, 1)).text[0].as_py() == expected[i]
+        assert made.release_with(scorer, sampling, column.slice(i, 1), every.slice(i, 1)).text[0].as_py() == expected[i]
     for bucket, tokens in [(16, (64, 64)), (4, (4096, 4096)), (32, (700, 700))]:
         monkeypatch.setattr(masked_scorer, "BUCKET", bucket)
         monkeypatch.setattr(masked_scorer, "_CPU_TOKENS", tokens)
         scorer.batch_rows.clear()
-        assert made.release_with(scorer, scoring, column, every).text.to_pylist() == expected
+        assert made.release_with(scorer, sampling, column, every).text.to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_rows_order_partition_and_padding_change_no_draw(whole, options, monkeyp
 def test_running_out_of_memory_halves_rows_and_goes_on(whole, caplog, message):
     made, scorer = whole()
     column, every = pa.array(LONG), keys(40)
-    expected = made.release_with(scorer, scoring, column, every).text.to_pylist()
+    expected = made.release_with(scorer, sampling, column, every).text.to_pylist()
     forward, failures = scorer.model.forward, []
 
     def narrow(tokens, *rest):
@@ -59,7 +59,7 @@ def test_running_out_of_memory_halves_rows_and_goes_on(whole, caplog, message):
     scorer.model.forward = narrow
     scorer.batch_rows.clear()
     with caplog.at_level(logging.WARNING):
-        assert made.release_with(scorer, scoring, column, every).text.to_pylist() == expected
+        assert made.release_with(scorer, sampling, column, every).text.to_pylist() == expected
     assert failures
     assert not caplog.records
     assert all(rows <= 2 for rows in scorer.batch_rows.values())
@@ -68,7 +68,7 @@ def test_running_out_of_memory_halves_rows_and_goes_on(whole, caplog, message):
 def test_a_text_that_cannot_be_scored_fails_alone(whole):
     made, scorer = whole(decoding="parallel")
     column, every = pa.array([*LONG[:10], "z8 good", *LONG[10:]]), keys(41)
-    expected = made.release_with(scorer, scoring, column, every).text.to_pylist()
+    expected = made.release_with(scorer, sampling, column, every).text.to_pylist()
     scorer.model.failing = made.vocabulary.encode(["z8"])[0][-1]
     pieces = made.vocabulary.encode([word for text in LONG for word in text.split()])
     assert not any(scorer.model.failing in piece for piece in pieces)
@@ -156,7 +156,7 @@ def test_mates_change_no_bit_of_a_text_s_scores(of_kind, kind, computing):
 def test_a_sampler_short_of_memory_draws_the_same(whole):
     made, scorer = whole(decoding="parallel")
     column, every = pa.array(LONG), keys(40)
-    expected = made.release_with(scorer, scoring, column, every).text.to_pylist()
+    expected = made.release_with(scorer, sampling, column, every).text.to_pylist()
 
     class Narrow(Recorded):
         def choose(self, scores, slots, **law):

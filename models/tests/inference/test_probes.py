@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from polars.exceptions import PanicException
 
-from dptext_etl import ColumnPolicy, _kernel, privatize, scoring
+from dptext_etl import ColumnPolicy, _kernel, privatize, sampling
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_models.inference.device_draws import Undrawn
@@ -76,7 +76,7 @@ def test_a_model_that_fails_on_public_texts_is_refused(mechanism, broken, option
 def test_a_text_that_no_words_can_be_read_of_is_alone_in_its_part(mechanism, options, fail, monkeypatch, caplog):
     """Whatever fails outside of batches fails for the text that it is about: others keep every draw."""
     made, column, every = mechanism(**options), pa.array(TEXTS, pa.large_string()), keys(len(TEXTS))
-    calm = made.release_with(made.scorer(), scoring, column, every)
+    calm = made.release_with(made.scorer(), sampling, column, every)
     lexicon = made.scorer().lexicon
     encode = lambda words: fail() if SENTINEL in words else lexicon.encode(words)
     monkeypatch.setattr(made.scorer(), "lexicon", lexicon._replace(encode=encode))
@@ -95,7 +95,7 @@ def test_a_text_that_no_words_can_be_read_of_is_alone_in_its_part(mechanism, opt
 
 
 def test_a_probe_takes_no_draw():
-    slots = scoring.Slots(keys(1), np.zeros(2, np.uint32), np.arange(2, dtype=np.uint64))
+    slots = sampling.Slots(keys(1), np.zeros(2, np.uint32), np.arange(2, dtype=np.uint64))
     assert Undrawn().choose(np.zeros((2, 3)), slots, epsilon=1.0, low=0.0, high=1.0).tolist() == [0, 0]
     assert Undrawn().choose_uniform(slots, 3).tolist() == [0, 0]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import scoring
+from dptext_etl import sampling
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
@@ -50,7 +50,7 @@ def test_every_architecture_scores_as_itself(of_kind, kind, computing):
 @pytest.mark.parametrize("block", DECODINGS)
 def test_draws_are_those_of_the_plain_loop_on_whole_numbers(whole, block):
     made, scorer = whole(**DECODINGS[block])
-    out = made.release_with(scorer, scoring, pa.array(SHORT, pa.large_string()), keys(len(SHORT)))
+    out = made.release_with(scorer, sampling, pa.array(SHORT, pa.large_string()), keys(len(SHORT)))
     for record, text in enumerate(SHORT):
         if text is not None:
             alone = keys(len(SHORT)).slice(record, 1)
@@ -92,7 +92,7 @@ def test_numbers_of_half_the_length_score_nearly_the_same(mechanism, monkeypatch
 def test_progress_is_told(whole):
     made, scorer = whole()
     told = []
-    made.release_with(scorer, scoring, pa.array(SHORT, pa.large_string()), keys(6), lambda *step: told.append(step))
+    made.release_with(scorer, sampling, pa.array(SHORT, pa.large_string()), keys(6), lambda *step: told.append(step))
     total = sum(made.positions(pa.array(SHORT, pa.large_string())).to_pylist())
     assert told[-1] == (total, total)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
@@ -159,7 +159,7 @@ def test_draws_of_a_text_take_the_law_of_its_mechanism(whole):
     made, scorer = whole()
     script = Script.plain(["good", "film"])
     ((chosen, _),) = draw(
-        scorer, scoring, [script], keys(1), parameters=DrawParameters(made.epsilon, *made.score_range), block=1
+        scorer, sampling, [script], keys(1), parameters=DrawParameters(made.epsilon, *made.score_range), block=1
     )
-    out = made.release_with(scorer, scoring, pa.array(["good film"]), keys(1))
+    out = made.release_with(scorer, sampling, pa.array(["good film"]), keys(1))
     assert [made.output_texts[number] for number in chosen] == out.text[0].as_py().split(" ")

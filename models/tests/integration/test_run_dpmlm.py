@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks import reports as copy_report
+from dptext_etl.checks import text_counts as copy_report
 from dptext_etl.errors import GateError
 from dptext_etl.mechanism import Released
 

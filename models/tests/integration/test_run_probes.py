@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from dptext_etl.checks.reports import MODEL_FAILURES
+from dptext_etl.checks.text_counts import MODEL_FAILURES
 from dptext_etl.engines import run, stage
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger

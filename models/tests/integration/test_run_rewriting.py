@@ -15,7 +15,7 @@ from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.runner import Manifest, plan, scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.gating import check, reports
+from dptext_etl.runner.publish.publication import check, reports
 from dptext_etl.runner.shard import computing
 from dptext_etl_eval.personal_data import Span
 from dptext_etl_eval.published import columns_of

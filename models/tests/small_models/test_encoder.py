@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import extensions
-from dptext_etl.corpora.encoder import learn, products
+from dptext_etl.corpora.corpus import learn, products
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError
 

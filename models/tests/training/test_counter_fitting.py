@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("scipy", reason="training needs scipy (extra `dev`)")
 
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.grid import write_grid
-from dptext_etl.embeddings.vectors import DATA, SYNONYMS
+from dptext_etl.embeddings.vectors import DATA, SYNONYMS, write_grid
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_models.training.counter_fitting import Settings, Thesaurus, fit, nearest_words, read_thesaurus

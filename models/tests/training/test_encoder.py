@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch (extra `models`)")
 
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.grid import write_grid
+from dptext_etl.embeddings.vectors import write_grid
 from dptext_etl.errors import InputError
 from dptext_etl_models.training import contrast
 from tests.command_line import dptext

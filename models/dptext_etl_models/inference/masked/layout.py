@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.scoring import Choices
+from dptext_etl.sampling import Choices
 from dptext_etl_models.inference.masked.script import PADDED, Script
 from dptext_etl_models.inference.masked.steps import Block, Numbers
 

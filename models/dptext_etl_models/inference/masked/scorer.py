@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.scoring import Clip
+from dptext_etl.sampling import Clip
 from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Pieces
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.inference.masked.script import Script

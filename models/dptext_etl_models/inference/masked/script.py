@@ -22,7 +22,7 @@ from dptext_etl import _kernel
 from dptext_etl.allocation import Marked
 from dptext_etl.guarantee import exact
 from dptext_etl.mechanism import PAD
-from dptext_etl.scoring import Choices, Slots, bernoulli
+from dptext_etl.sampling import Choices, Slots, bernoulli
 
 INSERTED = -1
 """Instead of a word's index: the draw replaces no word."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dptext_etl.errors import without_panics
-from dptext_etl.scoring import Choices
+from dptext_etl.sampling import Choices
 from dptext_etl_models.inference.masked.layout import Asked, Layout
 from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
 from dptext_etl_models.inference.masked.script import PADDED, Script

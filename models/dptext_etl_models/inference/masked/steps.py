@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.errors import without_panics
-from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
+from dptext_etl.sampling import TOKEN, Choices, Sampler, Slots
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
 

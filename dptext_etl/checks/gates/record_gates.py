@@ -1,0 +1,475 @@
+"""Gates of records: each id once, every cell charged and committed, and no draws shared by different records.
+
+`rows_ledgered` compares bytes with the first commit. This gate also finds rows that agree with it and stand there
+twice, and rows of another text whose id the ledger never had to look up.
+
+The committed positions also say whether a cell may be null and, where the length is disclosed, how many words it has.
+
+It looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
+prefixes of any two released texts. Short equal texts of real records prove nothing, since their originals may be equal.
+
+Draws are functions of the record id and the text (docs/spec/stream.md#record-key), so equal texts of two records are
+drawn independently: word i of both releases is the same with probability c_i = sum over y of P(y | word i)^2. A defect
+that joins the draws of records shows as more agreement: one seed for all workers, a generator that every shard starts
+anew, samples that are kept for equal texts or words, a key without the record id.
+
+Whatever two texts say, k given draws of one agree with k of the other with probability at most p^k; p bounds every
+probability of the output distribution (`chance.word_chance`). Take R rows, and k such that R (R - 1) / 2 * p^k is below
+the false-alarm bound. Then a single pair of equal prefixes of k words is a defect, and neither the raw texts nor how
+often they repeat matter. k follows from the number of rows and the configuration alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_numpy
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.comparison import (
+    ANY,
+    BYTES,
+    Bounds,
+    ByteRows,
+    LedgerComparison,
+    Mismatches,
+    Repeats,
+    short_digests,
+    shortened,
+)
+from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, with_id, word_columns
+from dptext_etl.checks.gates.canary_gates import InVocabularyGate
+from dptext_etl.checks.text_counts import (
+    FALSE_ALARM,
+    Trials,
+    drawn_and_released,
+    known_words,
+    least_suspicious,
+    powerless,
+    upper_bound,
+    word_chance,
+)
+from dptext_etl.column import output_digests
+from dptext_etl.errors import GateError, PolicyError, counted
+from dptext_etl.families.words import Simulated, WordByWord, by_word
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.keys import canonical_ids
+from dptext_etl.mechanism import Mechanism
+from dptext_etl.policy import Policy
+
+
+class OneTextPerRecord(Gate):
+    """Counts record ids that stand in more than one row: 16 bytes per row for the id and for each text are compared."""
+
+    catches = (
+        "Two releases of one record side by side: the files of a retried or speculative task next to those of the "
+        "first attempt, a backfill appended to what it replaces, a join that multiplies rows. Two draws of a text "
+        "average out its noise."
+    )
+    stages = frozenset(Stage)
+    order = 90
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self._texts = [item.name for item in self.policy.columns]
+        # digests of the record id and of each text
+        self.state = {"records": Repeats(BYTES * (1 + len(self._texts)), candidate.scratch)}
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return (policy.id,) if policy.synthetic is None else None
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        """Take the digests of a batch; `rows_ledgered` judges rows without an id."""
+        if self.policy.id not in batch.columns:
+            return
+        rows = with_id(batch, self.policy.id)
+        if rows.height:
+            canonical = canonical_ids(rows[self.policy.id].to_arrow())
+            ids = short_digests(pl.Series(canonical, dtype=pl.String))
+            self.state["records"].add(np.hstack([ids, *(_column(rows, name) for name in self._texts)]))
+
+    def verdict(self) -> Verdict:
+        rows, records, distinct, _ = self.state["records"].counts()
+        repeated, conflicting = rows - records, distinct - records
+        counts = {"rows": rows, "repeated": repeated, "conflicting": conflicting}
+        message = f"all {rows:,} rows are of different records"
+        if repeated:
+            message = f"of {rows:,} rows {repeated:,} repeat a record id, {conflicting:,} of them with another text"
+        return self.outcome(counts, message, passed=not repeated)
+
+
+def _column(rows: pl.DataFrame, name: str) -> ByteRows:
+    """Return the digests of a column, shape (rows, 16); zeros for a column that is missing or holds no strings."""
+    if rows.schema.get(name) != pl.String:
+        return np.zeros((rows.height, BYTES), np.uint8)
+    return short_digests(rows[name])
+
+
+class _Key(NamedTuple):
+    """A text column, and the chain of post-processing that made its cells; None for what a mechanism released."""
+
+    column: str
+    chain: str | None
+
+
+class RowsLedgered(Gate):
+    """Looks up every row by (release, record id), and compares the digest of its bytes with the committed one."""
+
+    catches = (
+        "Text that no one paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
+        "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place; "
+        "cells that are null, empty, cut or longer because of what the raw text says; and published rows of people who "
+        "were forgotten."
+    )
+    stages = frozenset(Stage)
+    order = 80
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        if candidate.ledger is None:
+            raise GateError("the ledger is not open, so no row can be looked up")
+        policy, ledger, refs = candidate.policy, candidate.ledger, candidate.refs
+        published = candidate.stage is Stage.PUBLISHED
+        self._forgetting = ledger if published and ledger.people.forgets(policy.dataset) else None
+        self._columns = [item.name for item in policy.columns]
+        self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
+        self._known = {
+            _Key(name, chain): LedgerComparison(ledger.lookup(refs[name], chain), candidate.scratch)
+            for name in self._columns
+            for chain in {None, self._chains.get(name)}
+            if name in refs
+        }
+        self._policies = {item.column or "": item for item in policy.column_policies()}
+        self._unregistered = sum(name not in refs for name in self._columns)
+        self.state = {"cells": 0, "uncommitted": 0, "different": 0, "forgotten": 0}
+        self.state |= {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return (policy.id, CANARY) if policy.synthetic is None else None
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        """Take a batch of rows; marked canary rows are looked up as such."""
+        self._take(batch, {_Key(name, None): name for name in self._columns})
+
+    def rewritten_rows(self, batch: pl.DataFrame) -> None:
+        """Take a batch of rows after post-processing: what it made of texts, and what is kept next to that."""
+        columns = {_Key(name, self._chains.get(name)): name for name in self._columns}
+        columns |= {_Key(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
+        self._take(batch, columns)
+
+    def _take(self, batch: pl.DataFrame, columns: Mapping[_Key, str]) -> None:
+        if self.policy.id not in batch.columns:
+            self.state["cells"] += batch.height
+            self.state["uncommitted"] += batch.height
+            return
+        if self._forgetting is not None:
+            ids = canonical_ids(with_id(batch, self.policy.id)[self.policy.id].to_arrow())
+            self.state["forgotten"] += int(self._forgetting.people.forgotten(self.policy.dataset, ids).sum())
+        for key, name in columns.items():
+            if key in self._known and name in batch.columns:
+                self.state["cells"] += batch.height
+                rows = with_id(batch, self.policy.id)
+                self.state["uncommitted"] += batch.height - rows.height
+                if rows.schema[name] == pl.String:
+                    self._hold(key, name, rows)
+                else:
+                    self.state["different"] += rows.height
+
+    def verdict(self) -> Verdict:
+        cells, forgotten = self.state["cells"], self.state["forgotten"]
+        problems = Mismatches(self.state["uncommitted"], self.state["different"])
+        for comparison in self._known.values():
+            problems = problems.plus(comparison.counts())
+        counts = {"cells": cells, **problems._asdict(), "unregistered_columns": self._unregistered}
+        counts |= {"forgotten": forgotten} if forgotten else {}
+        passed = not (any(problems) or self._unregistered or forgotten)
+        message = f"all {cells:,} cells are committed with these bytes"
+        if not passed:
+            message = f"of {cells:,} cells {problems.uncommitted:,} have no commit, "
+            message += f"{problems.different:,} hold other bytes"
+        if problems.misshapen:
+            message += f", {problems.misshapen:,} are null or of a length that their committed positions rule out"
+        if forgotten:
+            message += f"; {counted(forgotten, 'row is', 'rows are')} of people or records that were forgotten"
+        if self._unregistered:
+            message += f"; {counted(self._unregistered, 'column has', 'columns have')} no registered release"
+        return self.outcome(counts, message, passed=passed)
+
+    def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:
+        if not rows.height:
+            return
+        canary = np.zeros(rows.height, np.bool_)
+        if CANARY in rows.columns:
+            marks = rows[CANARY]
+            canary = (marks.fill_null(value=False) if marks.null_count() else marks).to_numpy()
+        ids = canonical_ids(rows[self.policy.id].to_arrow())
+        column = self._policies[key.column]
+        bounds = positions_of(None if key.chain else column.mechanism, rows[name])
+        self._known[key].add(ids, output_digests(column, ids, rows[name]), canary, bounds)
+
+
+def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
+    """Return the least and the largest number of positions that released texts may have, shape (texts, 2).
+
+    A null has none, and every other text has some, unless it is empty (docs/spec/privacy.md#input-policy). Where word i
+    is released for word i and the length is disclosed, positions are words; words that are kept in clear have none.
+    """
+    words = np.zeros(len(texts), np.uint32)
+    bounds = np.full((len(texts), 2), (0, ANY), np.uint32)
+    if mechanism is not None and mechanism.mode == "strict":
+        words = to_numpy(pa.array(_kernel.spaced_words(texts)))
+        bounds[:, 0] = words > 0
+    words_of = None if mechanism is None else by_word(mechanism)
+    if words_of is not None and words_of.mode == "strict":  # faithful mode keeps more
+        keeps = words_of.word_disclosures & {Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
+        if words_of.hides_length:
+            bounds[:, 0] = words
+        else:
+            bounds[:, 0], bounds[:, 1] = 0 if keeps else words, words
+    if texts.null_count():
+        bounds[texts.is_null().to_numpy()] = 0
+    return bounds
+
+
+PAIRS = 1_024
+"""Pairs of draws behind the simulated agreement of one text."""
+
+Words = tuple[str, ...]
+Chances = dict[int, tuple[float, ...]]
+
+
+class DuplicatesWithinChance(InVocabularyGate):
+    """Counts agreements that independent draws do not make."""
+
+    catches = (
+        "Draws that records share: one seed for every row, shard or worker, a generator copied into forked processes, "
+        "samples kept for equal texts or equal words, duplicates dropped before the mechanism and joined back after, a "
+        "key without the record id."
+    )
+    order = 60
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self._columns = word_columns(self.policy)
+        self._alarm = FALSE_ALARM / 2 / max(1, len(self._columns))
+        # words per prefix; None where no number is enough
+        self._words = {name: prefix_words(one, candidate.rows, self._alarm) for name, one in self._columns.items()}
+        self.state |= {f"prefixes of {name}": Repeats(folder=candidate.scratch) for name in self._columns}
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        super().rows(batch)
+        for name, words in self._words.items():
+            if words is not None and batch.schema.get(name) == pl.String:
+                self.state[f"prefixes of {name}"].add(prefix_digests(batch[name], words))
+
+    def verdict(self) -> Verdict:
+        """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
+
+        The stored names of counts say "heads" for prefixes.
+        """
+        counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "heads": 0}
+        counts |= {"equal_heads": 0, "suspicious": 0}
+        without_power = []
+        for pairs in self._paired():
+            name, power = pairs.name, False
+            for comparison in pairs.comparisons(self._alarm):
+                counts["compared"] += comparison.compared
+                counts["equal"] += comparison.equal
+                counts["suspicious"] += comparison.beyond_chance
+                power |= comparison.limit <= comparison.compared
+            prefixes = self.state[f"prefixes of {name}"].counts()
+            counts["heads"] += prefixes.rows
+            counts["equal_heads"] += prefixes.shared
+            counts["suspicious"] += prefixes.shared > 0
+            if (words := self._words[name]) is not None:
+                counts[f"head words {name}"] = words
+            if not (power or prefixes.rows > 1):
+                without_power.append(name)
+        counts["false_alarm"] = FALSE_ALARM
+        passed = not counts["suspicious"]
+        message = f"{counts['equal']:,} of {counts['compared']:,} pairs agree among canary rows of equal text, "
+        message += f"{counts['equal_heads']:,} of {counts['heads']:,} long beginnings are shared, "
+        message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
+        if not self._columns:
+            message = "not applicable: no column replaces words one by one"
+        return self.outcome(counts, message, passed=passed)
+
+    def _paired(self) -> Iterable[PairedCanaries]:
+        """Put together the releases of canary rows, column by column."""
+        places: dict[str, tuple[int, int, int]] = {}
+        first = set[tuple[int, int]]()
+        for canonical, (shard, row) in self._planted.items():
+            text = (row.pair or 0, shard)
+            places[canonical] = (*text, int(text in first))
+            first.add(text)
+        for name, mechanism in self._columns.items():
+            pairs = PairedCanaries(name, mechanism)
+            for canonical, _, row, text in self.releases(name):
+                pairs.feed(places[canonical], row.words[name], text)
+            yield pairs
+
+
+def prefix_digests(texts: pl.Series, words: int) -> ByteRows:
+    """Return the digests of the first words of the texts that have so many, shape (texts, 16)."""
+    return shortened(_kernel.prefix_digests(texts, words))
+
+
+def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
+    """Return how many words two prefixes need so that chance does not make them equal."""
+    largest = word_chance(mechanism)
+    if largest >= 1:
+        return None
+    pairs = max(1, math.comb(rows, 2))
+    words = max(1, math.ceil((math.log(alarm) - math.log(pairs)) / math.log(largest) * (1 + 1e-12)))
+    return words if words <= mechanism.n_max else None
+
+
+class Comparison(NamedTuple):
+    """Holds the outcome of one way to compare paired canaries."""
+
+    name: str  # what was compared
+    compared: int  # pairs of words, or of rows
+    equal: int  # how many of them agree
+    limit: int  # the least number that a correct run reaches with probability at most its share of the false alarms
+
+    @property
+    def beyond_chance(self) -> bool:
+        return self.equal >= self.limit
+
+
+class _Row(NamedTuple):
+    shard: int
+    half: int
+    outputs: Words
+
+
+class PairedCanaries:
+    """Compares the paired canaries of one column; a column that hides the length of its texts has none."""
+
+    def __init__(self, name: str, mechanism: WordByWord) -> None:
+        self.name = name
+        self._mechanism = mechanism
+        self._known = known_words(mechanism)
+        self._texts: dict[int, Words] = {}
+        self._rows: dict[int, list[_Row]] = defaultdict(list)
+
+    def feed(self, place: tuple[int, int, int], words: Words, text: Any) -> None:
+        """Take the release of a canary row: number of its text, shard, and 0 or 1 for the first or second row."""
+        if self._mechanism.hides_length:
+            return
+        pair, shard, half = place
+        words, outputs = drawn_and_released(self._mechanism, self._known, words, text)
+        if words and len(outputs) == len(words):
+            self._texts[pair] = words
+            self._rows[pair].append(_Row(shard, half, outputs))
+
+    def comparisons(self, alarm: float) -> list[Comparison]:
+        """Compare in four ways: inside a shard, across shards, inside a row, and whole rows."""
+        if not self._texts:
+            return []
+        chances, repeated, left = self._chances(alarm)
+        share = left / 4
+        return [
+            self._aligned("pairs of a shard", self._within(), chances, share),
+            self._aligned("pairs of two shards", self._across(), chances, share),
+            self._repeated(repeated, share),
+            self._identical(chances, share),
+        ]
+
+    def _within(self) -> Iterator[tuple[int, Words, Words]]:
+        """Pair the two rows of a text in a shard."""
+        for pair, rows in self._rows.items():
+            by_shard: dict[int, dict[int, Words]] = defaultdict(dict)
+            for row in rows:
+                by_shard[row.shard][row.half] = row.outputs
+            yield from ((pair, found[0], found[1]) for found in by_shard.values() if len(found) == 2)
+
+    def _across(self) -> Iterator[tuple[int, Words, Words]]:
+        """Pair the first row of a text in a shard with that in the next shard; a row stands in one pair at most."""
+        for pair, rows in self._rows.items():
+            front = [row.outputs for row in sorted(rows) if row.half == 0]
+            yield from ((pair, one, other) for one, other in zip(front[::2], front[1::2], strict=False))
+
+    def _aligned(
+        self, name: str, pairs: Iterable[tuple[int, Words, Words]], chances: Chances, alarm: float
+    ) -> Comparison:
+        trials: Trials = Counter()
+        equal = 0
+        for pair, one, other in pairs:
+            trials.update(chances[pair])
+            equal += sum(a == b for a, b in zip(one, other, strict=True))
+        return Comparison(name, trials.total(), equal, _limit(trials, alarm))
+
+    def _repeated(self, chances: Chances, alarm: float) -> Comparison:
+        """Pair the occurrences of a word in a row: "same word, same replacement" inside a record."""
+        trials: Trials = Counter()
+        equal = 0
+        for pair, rows in self._rows.items():
+            for (one, other), chance in zip(_repeats(self._texts[pair]), chances[pair], strict=True):
+                trials[chance] += len(rows)
+                equal += sum(row.outputs[one] == row.outputs[other] for row in rows)
+        return Comparison("a word twice in a row", trials.total(), equal, _limit(trials, alarm))
+
+    def _identical(self, chances: Chances, alarm: float) -> Comparison:
+        """Count pairs of rows that agree in every word, wherever they are; Markov: P[X >= t] <= E[X] / t."""
+        compared = equal = 0
+        expected = 0.0
+        for pair, rows in self._rows.items():
+            pairs = math.comb(len(rows), 2)
+            compared += pairs
+            expected += pairs * math.prod(chances[pair]) * (1 + 1e-9)
+            equal += sum(math.comb(times, 2) for times in Counter(row.outputs for row in rows).values())
+        return Comparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
+
+    def _chances(self, alarm: float) -> tuple[Chances, Chances, float]:
+        """Bound the chance that words agree.
+
+        Where no fractions express the output distribution, half of `alarm` goes to simulations: of every text as a
+        whole, and of the words that stand in it twice, which may agree oftener than the others. The mean of the words
+        that were simulated together stands for each of them: among Bernoulli trials of one mean, equal chances have the
+        heaviest tail (Hoeffding 1956) and the largest product.
+        """
+        repeats = {pair: tuple(text[one] for one, _ in _repeats(text)) for pair, text in self._texts.items()}
+        try:
+            words = {word for text in self._texts.values() for word in text}
+            exact = {word: self._mechanism.collision(word) for word in words}
+        except PolicyError:
+            share = alarm / 4 / len(self._texts)
+            whole, twice = (
+                {pair: self._simulated(text, share) for pair, text in of.items()} for of in (self._texts, repeats)
+            )
+            return whole, twice, alarm / 2
+        whole, twice = (
+            {pair: tuple(exact[w] for w in text) for pair, text in of.items()} for of in (self._texts, repeats)
+        )
+        return whole, twice, alarm
+
+    def _simulated(self, text: Words, alarm: float) -> tuple[float, ...]:
+        if not text:
+            return ()
+        pairs, mean = -(-PAIRS // len(text)) * len(text), 1.0
+        if isinstance(self._mechanism, Simulated):
+            mean = upper_bound(self._mechanism.simulated_collisions(text, pairs), pairs, alarm)
+        return (mean,) * len(text)
+
+
+def _repeats(words: Words) -> list[tuple[int, int]]:
+    """Places of equal words, in pairs; every place stands in one pair at most."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, word in enumerate(words):
+        places[word].append(place)
+    return [pair for found in places.values() for pair in zip(found[::2], found[1::2], strict=False)]
+
+
+def _limit(trials: Trials, alarm: float) -> int:
+    mean = sum(chance * times for chance, times in trials.items())
+    return max(least_suspicious(trials, alarm), math.ceil(mean) + 1)

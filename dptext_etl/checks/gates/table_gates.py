@@ -1,0 +1,276 @@
+"""Gates of tables: the columns, files, rows, and labels that the policy and the manifest state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.gate import Candidate, Gate, Stage, Verdict, declared_lineage
+from dptext_etl.checks.published import PublishedManifest, changed, place_of, published_types
+from dptext_etl.data_types import carries
+from dptext_etl.errors import GateError, counted
+from dptext_etl.families.choice import COUNT, OTHER
+from dptext_etl.files import sha256
+from dptext_etl.policy import PARTITION, Policy
+
+if TYPE_CHECKING:
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.types import ReleaseRef
+
+
+class RawColumnAbsent(Gate):
+    """Compares names, types and lineage with the policy.
+
+    Names that the policy does not know are counted, not quoted: a pivot can turn raw text into column names.
+    """
+
+    catches = (
+        "A raw text column, or one derived from it, that travels along under its own or another name, as a forgotten "
+        "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
+    )
+    stages = frozenset(Stage)
+    order = 20
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        policy, marked = self.policy, candidate.stage is Stage.STAGED
+        declared = declared_lineage(policy)
+        lineage = declared if candidate.lineage is None else candidate.lineage
+        self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
+        self._later = any(item.postprocess for item in policy.columns)
+        self._expected = {*(edge.output for edge in declared), *([CANARY] if marked else [])}
+        if policy.unlinked is not None and not marked:
+            self._expected = {*policy.unlinked.columns(policy.columns[0].name)}
+        if policy.synthetic is not None:
+            self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
+        self._wrong_edges = len(set(lineage) ^ set(declared))
+        self._types = None if marked else published_types(policy, candidate.manifest)
+        self.state: dict[str, Any] = {"schemas": {}}  # the columns and types of parts, each once, in order
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:  # noqa: ARG003  (synthetic tables, too)
+        return ()
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        """Take the columns of a batch, unless post-processing makes others of them."""
+        if not self._later:
+            self.rewritten_rows(batch)
+
+    def rewritten_rows(self, batch: pl.DataFrame) -> None:
+        self.state["schemas"].setdefault(tuple(batch.schema.items()))
+
+    def verdict(self) -> Verdict:
+        schemas = [dict(items) for items in self.state["schemas"]]
+        missing = {name for schema in schemas for name in self._expected - set(schema)}
+        unknown = {name for schema in schemas for name in set(schema) - self._expected}
+        mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}
+        counts = {"columns": len(self._expected), "missing": len(missing), "unknown": len(unknown)}
+        counts |= {"mistyped": len(mistyped), "wrong_lineage": self._wrong_edges}
+        problems = []
+        if missing:
+            problems.append(f"missing: {_names(missing)}")
+        if unknown:
+            problems.append(
+                f"{counted(len(unknown), 'column')} that the policy does not publish (names not repeated here)"
+            )
+        if mistyped:
+            problems.append(f"of another type than expected: {_names(mistyped)}")
+        if self._wrong_edges:
+            problems.append(
+                f"{counted(self._wrong_edges, 'column was', 'columns were')} made otherwise than the policy says"
+            )
+        if not schemas:
+            problems.append("there are no parts")
+        message = "; ".join(problems) or f"{counted(counts['columns'], 'column')}, as the policy says"
+        return self.outcome(counts, message, passed=not problems)
+
+    def _mistyped(self, schema: dict[str, pl.DataType], first: dict[str, pl.DataType]) -> set[str]:
+        """Return the columns of a part that are no strings where they should be, or of another type than the first."""
+        wrong = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
+        if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
+            wrong.add(CANARY)
+        if self.policy.unlinked is not None and not schema.get(COUNT, pl.Int64()).is_integer():
+            wrong.add(COUNT)
+        if self._types is not None:
+            wrong |= changed(schema, self.policy, self._types)
+        both = self._expected & set(schema) & set(first)
+        return wrong | {name for name in both if schema[name] != first[name]}
+
+
+def _names(names: set[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))
+
+
+_NAME = re.compile(r"(?:(?P<partition>.+)/)?v(?P<number>\d+)-[0-9a-f]+")
+"""How publications are named in the ledger (`runner.publish.publication`)."""
+
+
+class PublishedFiles(Gate):
+    """Compares the files of a folder with its manifest, and the manifest with the policy and the ledger."""
+
+    catches = (
+        "Published files that were edited, cut, swapped or added after their gates, or that belong to another release; "
+        "a manifest that was written again to fit them, or to claim less; an unlinked release of people who were "
+        "forgotten."
+    )
+    stages = frozenset({Stage.PUBLISHED})
+    order = 10
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self._candidate = candidate
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:  # noqa: ARG003  (synthetic tables, too)
+        return ()
+
+    def verdict(self) -> Verdict | tuple[Verdict, ...]:
+        """Judge folders only: a single file or a table has no manifest."""
+        folder, ledger = self._candidate.manifest, self._candidate.ledger
+        if folder is None:
+            return ()
+        if ledger is None:
+            raise GateError("the ledger is not open, so the manifest cannot be looked up")
+        parts, manifest, policy = folder.parts, folder.facts, self.policy
+        refs, digest = self._candidate.refs.values(), folder.digest
+        sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
+        recorded = bool(refs) and all(digest in ledger.releases.published(ref, sink).values() for ref in refs)
+        paths = [folder.file(part) for part in parts]
+        shown = folder.shown()
+        names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
+        listed = {path for pair in names for path in pair if path is not None}
+        folders = {path.parent for path in listed}
+        configured: dict[str | None, tuple[str, str | None]]
+        if policy.synthetic is None:
+            configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.column_policies()}
+        else:
+            configured = {policy.synthetic.column: (policy.statistic.cfg(), None)}
+        stated = {
+            column.get("name"): (column.get("cfg"), column.get("chain")) for column in manifest.get("columns", [])
+        }
+        counts = {
+            "files": len(paths),
+            "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
+            "changed": _changed(names, parts),
+            "shown_otherwise": _differ(folder),
+            "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
+            "other_release": int(
+                (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
+            ),
+            "other_configuration": len(set(configured.items()) ^ set(stated.items())),
+            "unrecorded_manifest": int(not recorded),
+            "retired_manifest": int(any(digest in ledger.releases.retired(ref, sink) for ref in refs)),
+            "types_with_names_or_categories": sum(map(carries, map(str, manifest.get("schema", {}).values()))),
+        }
+        if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
+            counts["forgotten"] = max((ledger.people.count_forgotten(ref) for ref in refs), default=0)
+        wrong = {name: count for name, count in counts.items() if count and name != "files"}
+        message = f"all {len(paths):,} files are those of the manifest, which the ledger recorded"
+        counts["newer_recorded"] = newer = _newer(folder, ledger, refs)
+        if newer:
+            message += f"; it knows {newer:,} newer versions, of this sink or another"
+        if wrong:
+            message = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in wrong.items())
+        if counts["types_with_names_or_categories"]:
+            message += " (an older version published them; the next run publishes the table anew, without)"
+        return self.outcome(counts, message, passed=bool(paths) and not wrong)
+
+
+def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> int:
+    """Count recorded versions of this partition with a higher number: an older one put back shows here."""
+    partition, mine = manifest.facts.get("partition"), int(manifest.facts.get("version", 0))
+    known = {version for ref in refs for version in ledger.releases.published(ref)}
+    names = (_NAME.fullmatch(version) for version in known)
+    return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
+
+
+def _differ(manifest: PublishedManifest) -> int:
+    """Count files that the manifest or the log of a table lists, and the other one does not."""
+    return 0 if manifest.listed is None else len(manifest.listed ^ {part["path"] for part in manifest.parts})
+
+
+def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:
+    """Count files that hold other bytes under one of their names; two names of one file are read once."""
+    changed = 0
+    for pair, part in zip(names, parts, strict=True):
+        there = [path for path in pair if path is not None and path.is_file()]
+        once = there[:1] if len(there) == 2 and there[0].samefile(there[1]) else there
+        changed += any(sha256(path) != part["sha256"] for path in once)
+    return changed
+
+
+def _inside(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+class _SyntheticGate(Gate):
+    """Judges synthetic tables only."""
+
+    stages = frozenset(Stage)
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return None if policy.synthetic is None else ()
+
+
+class RowCount(_SyntheticGate):
+    """Counts rows: their number is public, and never that of the private records."""
+
+    catches = "Rows that were added to a synthetic table, left out, or drawn as often as there are private records."
+    order = 15
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self.state = {"rows": 0}
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        self.state["rows"] += batch.height
+
+    def verdict(self) -> Verdict:
+        rows, wanted = self.state["rows"], 0 if self.policy.synthetic is None else self.policy.synthetic.rows
+        message = f"{counted(rows, 'row')}, of {wanted:,} that the policy says"
+        return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
+
+
+class LabelsInList(_SyntheticGate):
+    """Compares every label with the public list, also those of an unlinked release."""
+
+    catches = "Labels of private records that the public list does not name, and rows without a label."
+    order = 72
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate)
+        self.state = {"rows": 0, "outside": 0}
+        self._names: tuple[str, ...] = ()
+        self._listed: set[tuple[str | None, ...]] = set()
+        if self.policy.synthetic is not None and self.policy.synthetic.labels is not None:
+            self._names = self.policy.synthetic.labels.all_columns
+            self._listed = {*self.policy.synthetic.labels.cells.values()}
+        if self.policy.labels is not None:
+            self._names = (self.policy.labels.column,)
+            unpublished = (OTHER, None) if candidate.stage is Stage.STAGED else ()
+            self._listed = {(value,) for value in (*self.policy.labels.values, *unpublished)}
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return None if policy.synthetic is None and policy.labels is None else ()
+
+    def rows(self, batch: pl.DataFrame) -> None:
+        self.state["rows"] += batch.height
+        if any(batch.schema.get(name) != pl.String for name in self._names):
+            self.state["outside"] += batch.height
+        elif self._names:
+            for *cell, often in batch.group_by(self._names).len().iter_rows():
+                self.state["outside"] += often * (tuple(cell) not in self._listed)
+
+    def verdict(self) -> Verdict:
+        rows, outside = self.state["rows"], self.state["outside"]
+        message = f"all {rows:,} rows have a listed label, or need none"
+        if outside:
+            message = f"{outside:,} of {rows:,} rows have a label that the policy does not list"
+        return self.outcome(self.state, message, passed=not outside)

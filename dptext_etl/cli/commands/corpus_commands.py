@@ -1,0 +1,149 @@
+"""Define `dptext corpus`, whose commands build, calibrate and show the public texts that `surrogate` releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dptext_etl.cli import terminal
+from dptext_etl.cli.options import Command, Json, epilog
+from dptext_etl.errors import PolicyError
+
+app = typer.Typer(
+    no_args_is_help=True, help="Build, calibrate and show corpora: the public texts that surrogate releases."
+)
+
+KEYS = ("name", "texts", "sha256", "licence", "provenance", "encoder", "hits", "build")
+
+
+@app.callback()
+def corpus() -> None:
+    """Build, calibrate and show corpora: the public texts that surrogate releases."""
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog(
+        'dptext corpus build turns.parquet --out corpus --licence "CC BY-SA 4.0" --provenance "dialogue turns of …"',
+        KEYS,
+    ),
+)
+def build(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="SOURCE...", help="PUBLIC texts: .parquet, .csv, or .txt with one a line.")
+    ],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the corpus.")],
+    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' license; required.")] = "",
+    provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
+    name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
+    texts: Annotated[int, typer.Option(help="Most texts of the corpus, at least 1,000.")] = 20_000,
+    words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and of the longest text.")] = "4:40",
+    sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
+    encoder: Annotated[
+        Literal["words", "task", "sentence-transformers"], typer.Option(help="How texts become vectors.")
+    ] = "words",
+    vectors: Annotated[str, typer.Option(metavar="NAME|FILE", help="Word vectors.")] = "english-20k",
+    model: Annotated[
+        str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
+    ] = None,
+    task: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="With task: PUBLIC labeled texts; repeat as needed.")
+    ] = None,
+    label: Annotated[str, typer.Option(help="The column of labels of the labeled texts.")] = "label",
+    share: Annotated[float, typer.Option(help="With task: share of a vector that its directions get.")] = 0.5,
+    as_json: Json = False,
+) -> None:
+    """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
+
+    Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are left out, and each text stays once.
+    A corpus is published text by definition: never build one from texts that you privatize. A file that a policy in
+    this folder or next to it names as its source is refused.
+    """
+    from dptext_etl.corpora import building
+    from dptext_etl.corpora.building import Cleaning, Source
+    from dptext_etl.runner.source.table import refuse_raw
+
+    fewest, _, most = words.partition(":")
+    if not fewest.isdecimal() or not most.isdecimal():
+        raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
+    refuse_raw([str(path) for path in (*sources, *(task or ()))], why="a corpus is published as it is")
+    terminal.note("this command assumes that the sources are public: their texts are published as they are")
+    options = building.Options(
+        name=name or out.name,
+        licence=licence,
+        provenance=provenance,
+        cleaning=Cleaning(int(fewest), int(most), sentences),
+        texts=texts,
+        encoder=encoder,
+        vectors=vectors,
+        model=model,
+        task=[Source(path, column, label) for path in task or ()],
+        share=share,
+    )
+    built = building.build([Source(path, column) for path in sources], out, options, terminal.note)
+    _show_facts(building.card_facts(built), as_json=as_json)
+    if not as_json:
+        terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
+
+
+@app.command(cls=Command, epilog=epilog("dptext corpus show corpus", KEYS))
+def show(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show what a corpus is: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
+    from dptext_etl.corpora import Corpus, building
+
+    _show_facts(building.card_facts(Corpus.open(corpus)), as_json=as_json)
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits")),
+)
+def calibrate(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
+    public: Annotated[
+        list[Path], typer.Argument(metavar="PUBLIC...", help="PUBLIC texts like those to privatize: .parquet or .csv.")
+    ],
+    *,
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
+    label: Annotated[str | None, typer.Option(help="A column of public labels that should survive.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="New folder; by default, the corpus's own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose, for each epsilon, the hit rate that keeps most of public texts, and write the rates into the corpus.
+
+    The corpus's hash changes. A file that a policy in this folder or next to it names as its source is refused.
+    """
+    from dptext_etl.corpora import Corpus, building
+    from dptext_etl.corpora.building import Source
+    from dptext_etl.runner.source.table import refuse_raw
+
+    refuse_raw([str(path) for path in public], why="hit rates come from public texts alone")
+    terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
+    before = Corpus.open(corpus)
+    sources = [Source(path, column, label) for path in public]
+    hits = building.recalibrate(before, sources)
+    after = building.write_recalibrated(before, hits, sources, out)
+    facts = {"out": str(after.path.parent), "sha256": after.sha256, "replaces": before.sha256}
+    if as_json:
+        terminal.emit({**facts, "hits": {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in hits}})
+        return
+    terminal.pairs(facts)
+    rows = [(f"{hit.epsilon:g}", f"{hit.hit:.2f}", hit.near, f"{100 * hit.kept:.0f} %") for hit in hits]
+    terminal.table(("epsilon", "hit rate", "near texts", "kept, of the nearest text's likeness"), rows)
+
+
+def _show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        terminal.emit(facts)
+    else:
+        terminal.pairs(facts)

@@ -1,0 +1,304 @@
+"""Define the commands of `dptext ledger` that read a ledger, make it, and copy it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+
+from dptext_etl.cli import terminal
+from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
+from dptext_etl.errors import GATE, PolicyError, UnknownIdError, UsageError, counted
+from dptext_etl.guarantee import PURE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dptext_etl.ledger import Ledger, Scope
+
+app = typer.Typer(
+    no_args_is_help=True, help="Make, read, check and repair a ledger: releases, balances, integrity, the public view."
+)
+
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def command(example: str, keys: Sequence[str]) -> Callable[[F], F]:
+    """Add a command that takes a ledger, with an example and the keys of its JSON object for its help."""
+    return app.command(cls=LedgerCommand, epilog=epilog(example, keys))
+
+
+@command("dptext ledger show --ledger ledger.db", ("releases",))
+def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication."""
+    with open_ledger(ledger, id_key) as handle:
+        releases = terminal.releases(handle.reports.show())
+    if as_json:
+        terminal.emit({"releases": releases})
+        return
+    columns = ["dataset", "column", "release", "mechanism", "class", "records"]
+    columns += ["committed", "pending", "expired", "aborted", "canaries"]
+    rows = [
+        (
+            *(item[name] for name in columns),
+            item[f"max_{PURE}"],
+            "draws made" if item["expost"] else "worst case",
+            f"10^{item['log10_odds']}",
+            [f"{version['version']} ({counted(version['rows'], 'row')})" for version in item["published"]],
+            item["burnt"],
+        )
+        for item in releases
+    ]
+    terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "revoked"), rows)
+    if any(item["canaries"] for item in releases):
+        terminal.say("canary rows are counted apart: the other counts are of records")
+
+
+@command("dptext ledger remaining --for privacy.toml", ("scopes", "further"))
+def remaining(
+    *,
+    ledger: LedgerUrl,
+    subject: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record) alone; repeat as needed.")
+    ] = None,
+    release_of: Annotated[
+        Path | None,
+        typer.Option("--for", metavar="FILE", help="Only say how many more releases of this policy file fit."),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Show for each scope how much of the cap subjects (or records) have used, and how much is left.
+
+    With --for, it says how many more releases of a policy fit, over the records of the newest release. It reads no
+    text. An id of which the ledger holds nothing is an error, which exits with 8.
+    """
+    further = None
+    if release_of is not None:
+        from dptext_etl.runner import planning
+
+        further = planning.further(release_of)
+    with open_ledger(ledger, id_key) as handle:
+        caps = handle.reports.caps()
+        scopes = [terminal.balance(_balance(handle, pinned, subject)) for pinned in caps]
+        _refuse_unknown(handle, caps, scopes, subject or ())
+    if as_json:
+        terminal.emit({"scopes": scopes, "further": further})
+        return
+    if further is not None:
+        terminal.show_further(further)
+        return
+    for scope in scopes:
+        terminal.show_balance(scope)
+    if not scopes:
+        terminal.say("nothing has been charged yet")
+
+
+@command("dptext ledger verify --ledger ledger.db --anchor $(cat safe/anchor)", ("ok", "problems", "counts"))
+def verify(
+    *,
+    ledger: LedgerUrl,
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ANCHOR",
+            help="An earlier output of `dptext ledger anchor`, which the journal must hold; repeatable.",
+        ),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Compute every balance again from the journal and its sealed batches; exit with 4 if anything disagrees."""
+    from dptext_etl.ledger import Anchor
+
+    anchors = [Anchor.parse(text) for text in anchor or ()]
+    with open_ledger(ledger, id_key) as handle:
+        outcome = handle.verify()
+        outcome.problems.extend(
+            f"the journal does not hold the anchor of event {item.seq}: it was cut, rewritten, or is an old copy"
+            for item in anchors
+            if not handle.holds(item)
+        )
+    if as_json:
+        terminal.emit(outcome.as_dict())
+    else:
+        terminal.pairs(outcome.counts)
+        terminal.say("all counts are of rows, canary rows included")
+        terminal.say("the ledger is whole" if outcome.ok else "the ledger does NOT agree with its own journal:")
+        for problem in outcome.problems:
+            terminal.say(f"  {problem}")
+    if not outcome.ok:
+        raise typer.Exit(GATE)
+
+
+@command("dptext ledger export tables --ledger ledger.db", ("folder", "tables"))
+def export(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A new folder for the tables; without it, the public view.")
+    ] = None,
+    *,
+    ledger: LedgerUrl,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id", metavar="ID", help="An id whose keyed hashes the table asked(hash) holds; repeat as needed."
+        ),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Write a ledger as Parquet tables, or print its public view as JSON.
+
+    The tables record, balance, event, release and publication are internal: ids are keyed hashes, but amounts may
+    depend on texts. Query them with DuckDB or Polars. The public view holds claims and constants, no number that
+    depends on a text.
+    """
+    if ids and directory is None:
+        raise UsageError("--id writes a table", "name the folder of the tables: dptext ledger export DIR --id ID")
+    with open_ledger(ledger, id_key) as handle:
+        if directory is None:
+            terminal.emit(terminal.public_view(handle.reports.export()))
+            return
+        tables = handle.reports.write_tables(directory, ids or ())
+    if as_json:
+        terminal.emit({"folder": str(directory), "tables": tables})
+        return
+    terminal.table(("table", "rows"), tables.items())
+    terminal.say(f"written to {directory}: internal, not for publication")
+
+
+@command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
+def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """Make a ledger, or bring one of an earlier version up to date; no charge changes."""
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.storage.store import ledger_exists
+
+    made = not ledger_exists(ledger)
+    with Ledger.open(ledger, id_key) as handle:
+        facts = {"ledger_id": handle.ledger_id, "made": made}
+    report(facts, "made a new ledger" if made else "there is a ledger already; no charge was changed", as_json=as_json)
+
+
+@command("dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",))
+def grants(
+    *,
+    role: Annotated[
+        Literal["writer", "steward", "auditor", "owner"],
+        typer.Option(help="The role: charges (writer), changes caps (steward), reads (auditor), or makes it (owner)."),
+    ],
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")
+    ] = None,
+    ledger: LedgerUrl,
+    as_json: Json = False,
+) -> None:
+    """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
+    from dptext_etl.ledger.storage.postgres_sql import database, grants, split_url
+    from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
+
+    url = resolve_url(ledger)
+    if not url.startswith(POSTGRES):
+        raise PolicyError("a SQLite ledger has no roles", "the permissions of its file decide who reads and writes it")
+    conninfo, schema = split_url(url)
+    statements = grants(role, to or f"dptext_{role}", database(conninfo), schema)
+    report({"grants": statements}, statements, as_json=as_json)
+
+
+@command("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",))
+def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """Print the head of the journal for `verify --anchor`; store it where the ledger's operators cannot change it."""
+    with open_ledger(ledger, id_key) as handle:
+        head = str(handle.anchor())
+    report({"anchor": head}, head, as_json=as_json)
+
+
+@command("dptext ledger history --ledger ledger.db", ("history",))
+def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """List who changed caps, froze, thawed, revoked, forgot, readmitted, or ended jobs, when, and why.
+
+    Users are as the ledger's own events state them. A SQLite file does not protect them.
+    """
+    with open_ledger(ledger, id_key) as handle:
+        events = handle.reports.history()
+    if as_json:
+        terminal.emit({"history": events})
+        return
+    columns = ("event", "at", "user", "kind", "of", "change", "before", "after", "reason")
+    shown = [event | {at: terminal.shown(event[at]) for at in ("before", "after")} for event in events]
+    terminal.table(columns, [[event[name] for name in columns] for event in shown])
+
+
+@command("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))
+def backup(
+    to: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="A place without a ledger: a path, postgresql://…, or env:NAME."),
+    ],
+    *,
+    ledger: LedgerUrl,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a ledger as of one moment, while runs continue; from SQLite or PostgreSQL, to either; without its id key."""
+    with open_ledger(ledger, id_key) as handle:
+        head = str(handle.backup(to))
+    report({"copy": to, "anchor": head}, f"copied, without the id key, up to {head}", as_json=as_json)
+
+
+def open_ledger(url: str, id_key: str | None, *, write: bool = False) -> Ledger:
+    from dptext_etl.ledger import Ledger
+
+    return Ledger.open(url, id_key, create=False, read_only=not write)
+
+
+def scope_of(pinned: Mapping[str, Any]) -> Scope:
+    """Return the scope that an entry of `Reports.caps` describes."""
+    from dptext_etl.ledger.types import Scope
+
+    kind, _, name = pinned["scope"].partition(":")
+    return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
+
+
+def in_pinned_form(handle: Ledger, scope: Scope, asked: Sequence[str]) -> pa.Array:
+    """Return units of a scope as the ledger hashes them."""
+    import pyarrow as pa
+
+    from dptext_etl.id_forms import normalized
+
+    form = handle.pinned_forms(scope, ()).get(scope.unit)
+    return normalized(pa.array(asked, pa.large_string()), () if form is None else form.normalize)
+
+
+def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
+    scope = scope_of(pinned)
+    return handle.remaining(scope, in_pinned_form(handle, scope, asked) if asked else None).as_dict()
+
+
+def _refuse_unknown(
+    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], asked: Sequence[str]
+) -> None:
+    """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
+    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(asked))]
+    idle = [one for one, some in zip(asked, used, strict=True) if not some]
+    known = set[str]()
+    for cap in caps if idle else ():
+        units = in_pinned_form(handle, scope_of(cap), idle)
+        find = handle.people.known_subjects if cap["unit"] == "subject" else handle.people.known_records
+        for dataset in cap["datasets"]:
+            known.update(compress(idle, find(dataset, units)))
+    unknown = len({*idle} - known)
+    if caps and unknown:
+        msg = f"{unknown:,} of {counted(len({*asked}), 'id')}: unknown here; nothing was changed"
+        raise UnknownIdError(msg, "name ids as the table holds them")
+
+
+def report(facts: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+    """Print facts as JSON, or a sentence for people."""
+    if as_json:
+        terminal.emit(facts)
+    else:
+        terminal.say(sentence)

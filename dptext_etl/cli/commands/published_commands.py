@@ -1,0 +1,332 @@
+"""Define `dptext check|gx-suite|clean|forget|statement`, which judge, document, and reduce what was published."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dptext_etl import files
+from dptext_etl.cli import terminal
+from dptext_etl.cli.commands.run import show_gates
+from dptext_etl.cli.options import Command, Full, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
+from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, counted, seam
+from dptext_etl.extensions import pip_install
+
+if TYPE_CHECKING:
+    from dptext_etl.runner.publish.erasing import ErasedTable, Erasure
+    from dptext_etl.runner.publish.forgetting import Forgotten
+
+app = typer.Typer()
+CHECK_KEYS = ("passed", "gates")
+CLEAN_KEYS = ("versions", "stopped", "staged", "quarantined", "kept", "busy", "removed")
+STATEMENT_KEYS = (
+    "format", "dataset", "release", "partition", "version", "rows", "files", "id", "in_clear", "coarse", "traceable",
+    "manifest_sha256", "sink", "published_at", "found_again", "gates", "columns", "record", "left_out", "caps", "lacks",
+    "public", "written_by",
+)  # fmt: skip
+
+
+@app.command(cls=Command, epilog=epilog("dptext check privacy.toml", CHECK_KEYS))
+def check(
+    policy: PolicyFile,
+    *,
+    partition: Partition = None,
+    released: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RELEASED", help="The published folder or object-store URL; by default the policy's sink."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate all gates for a published table: files, columns, output words, committed spends, absence of canaries.
+
+    Exits with 4 if a gate fails.
+    """
+    from dptext_etl.checks import require
+    from dptext_etl.checks.published import check_published
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner.layout import Layout
+    from dptext_etl.runner.publish.own_ids import finder
+
+    loaded = Policy.load(policy)
+    layout = Layout.of(loaded, partition)
+    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging, loaded.ledger))
+    if as_json:
+        passed = all(verdict.passed for verdict in verdicts)
+        terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})
+    else:
+        show_gates([verdict.as_dict() for verdict in verdicts])
+    require(verdicts)
+
+
+@app.command(cls=Command, epilog=epilog("dptext gx-suite privacy.toml", ("suite", "file")))
+def gx_suite(
+    policy: PolicyFile,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="PATH", help="Folder of the suites of a file context, or a .json file."),
+    ] = Path("gx/expectations"),
+    downstream: Annotated[
+        bool, typer.Option("--downstream", help="Write the suite of tables that are made from the release.")
+    ] = False,
+    public: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of such a table that holds other text; repeat as needed."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the suite of a policy as a file of Great Expectations, for your own checkpoint.
+
+    It names the policy file as you gave it, and reads it at each evaluation: from the working folder, or from the
+    folder that the environment variable DPTEXT_POLICIES names.
+    """
+    try:
+        from dptext_etl.checks.great_expectations.expectations import write_suite
+    except ModuleNotFoundError as missing:
+        raise PolicyError(f"{missing.name} is not installed", pip_install("gx")) from None
+    name, path = write_suite(policy, output, downstream=downstream or bool(public), public=public or ())
+    if as_json:
+        terminal.emit({"suite": name, "file": str(path)})
+        return
+    terminal.say(f"wrote {path}")
+    terminal.say(f"in a checkpoint: context.suites.get({name!r})")
+
+
+@app.command(cls=Command, epilog=epilog("dptext clean privacy.toml --dry-run", CLEAN_KEYS))
+def clean(
+    policy: PolicyFile,
+    *,
+    partition: Partition = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files, and remove nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
+
+    Readers and runs lose nothing: the current version, the ledger, and the files of a running run stay.
+    """
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner.publish import erasing
+
+    files = erasing.clean(Policy.load(policy), partition=partition, dry_run=dry_run)
+    lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
+    if as_json:
+        terminal.emit({**lists, "removed": not dry_run})
+        return
+    outcome = "would be removed" if dry_run else "removed"
+    for name, paths in lists.items():
+        if paths:
+            name = "lists of left out records" if name == "quarantined" else name  # noqa: PLW2901
+            terminal.say(f"{name}{'' if name == 'busy' else f', {outcome}'}: {', '.join(paths)}")
+    if not files.removed:
+        terminal.say("nothing to remove")
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog(
+        "dptext forget privacy.toml --subject u17", ("version", "removed", "rows", "versions", "staged", "noted")
+    ),
+)
+def forget(
+    policy: Annotated[
+        Path, typer.Argument(metavar="POLICY", help="The policy file; with --everywhere, or a folder of policy files.")
+    ],
+    *,
+    subject: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="A subject whose records are all removed; repeat as needed.")
+    ] = None,
+    record: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="A record to remove; repeat as needed.")
+    ] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Remove every published record that the source no longer holds.")
+    ] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="In all partitions and releases, of all policies in the folder.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --everywhere: say what would happen, and change nothing.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="With --everywhere: write a report to this file, as Markdown.")
+    ] = None,
+    partition: Partition = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Publish a version without some people, retire the older versions in the ledger, and delete their files.
+
+    Remove their rows from the source first. Charges stay in the ledger, as HMACs. These people and records are left out
+    of all later releases until `dptext ledger readmit` names them. If no row was taken out, or if the ledger, lists in
+    staging, and the source do not know someone, the command says so and exits with 8; in the latter case, it changes
+    nothing. It cannot reach copies that readers made, or copies in an object store's versioning.
+
+    With --everywhere, the command first shows what it will do. A person whom nothing there knows is an error.
+    """
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner.publish import forgetting
+
+    if everywhere:
+        if missing or partition is not None:
+            raise PolicyError("--everywhere names people, in all partitions", "leave out --missing and --partition")
+        _everywhere(policy, subject or [], record or [], dry_run=dry_run, out=out, yes=yes, as_json=as_json)
+        return
+    if dry_run or out is not None:
+        raise PolicyError("--dry-run and --out belong to --everywhere", "add --everywhere")
+    loaded = Policy.load(policy)
+    question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
+    require_confirmation(question, yes=yes)
+    done = forgetting.forget(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
+    if as_json:
+        terminal.emit(asdict(done))
+    else:
+        _show_forgotten(done)
+    if not done.removed:
+        raise typer.Exit(UNCHANGED)
+
+
+def _show_forgotten(done: Forgotten) -> None:
+    if done.withdrawn:
+        terminal.say(f"the unlinked release was withdrawn: version {done.version} is an empty table")
+        terminal.say("publish the records that stay under a new release name; they are charged again")
+    elif done.stays:
+        terminal.say(
+            f"the statistic of the synthetic table stays, because it was charged: version {done.version} is current"
+        )
+        terminal.say("a table without these people takes a new release name; all others are charged again")
+    elif done.removed:
+        terminal.say(
+            f"{counted(done.removed, 'record was', 'records were')} taken out; version "
+            f"{done.version} holds {counted(done.rows, 'row')}"
+        )
+    else:
+        terminal.say(f"no row of these people is published; version {done.version} holds {counted(done.rows, 'row')}")
+    terminal.say(f"records that the ledger newly notes as forgotten: {done.noted:,}")
+    deleted = ", ".join(done.versions) or "none"
+    terminal.say(f"deleted versions: {deleted}; files changed in staging: {done.staged:,}")
+
+
+def _everywhere(
+    where: Path, subjects: list[str], records: list[str], *, dry_run: bool, out: Path | None, yes: bool, as_json: bool
+) -> None:
+    from dptext_etl.runner.publish.erasing import erase
+
+    plan = erase(where, subjects=subjects, records=records, dry_run=True)
+    done = plan
+    if not dry_run:
+        if not as_json:
+            _show_plan(plan)
+        require_confirmation("Do this? Files of older versions are deleted, too.", yes=yes)
+        done = erase(where, subjects=subjects, records=records, progress=None if as_json else _note_place)
+    if out is not None:
+        _write_report(out, done)
+    if as_json:
+        terminal.emit(asdict(done))
+    elif dry_run:
+        _show_plan(done)
+    else:
+        terminal.say(f"records that the ledgers newly note as forgotten: {done.noted:,}")
+        if out is not None:
+            terminal.say(f"report: {out}")
+    if not any(place.records for place in done.places):
+        raise typer.Exit(UNCHANGED)
+
+
+def _note_place(place: ErasedTable) -> None:
+    terminal.note(" ".join(("done:", *filter(None, (place.dataset, place.release, place.partition)))))
+
+
+def _show_plan(plan: Erasure) -> None:
+    terminal.table(
+        ("dataset", "release", "partition", "records", "what happens"), [_row(place) for place in plan.places]
+    )
+    for line in _other_publications(plan):
+        terminal.say(line)
+
+
+def _row(place: ErasedTable) -> tuple[str, ...]:
+    return place.dataset, place.release, place.partition or "", f"{place.records:,}", place.outcome
+
+
+def _other_publications(erasure: Erasure) -> list[str]:
+    return [
+        f"the ledger also records {entry['dataset']}, release {entry['release']}, with {entry['records']:,} of these"
+        f" records (versions {', '.join(entry['versions'])}). No policy here has this release: delete copies of it"
+        for entry in erasure.elsewhere
+    ]
+
+
+def _write_report(path: Path, erasure: Erasure) -> None:
+    """Write a report that names no person: what was done, where, and when."""
+    from datetime import UTC, datetime
+
+    table = [
+        "| dataset | release | partition | records | outcome | version | deleted versions | changed in staging |",
+        "|---|---|---|---:|---|---|---|---:|",
+    ]
+    for place in erasure.places:
+        cells = (*_row(place), str(place.version or ""), ", ".join(place.deleted), str(place.staged))
+        table.append(f"| {' | '.join(cells)} |")
+    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    parts = (
+        "# Plan of an erasure: nothing was changed" if erasure.dry_run else "# Erasure",
+        f"{when}. People and records named: {erasure.people:,}. Records newly noted as forgotten: {erasure.noted:,}.",
+        "\n".join(table),
+        *_other_publications(erasure),
+        "Charges stay in the ledgers, under keyed hashes, because the texts were released.",
+        "Copies that readers made, and copies in the versioning of an object store, are out of reach.",
+    )
+    with seam(f"writing {path}", hint="name a file that you can write"):
+        files.write(path, ("\n\n".join(parts) + "\n").encode())
+
+
+@app.command(cls=Command, epilog=epilog("dptext statement privacy.toml --out statement", STATEMENT_KEYS))
+def statement(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="POLICY|RELEASED", help="A policy file (.toml), or the published folder or object-store URL."
+        ),
+    ],
+    *,
+    released: Annotated[
+        str | None,
+        typer.Option(metavar="RELEASED", help="The published folder or object-store URL, if not the policy's sink."),
+    ] = None,
+    partition: Partition = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Leave out amounts that depend on texts, for readers outside.")
+    ] = False,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where statement.md and statement.html go.")] = Path(
+        "statement"
+    ),
+    evidence: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The report of `dptext evaluate`; never used with --public.")
+    ] = Path("evidence"),
+    full: Full = False,
+    as_json: Json = False,
+) -> None:
+    """Write for the person who signs what a release holds, promises, and cost, and how to verify it.
+
+    It reads the manifest, the ledger, and figures of an evaluation of this version; never a raw text, a released text
+    or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
+    the facts and writes no file.
+    """
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner import statement as statements
+
+    is_policy = target.endswith(".toml")
+    if released is not None and not is_policy:
+        raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
+    loaded = Policy.load(Path(target)) if is_policy else None
+    facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
+    if as_json:
+        terminal.emit(facts)
+        return
+    for path in statements.write(facts, out, full=full or public):
+        terminal.say(f"wrote {path}")

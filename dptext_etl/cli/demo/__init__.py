@@ -1,1 +1,0 @@
-"""Provide the data, the planted bug and the report of `dptext demo`."""

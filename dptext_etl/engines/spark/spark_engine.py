@@ -1,0 +1,299 @@
+"""Compute a run on the executors of Spark and write its parts there; the driver gets counts and hashes, but no rows.
+
+In a folder, the driver puts the parts in place. In a store, parts are drafted among the files of staging first, because
+the name of a version follows from their hashes. Objects of the sink are written when the ledger has recorded the
+publication. No row passes the driver.
+
+Driver and executors share storage under one path for staging and sink, or an object store for both.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import polars as pl
+
+from dptext_etl.checks import Candidate, Verdict
+from dptext_etl.checks.canaries import canary_sets
+from dptext_etl.engines.engine import Engine, Work
+from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present, traced
+from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_shards, over_texts
+from dptext_etl.engines.spark.session import read_source, require_workers, session
+from dptext_etl.engines.spark.tasks import (
+    TaskConfig,
+    TaskMessages,
+    keyed_order,
+    policy_json,
+    remember_tasks,
+    run_tasks,
+    watched,
+)
+from dptext_etl.engines.spark.worker_policy import for_workers, is_local, require_reach, worker_columns
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.files import sha256
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.anchor_files import place_of
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.own_ids import HiddenIds
+from dptext_etl.runner.publish.parts import Writer, write_part
+from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.shard import Phase, ShardResult
+from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
+from dptext_etl.runner.source.column_types import keeps_spelling
+from dptext_etl.runner.source.examine import Examined
+from dptext_etl.runner.source.roles import Table, wanted_columns
+from dptext_etl.runner.source.table import Files
+from dptext_etl.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
+
+
+def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+    """Write staged shards as parts of a version (see `Engine.write`).
+
+    An attempt drafts a part under a name of its own. The driver takes the one that Spark counts; the others go.
+    """
+    shards = list(shards)
+    if not shards:
+        return
+    with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
+        config = WriteConfig.of(writer, folder)
+        packs = _written(over_shards(spark, shards, partial(draft, config)), config, each, len(shards))
+        parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
+        if folder is None:
+            writer.take_objects(parts, partial(_moved, spark, writer))
+            return
+        for name, *facts in parts:
+            writer.take(folder / name, *facts)
+
+
+def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object], wanted: int) -> list[Pack]:
+    """Let executors do what a frame says, and return a pack for every part, in their order."""
+    with watched(config.messages, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
+        packs = collected(frame)
+    if len(packs) != wanted:
+        raise InputError(f"executors wrote {len(packs):,} of {wanted:,} parts", AGAIN)
+    return sorted(packs, key=lambda pack: pack.bucket)
+
+
+@dataclass(frozen=True)
+class WriteConfig:
+    staging: Storage  # the staged shards
+    sink: Storage  # the published table
+    folder: Path | None  # the folder for drafts; None where they lie among the files of staging
+    file_format: str  # "parquet", "csv" or "ndjson"
+    hidden: HiddenIds | None
+    messages: TaskMessages
+
+    @classmethod
+    def of(cls, writer: Writer, folder: Path | None = None) -> WriteConfig:
+        staging = writer.staging.absolute()
+        messages = TaskMessages(staging, f"{secrets.token_hex(16)}-publish")
+        hidden = None if writer.hidden is None else replace(writer.hidden, ledger=for_workers(writer.hidden.ledger))
+        return cls(staging, writer.published, folder, writer.format, hidden, messages)
+
+
+def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
+    """Draft the part of a shard, unless no one waits for it any more."""
+    if config.messages.stopped:
+        return
+    with config.staging.with_own_copies() as storage:
+        if config.folder is None:
+            path = storage.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
+        else:
+            path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
+        facts: list[Any] = [*write_part(Staging(storage), shard, path, config.file_format, config.hidden)]
+        if config.folder is None:
+            storage.put(path.name, path)
+            facts.append(path.stat().st_size)
+    config.messages.done(place, facts[0])
+    yield facts_pack("part", facts, path.name, place)
+
+
+def _moved(
+    spark: SparkSession, writer: Writer, parts: Sequence[tuple[str, str, str]], each: Callable[[], object]
+) -> int:
+    """Let executors move parts, and return how many were missing in the sink or held other bytes."""
+    config = WriteConfig.of(writer)
+    frame = over_texts(spark, [json.dumps(part) for part in parts], partial(move, config))
+    return sum(json.loads(pack.cells) for pack in _written(frame, config, lambda _: each(), len(parts)))
+
+
+def move(config: WriteConfig, place: int, part: str) -> Iterator[Pack]:
+    """Move a part from the store of staging to that of the sink, and check what the sink holds then."""
+    if config.messages.stopped:
+        return
+    name, target, digest = json.loads(part)
+    sink, missing = config.sink, 0
+    if sink.sha256(target) != digest:
+        missing = 1
+        with config.staging.with_own_copies() as storage, seam("reading what was staged", InputError, AGAIN):
+            path = storage.local_path(name)
+            if sha256(path) != digest:
+                raise InputError(f"the staged file {name} has changed since it was staged", AGAIN)
+            sink.put(target, path)
+        if sink.sha256(target) != digest:
+            raise InputError(f"the object store does not hold {target} as it was written", AGAIN)
+    config.messages.done(place, missing)
+    yield facts_pack("moved", missing, name, place)
+
+
+class SparkEngine(Engine["DataFrame"]):
+    """Compute shards on the executors of a Spark session, classic or Connect."""
+
+    def __init__(
+        self,
+        df: DataFrame,
+        gpus_per_task: float = 0,
+        check_workers: bool | None = None,
+        source: Files | None = None,
+    ) -> None:
+        self._frame = df
+        self._source = source  # where the frame was read from, if a command did so
+        self._gpus = gpus_per_task
+        self._check_workers = check_workers
+
+    @classmethod
+    @contextmanager
+    def started(cls, policy: Policy, partition: str | None) -> Iterator[Self]:
+        """Use the Spark that is configured here, or otherwise all cores of this machine."""
+        with session() as spark:
+            source = Files.find(Layout.of(policy, partition))
+            yield cls(read_source(spark, policy, partition, source), source=source)
+
+    def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
+        """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
+        spark = self._frame.sparkSession
+        if layout.staging.remote and not layout.remote_sink:
+            msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
+            raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
+        if place_of(policy.ledger.anchors).remote and policy.storage_options and not layout.staging.remote:
+            msg = "executors get the options of a store only with staging in a store, and heads of the ledger go there"
+            raise PolicyError(msg, 'write staging = "s3://…", or give all machines a role and no storage_options')
+        require_reach(spark, policy.ledger.url)
+        gpu_profile(spark, self._gpus)
+        if not is_local(spark) if self._check_workers is None else self._check_workers:
+            columns = [] if policy.synthetic is not None else policy.column_policies()
+            parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
+            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts, [policy.key])
+        table = open_table(self._frame, policy, layout)
+        if self._source is None:
+            return table
+        exact = keeps_spelling(self._source, policy, layout, table.schema)
+        return replace(table, origin=self._source.origin, exact=exact)
+
+    def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (the frame is read already)
+        """Return the version of a table with a log that the frame is, if it is one."""
+        return None if self._source is None or self._source.version is None else self._source
+
+    def examine(
+        self, table: Table[DataFrame], policy: Policy, layout: Layout, progress: Listener | None
+    ) -> Examined[DataFrame]:
+        order = None
+        if policy.unlinked is None and policy.records_per_subject is not None:
+            columns = worker_columns(self._frame.sparkSession, policy.charged_columns())
+            order = partial(keyed_order, policy_json(policy), columns)
+        source = examine(table, policy, layout, order)
+        meter = Meter("ids", None, progress)
+        meter.add(source.total)
+        meter.end()
+        return source
+
+    def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
+        return present(source, ids)
+
+    def canary_sets(self, source: Examined[DataFrame], policy: Policy) -> range:
+        """Plan a set for each shard at least; rows are spread over shards by their ids."""
+        return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
+
+    trace = staticmethod(traced)
+
+    def look(
+        self,
+        work: Work[DataFrame],
+        meter: Meter,
+        columns: list[Column],
+        ledger: Ledger | None,  # noqa: ARG002  (tasks open their own)
+        rows: DataFrame,
+    ) -> Expected:
+        """Look at the rows of a shard in the order in which it will charge them."""
+        source = work.source
+        if rows is source.known:
+            source = replace(source, rows=rows, wanted=source.total - source.nameless)
+        if not source.wanted:
+            return Expected()
+        attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
+        refs = {item.name: item.ref for item in columns}
+        work = replace(work, attempt=attempt, source=source, plans=(), refs=refs)
+        return Expected.total(Expected(**facts) for facts in _run(work, "look", meter, None))
+
+    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
+        profile = gpu_profile(self._frame.sparkSession, self._gpus)
+        found = _run(work, phase, meter, None if phase == "reserve" else profile)
+        remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
+        return [ShardResult(**facts) for facts in found]
+
+    def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
+        if staged.policy.synthetic is not None:  # one small table
+            return super().judge(staged, candidate, seen)
+        return judge(self._frame.sparkSession, staged, candidate, seen)
+
+    def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+        write(self._frame.sparkSession, writer, shards, each)
+
+
+def _run(work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any) -> list[dict[str, Any]]:
+    attempt, policy = work.attempt, work.attempt.policy
+    shards = numbers(work.source, policy)
+    canary_rows = -(-len(work.plans) // len(shards)) * max((len(plan.rows) for plan in work.plans), default=0)
+    config = TaskConfig(
+        policy=policy_json(policy),
+        columns=worker_columns(work.source.table.frame.sparkSession, attempt.columns),
+        names=wanted_columns(policy),
+        refs=work.refs,
+        job=attempt.job,
+        staging=attempt.layout.staging.absolute(),
+        memory=attempt.layout.memory.absolute(),
+        step=len(shards),
+        most=policy.shard_rows + canary_rows,
+        phase=phase,
+        known=work.source.rows is work.source.known,
+        checkpoint=work.checkpoint,
+        digest=work.digest,
+    )
+    return run_tasks(planted(work.source.rows, work.plans, shards, policy), config, meter.add, profile)
+
+
+def gpu_profile(spark: Any, gpus: float) -> Any:
+    """Return the resource profile that gives every task `gpus` GPUs, or None for 0."""
+    if not gpus:
+        return None
+    if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not (0 < gpus <= 0.5 or gpus == gpus // 1 > 0):
+        raise PolicyError("gpus_per_task is a whole number, 0 or more, or a fraction of at most 0.5, as Spark has it")
+    if is_local(spark):
+        msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
+        raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")
+    from pyspark.sql import DataFrame
+
+    if "profile" not in signature(DataFrame.mapInArrow).parameters:
+        raise PolicyError("gpus_per_task needs Spark 4.0 or newer", "set spark.task.resource.gpu.amount instead")
+    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+    with seam("asking Spark for GPUs", PolicyError, "executors need spark.executor.resource.gpu.amount"):
+        wanted = TaskResourceRequests().cpus(1).resource("gpu", gpus)
+        return ResourceProfileBuilder().require(wanted).build

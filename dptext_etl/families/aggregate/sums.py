@@ -1,0 +1,266 @@
+"""Add up what records contribute, add noise, and read what is published (docs/spec/synthetic.md#contribution).
+
+Sums, digests, and keys are private: they stay inside the boundary. Noisy sums, and all that follows from them, may be
+published.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.corpus import Int8s, Integers
+from dptext_etl.data_types import kind_of
+from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.families.aggregate.statistic import OTHER, Statistic, describe
+
+_ROWS = 8192
+_DIGEST = 32
+_MODULUS = 2 ** (8 * _DIGEST)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Partial:
+    """Sums over some records, and the digest of these records; `a + b` is that of both."""
+
+    sums: Integers  # int64, shape `Statistic.shape`. It holds as long as n * C is below 2^62
+    digest: bytes  # keyed digest of all rows, 32 bytes: who counts, with which text and label
+
+    @classmethod
+    def zero(cls, statistic: Statistic) -> Self:
+        return cls(np.zeros(statistic.shape, np.int64), bytes(_DIGEST))
+
+    def __add__(self, other: Partial) -> Partial:
+        if self.sums.shape != other.sums.shape:
+            raise InputError("partial sums of different statistics do not add up")
+        return Partial(self.sums + other.sums, added(self.digest, other.digest))
+
+    def packed(self) -> bytes:
+        """Return the digest and the sums as bytes, to travel between processes inside the boundary."""
+        return self.digest + self.sums.astype("<i8").tobytes()
+
+    @classmethod
+    def unpacked(cls, statistic: Statistic, data: bytes) -> Self:
+        sums = np.frombuffer(data[_DIGEST:], "<i8").astype(np.int64)
+        return cls(sums.reshape(statistic.shape), data[:_DIGEST])
+
+
+def added(*digests: bytes) -> bytes:
+    """Add digests of disjoint records modulo 2^256, in any order: the digest of all of these records, 32 bytes."""
+    total = sum(int.from_bytes(one, "little") for one in digests)
+    return int.to_bytes(total % _MODULUS, _DIGEST, "little")
+
+
+@bare
+def partial_sum(
+    statistic: Statistic, release_key: _kernel.ReleaseKey, ids: pa.Array, texts: pa.Array, labels: pa.Array | None
+) -> Partial:
+    """Return the sums over the records that count."""
+    if (labels is None) != (not statistic.labels):
+        raise InputError("labels are given exactly if the statistic lists labels", "list the labels in the policy")
+    given = pa.nulls(len(texts), pa.string()) if labels is None else labels
+    if len(given) != len(texts):
+        raise InputError(f"texts and labels have one row each; got {len(texts)} of one and {len(given)} of the other")
+    if pa.types.is_dictionary(given.type):
+        given = given.cast(given.type.value_type)
+    digest = _kernel.table_digest(release_key, ids, texts, given)
+    sums = np.zeros(statistic.shape, np.int64)
+    blocks = _blocks(statistic, given)
+    for at in range(0, len(texts), _ROWS):
+        some = texts.slice(at, _ROWS)
+        there = to_numpy(some.is_valid())
+        add(statistic, sums, encoded(statistic, some.filter(pa.array(there))), blocks[at : at + _ROWS][there])
+    return Partial(sums, digest)
+
+
+def add(statistic: Statistic, sums: Integers, vectors: Int8s, blocks: npt.NDArray[np.int64]) -> None:
+    """Add records, by their vectors and blocks, to sums in place."""
+    contributions = statistic.projection.contributions(vectors)
+    counts = np.bincount(blocks, minlength=len(sums))
+    order = np.argsort(blocks, kind="stable")
+    ends = np.cumsum(counts)
+    running = np.zeros((len(blocks) + 1, contributions.shape[1]), np.int64)
+    np.cumsum(contributions[order], axis=0, out=running[1:])
+    sums[:, :-1] += running[ends] - running[ends - counts]
+    sums[:, -1] += counts * statistic.count_step
+
+
+@bare
+def counted(
+    statistic: Statistic, release_key: _kernel.ReleaseKey, ids: pa.Array, subjects: pa.Array
+) -> npt.NDArray[np.bool_]:
+    """Return which records of a whole table count: of each person the first `per_subject` in a keyed order of ids.
+
+    The order depends on ids alone, never on texts or labels. Where a table is partitioned, order by
+    `_kernel.order_keys` within each person across all partitions.
+    """
+    import polars as pl  # policies import this module, and expressions without tables must start without Polars
+
+    keys = pl.Series("key", pa.array(_kernel.order_keys(release_key, ids)).cast(pa.binary()))
+    with seam("reading subjects"):
+        rows = pl.DataFrame({"subject": pl.Series(subjects), "key": keys}).with_row_index("row")
+    if rows["subject"].null_count():
+        raise InputError("a subject id is null", "every record needs a subject")
+    ranked = rows.sort("subject", "key").with_columns(rank=pl.int_range(pl.len()).over("subject"))
+    return ranked.sort("row").select(pl.col("rank") < statistic.per_subject).to_series().to_numpy()
+
+
+def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
+    if not statistic.labels:
+        return np.zeros(len(labels), np.int64)
+    import polars as pl
+
+    column = pl.Series("label", labels)
+    if column.dtype not in (pl.String, pl.Categorical, pl.Null) and not isinstance(column.dtype, pl.Enum):
+        raise InputError(
+            f"a label column holds strings; got {kind_of(column.dtype)}", "cast the column to string first"
+        )
+    numbers = {name: number for number, name in enumerate(statistic.blocks)}
+    other = numbers[OTHER]
+    with seam("reading labels"):
+        found = column.cast(pl.String).replace_strict(numbers, default=other, return_dtype=pl.Int64)
+        blocks: npt.NDArray[np.int64] = found.fill_null(other).to_numpy()
+    return blocks
+
+
+def encoded(statistic: Statistic, texts: pa.Array) -> Int8s:
+    """Return the vectors of texts, int8, shape (n, k); zeros where no word is known."""
+    corpus = _corpus(str(statistic.corpus.path), statistic.corpus.sha256)
+    vectors: Int8s = to_numpy(pa.array(corpus.encode(texts, 1, statistic.n_max)))
+    return vectors.reshape(len(texts), -1) if len(texts) else np.zeros((0, statistic.corpus.vectors.shape[1]), np.int8)
+
+
+@lru_cache(maxsize=4)
+def _corpus(path: str, sha256: str) -> _kernel.Corpus:
+    return _kernel.Corpus.open(path, sha256)
+
+
+STATISTIC = 9  # purpose of the noise (docs/spec/stream.md#purposes)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """The noisy count of a label, with an interval that holds the true count in `confidence` of all draws."""
+
+    label: str
+    count: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """The statistic as it is published."""
+
+    statistic: Statistic  # what was summed, and how
+    sums: Integers  # noisy sums, int64, shape `statistic.shape`
+
+    def __post_init__(self) -> None:
+        if self.sums.shape != self.statistic.shape or self.sums.dtype != np.int64:
+            raise InputError(f"noisy sums are int64 of shape {self.statistic.shape}, got another array")
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.float64]:
+        """Return the noisy number of counted records of every block, 0 or more, shape (blocks,)."""
+        counts: npt.NDArray[np.float64] = np.maximum(0.0, self.sums[:, -1] / self.statistic.count_step)
+        return counts
+
+    @cached_property
+    def vectors(self) -> npt.NDArray[np.float64]:
+        """Return the noisy sums of coordinates of every block, in clips, shape (blocks, d)."""
+        vectors: npt.NDArray[np.float64] = self.sums[:, :-1] / self.statistic.projection.clip
+        return vectors
+
+    @property
+    def digest(self) -> bytes:
+        """Return the hash of configuration and noisy sums; a table draws from it (docs/spec/synthetic.md#table)."""
+        parts = bytes.fromhex(self.statistic.cfg()) + self.sums.astype("<i8").tobytes()
+        return hashlib.sha256(b"dptext/statistic/v1\0" + parts).digest()
+
+    def topics(self, confidence: float = 0.95) -> list[Topic]:
+        """Return the noisy counts of all blocks with intervals, in the order of the blocks."""
+        reach = NormalDist().inv_cdf((1 + confidence) / 2) * self.statistic.variance**0.5 / self.statistic.count_step
+        middle = (self.sums[:, -1] / self.statistic.count_step).tolist()
+        return [
+            Topic(name, max(0.0, count), max(0.0, count - reach), max(0.0, count + reach))
+            for name, count in zip(self.statistic.blocks, middle, strict=True)
+        ]
+
+
+@bare
+def noisy(statistic: Statistic, release_key: _kernel.ReleaseKey, partial: Partial) -> Noisy:
+    """Return the sums of all records with discrete Gaussian noise on every integer.
+
+    The noise key follows from the release key, the digest of all rows, and the sums themselves: equal input gives equal
+    bytes, and any other input independent noise. Call it after the charge of every counted record is reserved.
+    """
+    sums = partial.sums.ravel()
+    key = _kernel.noise_key(release_key, partial.digest, to_arrow(sums))
+    drawn = _kernel.discrete_gaussians(key, STATISTIC, 0, sums.size, statistic.variance, 1)
+    return Noisy(statistic, (sums + np.array(drawn, np.int64)).reshape(statistic.shape))
+
+
+_HINT = "give the manifest of a synthetic table, as `dptext run` published it: FOLDER.manifest.json"
+
+
+def packed(noisy: Noisy) -> bytes:
+    """Return noisy sums as bytes: int64, little-endian, block after block, the count of a block last."""
+    return noisy.sums.astype("<i8").tobytes()
+
+
+def unpacked(statistic: Statistic, data: bytes) -> Noisy:
+    return Noisy(statistic, np.frombuffer(data, "<i8").astype(np.int64).reshape(statistic.shape))
+
+
+def published_facts(noisy: Noisy) -> dict[str, Any]:
+    """Return the public facts from which `read_statistic` makes a statistic again, as JSON holds them."""
+    statistic, sums = noisy.statistic, packed(noisy)
+    return {
+        "labels": list(statistic.labels),
+        "per_subject": statistic.per_subject,
+        "epsilon": statistic.epsilon,
+        "delta": statistic.delta,
+        "width": statistic.projection.width,
+        "n_max": statistic.n_max,
+        "variance": statistic.variance,
+        "sensitivity": statistic.sensitivity,
+        "corpus_sha256": statistic.corpus.sha256,
+        "sha256": hashlib.sha256(sums).hexdigest(),
+        "sums": base64.b64encode(sums).decode(),
+    }
+
+
+@bare
+def read_statistic(manifest: str | Path | Mapping[str, Any], corpus: Corpus | str) -> Noisy:
+    """Return the statistic of a published synthetic table."""
+    with seam("reading the statistic of a manifest", InputError, _HINT):
+        facts = manifest if isinstance(manifest, Mapping) else json.loads(Path(manifest).read_text(encoding="ascii"))
+        (column,) = facts["columns"]
+        published, cfg = column["statistic"], column["cfg"]
+        sums = base64.b64decode(published["sums"], validate=True)
+    if hashlib.sha256(sums).hexdigest() != published["sha256"]:
+        raise InputError(
+            "the sums of the manifest are not those of its hash: it was changed", "`dptext check` says more"
+        )
+    opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
+    if opened.sha256 != published["corpus_sha256"]:
+        raise InputError("the table was drawn from another corpus", f"its SHA-256 is {published['corpus_sha256']}")
+    names = ("epsilon", "delta", "labels", "per_subject", "width", "n_max")
+    statistic = describe(opened, **{name: published[name] for name in names})
+    if statistic.cfg() != cfg:
+        raise InputError("the statistic has another configuration here", "was it made by another version?")
+    return unpacked(statistic, sums)

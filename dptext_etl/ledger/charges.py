@@ -1,0 +1,499 @@
+"""Reserve the worst case of a batch before a text is scored, then commit what was computed or end the reservation.
+
+The first result is the release; a later one that differs is recorded and discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import BudgetError, InputError, LedgerError, counted
+from dptext_etl.guarantee import PURE, refuse_more_records
+from dptext_etl.ledger.batch import BatchIds, ColumnCharge, seal_rows, whole_numbers
+from dptext_etl.ledger.caps import Pinned, admit
+from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.id_key import IdKey, RecordIds
+from dptext_etl.ledger.people import are_forgotten, refuse_other_units
+from dptext_etl.ledger.plan import LedgerPlan
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Values, hashed_ids, matrix
+from dptext_etl.ledger.storage.segments import Blob, Holdings, Places, seal
+from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, CommitOutcome, Event, Mask, Outcome, ReleaseRef, Scope, State
+
+CHARGED = (Outcome.RESERVED, Outcome.AGAIN)
+"""Outcomes of records that are charged."""
+_RELEASED = (*CHARGED, Outcome.PENDING, Outcome.COMMITTED)
+
+
+class Request(NamedTuple):
+    """A request to the ledger: who asks, where spends add up, for which records, and whether changed texts count."""
+
+    db: Database
+    job: str
+    scope: Scope
+    pinned: Pinned
+    batch: BatchIds
+    columns: list[ColumnCharge]
+    again: bool
+    plan: LedgerPlan
+    at: Index  # the places of the records in the plan, shape (records,)
+    unit_at: Index  # those of their units
+
+    @classmethod
+    def of(  # noqa: PLR0917
+        cls,
+        db: Database,
+        job: str,
+        scope: Scope,
+        pinned: Pinned,
+        batch: BatchIds,
+        columns: list[ColumnCharge],
+        *,
+        again: bool,
+    ) -> Request:
+        """Find a plan that covers the batch, or make one; nothing is read yet."""
+        found = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
+        return cls(db, job, scope, pinned, batch, columns, again, *found)
+
+
+class ColumnState(NamedTuple):
+    """What the ledger knew of a batch in one column before the request, shape (records,).
+
+    `new` is what is to be charged: records that the release does not hold, and changed ones where these count.
+    """
+
+    column: ColumnCharge
+    holdings: Holdings
+    new: Mask
+    changed: Mask
+    committed: Mask
+
+
+class Decision(NamedTuple):
+    """What the ledger answers to a batch, before it writes."""
+
+    states: list[ColumnState]  # what it knew of the batch, per column
+    outcome: U8  # an `Outcome` per record, shape (records,)
+
+    def charged_rows(self, state: ColumnState) -> Index:
+        return np.flatnonzero(state.new & np.isin(self.outcome, CHARGED))
+
+
+class Preview(NamedTuple):
+    """What the ledger would answer to a batch."""
+
+    outcome: U8  # an `Outcome` per record as if there was no cap, shape (records,)
+    charged: Mask  # whether a column of a record would be charged, shape (columns, records)
+    changes_committed: Mask  # whether every changed column of a record holds a committed text, shape (records,)
+    units: npt.NDArray[np.uint64]  # hashes of the units, shape (records,)
+    used: I64  # what the units have used by component of the cap, shape (components, records)
+    moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
+
+
+def reserve(request: Request, *, refuse: bool) -> U8:
+    """Judge a batch and charge what is new and fits. Call it inside a transaction.
+
+    Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
+    with the first event that of appending. What a lock protects is read after it is held: it may have changed before.
+    """
+    db, refs = request.db, [column.ref for column in request.columns]
+    ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
+    db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
+    db.store.lock(*map(db.records.states_lock_name, refs))
+    request.plan.catch_up(db)
+    decision = judge(request)
+    over = int((decision.outcome == Outcome.OVER_CAP).sum())
+    if refuse and over:
+        msg = f"{over} of {request.batch.size} records would exceed the cap of {request.scope}; none was charged"
+        hint = '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
+        raise BudgetError(msg, hint, {"records": over, "of": request.batch.size, "scope": str(request.scope)})
+    for state in decision.states:
+        rows, staged = decision.charged_rows(state), ahead.get(state.column.ref)
+        _write(request, state, rows, staged if len(rows) == request.batch.size else None)
+        if staged is not None and len(rows) < request.batch.size:
+            db.segments.discard(staged)
+        _replay(request, state, np.isin(decision.outcome, _RELEASED))
+        _count(request, state, rows)
+    return decision.outcome
+
+
+def preview(
+    db: Database,
+    scope: Scope,
+    batch: BatchIds,
+    columns: list[ColumnCharge],
+    *,
+    again: bool,
+) -> Preview:
+    """Judge a batch without a look at the cap. Call it inside a snapshot.
+
+    What fits a cap depends on all records before, which are in other batches; a forecast adds them up.
+    """
+    request = Request.of(db, "", scope, db.scopes.find(scope), batch, columns, again=again)
+    request.plan.catch_up(db)
+    states, outcome = compare(request)
+    used = np.zeros((len(request.pinned.components), batch.size), np.int64)
+    used[:, ~batch.canary] = request.plan.used(db, request.pinned)[:, request.unit_at[~batch.canary]]
+    charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
+    committed = np.all([~state.changed | (state.holdings.state == State.COMMITTED) for state in states], axis=0)
+    return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request))
+
+
+def judge(request: Request) -> Decision:
+    """Return what the ledger answers to a batch now; it writes nothing."""
+    batch, pinned = request.batch, request.pinned
+    states, outcome = compare(request)
+    refuse_other_units(request.scope, int(_moved(request).sum()), batch.size)
+    if pinned.measure is None:
+        return Decision(states, outcome)
+    asking = np.isin(outcome, CHARGED) & ~batch.canary
+    if not asking.any():
+        return Decision(states, outcome)
+    totals = _totals(states, pinned, asking)
+    fits = admit(
+        pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used(request.db, pinned)
+    )
+    outcome[asking & ~fits] = Outcome.OVER_CAP
+    return Decision(states, outcome)
+
+
+def compare(request: Request) -> tuple[list[ColumnState], U8]:
+    """Return what the ledger knows of a batch, and what it answers without a look at the cap; it writes nothing."""
+    db, batch, scope = request.db, request.batch, request.scope
+    states = [_look_up(request, column) for column in request.columns]
+    db.standing.refuse_frozen(scope.dataset, scope.group)
+    outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
+    outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
+    outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
+    changed = np.any([state.changed for state in states], axis=0)
+    outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
+    outcome[are_forgotten(db, scope.dataset, batch.record_ids, batch.unit_ids)] = Outcome.FORGOTTEN
+    return states, outcome
+
+
+def _moved(request: Request) -> Mask:
+    moved, refs = ~request.batch.canary, [column.ref for column in request.columns]
+    units = request.batch.unit_ids.take(moved)
+    moved[moved] = request.plan.moved(request.db, refs, request.at[moved], units)
+    return moved
+
+
+def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
+    ref = column.ref
+    if ref.id != NEW:
+        request.db.releases.require_usable(ref)
+    holdings = request.plan.holdings(request.db, ref, request.at)
+    same = holdings.same_text(column.identities)
+    changed = holdings.known & ~same
+    new = ~holdings.known | changed if request.again else ~holdings.known
+    return ColumnState(column, holdings, new, changed, same & (holdings.state == State.COMMITTED))
+
+
+def _totals(states: list[ColumnState], pinned: Pinned, asking: Mask) -> Values:
+    """Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1."""
+    totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
+    for state in states:
+        taken = state.new & asking
+        for at, (name, limit) in enumerate(zip(pinned.components, pinned.limits, strict=True)):
+            amounts = state.column.spends[name]
+            if (amounts[taken] == INFINITE).any():
+                msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
+                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in a scope of its own")
+            totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
+    return totals
+
+
+def _write(request: Request, state: ColumnState, rows: Index, staged: int | None) -> None:
+    """Seal the new rows of a column as a batch; a release with a delta holds no more records than it was stated for."""
+    if not len(rows):
+        return
+    db, batch, scope, column = request.db, request.batch, request.scope, state.column
+    ref = column.ref
+    bound = db.releases.record_bound(ref)
+    if bound is not None:
+        refuse_more_records(db.records.count(ref) + int((~batch.canary[rows]).sum()), bound, str(ref))
+    changed = int(state.changed[rows].sum())
+    facts: dict[str, Any] = {"job": request.job, "release": ref.id, "nonce": ref.nonce, "dataset": scope.dataset}
+    facts |= {"scope": request.pinned.id, "name": scope.name, "period": scope.period, "unit": scope.unit}
+    facts |= {AGAIN: changed} if changed else {}
+    seq = db.segments.append_sealed(Event.RESERVE, *seal_rows(batch, column, rows), staged, **facts)
+    db.store.execute(
+        "insert into batch values(?,?,?,?,?,?,?,0,?)",
+        (seq, ref.id, ref.nonce, request.pinned.id, request.job, len(rows), len(rows), bytes(len(rows))),
+    )
+
+
+def _replay(request: Request, state: ColumnState, released: Mask) -> None:
+    """Record that texts which the release holds were asked for again; they cost 0. Mark batches of other jobs."""
+    pending = ~(state.new | state.changed | state.committed) & released
+    committed = state.committed & released
+    if not (pending.any() or committed.any()):
+        return
+    store, ref, attached = request.db.store, state.column.ref, []
+    for batch, _ in state.holdings.places.take(pending).groups():
+        if store.row("select 1 from batch where seq=? and job<>?", (batch, request.job)) is not None:
+            store.execute("update batch set attached=1 where seq=?", (batch,))
+            attached.append(batch)
+    counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
+    request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)
+
+
+def _count(request: Request, state: ColumnState, rows: Index) -> None:
+    if not len(rows):
+        return
+    store, ref = request.db.store, state.column.ref
+    largest, canaries = int(state.column.spends[PURE][rows].max()), int(request.batch.canary[rows].sum())
+    finite = None if largest == INFINITE else largest
+    store.execute("insert or ignore into tally(release, nonce) values(?,?)", (ref.id, ref.nonce))
+    store.execute(
+        "update tally set records = records + ?, canaries = canaries + ?,"
+        " max_pure = case when max_pure < ? then ? when max_pure >= ? then max_pure end where release=? and nonce=?",
+        (len(rows), canaries, finite, finite, finite, ref.id, ref.nonce),
+    )
+
+
+PROVENANCES = ("public", "disjoint-records")
+"""What a post-processing that costs nothing may have learned from."""
+REFUNDED_MEASURE = "pure"
+_ENDS = {Event.EXPIRE: (State.EXPIRED, "expired"), Event.ABORT: (State.ABORTED, "aborted")}
+
+
+class Results(NamedTuple):
+    """The results of a batch, shape (records,) or (records, 32)."""
+
+    records: RecordIds  # hashed record ids
+    identities: HashedIds  # identities of the texts
+    digests: Bytes  # digests of what was staged
+    positions: I64  # draw counts
+    spent: I64 | None  # the pure epsilon that was used, in millionths; None charges the reserved worst case
+
+
+class Comparison(NamedTuple):
+    """How results compare with what the release held, and what a commit will write of them.
+
+    Attributes:
+        holdings: What the release held of the records.
+        outcome: A `CommitOutcome` per record, shape (records,).
+        new: The rows that are committed.
+        diverged: The rows that differ from what was committed before.
+        sealed: What the events state of these rows, and their blobs, by kind of event.
+    """
+
+    holdings: Holdings
+    outcome: U8
+    new: Index
+    diverged: Index
+    sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]
+
+
+class PreparedCommit(NamedTuple):
+    """A batch of results that is ready to be committed, if no other writer moves its records meanwhile."""
+
+    ref: ReleaseRef
+    results: Results
+    comparison: Comparison
+
+
+def read_results(  # noqa: PLR0917
+    id_key: IdKey,
+    ids: pa.Array,
+    idem_keys: pa.Array,
+    digests: pa.Array,
+    positions: npt.ArrayLike | None,
+    canary: Mask | None,
+    spent: npt.ArrayLike | None,
+) -> Results:
+    records = id_key.records(ids, canary)
+    size, _ = records.ids.size, records.distinct_order
+    identities, staged = hashed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
+    if not size == identities.size == len(staged):
+        raise InputError("a commit has one idem key and one digest per record")
+    drawn = whole_numbers(0 if positions is None else positions, size, "positions")
+    used = None if spent is None else whole_numbers(spent, size, "spent epsilons")
+    return Results(records, identities, staged, drawn, used)
+
+
+def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
+    """Compare results with what was reserved and committed, and encode them. Call it inside a snapshot."""
+    db.releases.require_usable(ref)
+    records, order = results.records.ids, results.records.distinct_order
+    holdings = db.look_up(ref, records, order)
+    same = holdings.same_text(results.identities)
+    if not same.all():
+        missing, other = int((~holdings.known).sum()), int((holdings.known & ~same).sum())
+        msg = (
+            f"{counted(missing, 'record was', 'records were')} never reserved in this "
+            f"release, {counted(other, 'was', 'were')} reserved with another text"
+        )
+        raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
+    done = holdings.state == State.COMMITTED
+    over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
+    if over:
+        msg = f"{counted(over, 'record')} took more positions than were reserved; nothing was committed"
+        raise LedgerError(msg, "reserve the worst case of the mechanism")
+    outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
+    if done.any():
+        differs = (db.records.digests(holdings.places.take(done)) != results.digests[done]).any(axis=1)
+        outcome[done] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
+    new, diverged = (np.flatnonzero(outcome == kind) for kind in (CommitOutcome.COMMITTED, CommitOutcome.DIVERGED))
+    sealed = {}
+    for kind, rows in ((Event.COMMIT, new), (Event.DIVERGED, diverged)):
+        if len(rows):
+            columns = holdings.places.take(rows).columns()
+            columns |= {"positions": results.positions[rows], "digest": results.digests[rows]}
+            sealed[kind] = seal(kind, columns)
+    return Comparison(holdings, outcome, new, diverged, sealed)
+
+
+def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
+    """Commit a batch. Call it inside a transaction."""
+    ref, results, comparison = ready
+    db.releases.require_usable(ref)
+    records = results.records.ids
+    gone = int(are_forgotten(db, ref.dataset, records).sum())
+    if gone:
+        msg = f"{gone:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
+        raise LedgerError(msg, "run again: forgotten records are left out then")
+    if results.spent is not None:
+        batches = np.unique(comparison.holdings.places.batch).tolist()
+        db.store.lock(*(db.scopes.lock_name(db.scopes.of_batch(batch)) for batch in batches))
+    db.store.lock(db.records.states_lock_name(ref))
+    if (db.records.states_of(comparison.holdings.places) != comparison.holdings.state).any():
+        comparison = examine(db, ref, results)  # another writer was faster
+    holdings, outcome, new, diverged, sealed = comparison
+    places, seq = holdings.places.take(new), 0
+    names: dict[str, Any] = {"job": job, "release": ref.id, "nonce": ref.nonce}
+    if len(new):
+        seq = db.segments.append_sealed(Event.COMMIT, *sealed[Event.COMMIT], **names)
+        if results.spent is not None:
+            _refund(db, ref, names, places, results.spent[new])
+    if len(diverged):
+        db.segments.append_sealed(Event.DIVERGED, *sealed[Event.DIVERGED], **names)
+    if len(new):
+        db.records.move(places, State.COMMITTED)
+        for batch, _ in places.groups():
+            db.store.execute("insert into commit_part values(?,?)", (batch, seq))
+    if len(new) or len(diverged):
+        expired = int((holdings.state[new] == State.EXPIRED).sum())
+        db.store.execute(
+            "update tally set committed = committed + ?, expired = expired - ?, diverged = diverged + ?"
+            " where release=? and nonce=?",
+            (len(new), expired, len(diverged), ref.id, ref.nonce),
+        )
+    return outcome
+
+
+def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places, spent: I64) -> None:
+    """Give back the part of a worst case that committed rows did not use (docs/spec/privacy.md#expost).
+
+    This is valid under a pure cap alone: along every path the sum stays below the cap. The number of steps must follow
+    from what is released or from coins that no text decides, never from anything else in the input. The guarantee of
+    the record stays its worst case; only the balance of its unit gets the difference back.
+    """
+    db.releases.require_refundable(ref)
+    for batch, group in places.groups():
+        pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
+        worst = db.segments.read(batch, [PURE])[PURE][rows]
+        if (used < 0).any() or (used > worst).any():
+            raise LedgerError(
+                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
+            )
+        if pinned.measure == REFUNDED_MEASURE:
+            settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
+            db.segments.append(Event.SETTLE, settled, **names)
+
+
+def record_postprocessing(  # noqa: PLR0917
+    db: Database,
+    job: str,
+    ref: ReleaseRef,
+    chain: str,
+    steps: Sequence[Mapping[str, Any]],
+    records: RecordIds,
+    digests: Bytes,
+) -> U8:
+    """Record what post-processing made of released texts: spend 0, and the first result is the one that is published.
+
+    Call it inside a transaction. Specification: docs/spec/privacy.md#rewrite-again.
+    """
+    db.releases.require_usable(ref)
+    if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
+        allowed = " or ".join(map(repr, PROVENANCES))
+        raise LedgerError(f"post-processing costs nothing only where its training_provenance is {allowed}")
+    db.store.lock(db.records.states_lock_name(ref))
+    holdings = db.look_up(ref, records.ids, records.distinct_order)
+    missing = int((~holdings.committed).sum())
+    if missing:
+        raise LedgerError(
+            f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten",
+            "commit them before",
+        )
+    done, first = db.records.postprocessed(holdings.places, chain)
+    outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
+    outcome[done] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[done]
+    if not done.all():
+        places = holdings.places.take(~done)
+        columns = places.columns() | {"digest": digests[~done]}
+        facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
+        seq = db.segments.append(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
+        db.records.note_postprocessed(places, seq)
+    return outcome
+
+
+class Reserved(NamedTuple):
+    seq: int
+    release: int
+    nonce: int
+    attached: int
+    states: U8
+
+    @property
+    def open(self) -> Mask:
+        still_open: Mask = self.states == State.RESERVED
+        return still_open
+
+
+def expire(db: Database, job: str, reason: str | None) -> int:
+    return sum(_end(db, job, batch, Event.EXPIRE, reason) for batch in _batches(db, job))
+
+
+def abort(db: Database, job: str, reason: str | None) -> int:
+    batches, pins, moved = _batches(db, job), db.releases.pins(), 0
+    if any((batch.states == State.COMMITTED).any() for batch in batches):
+        raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
+    if any(batch.attached for batch in batches):
+        raise LedgerError("another job relies on the reservations of this one", "expire it: charges stay")
+    if any(batch.open.any() and batch.seq < pins.get((batch.release, batch.nonce), 0) for batch in batches):
+        msg = "a table was pinned over the reservations of this job, and draws from it may have been seen"
+        raise LedgerError(msg, "expire it: charges stay; or run the same table again, which finishes it at no cost")
+    for batch in batches:
+        if db.journal.facts(batch.seq).get(AGAIN):
+            _end(db, job, batch, Event.EXPIRE, reason)  # aborted, it would hide the texts before it
+        elif _end(db, job, batch, Event.ABORT, reason):
+            moved += int(batch.open.sum())
+    return moved
+
+
+def _batches(db: Database, job: str) -> list[Reserved]:
+    rows = db.store.rows("select seq, release, nonce, attached, state from batch where job=? order by seq", (job,))
+    return [Reserved(row[0], row[1], row[2], row[3], np.frombuffer(row[4], np.uint8)) for row in rows]
+
+
+def _end(db: Database, job: str, batch: Reserved, kind: Event, reason: str | None) -> int:
+    state, column = _ENDS[kind]
+    rows = np.flatnonzero(batch.open)
+    if len(rows):
+        places = Places(np.full(len(rows), batch.seq, np.int64), rows)
+        facts = {} if reason is None else {"reason": reason}
+        db.segments.append(kind, places.columns(), job=job, release=batch.release, nonce=batch.nonce, **facts)
+        db.records.move(places, state)
+        db.store.execute(
+            f"update tally set {column} = {column} + ? where release=? and nonce=?",  # noqa: S608
+            (len(rows), batch.release, batch.nonce),
+        )
+    return len(rows)

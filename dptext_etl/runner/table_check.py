@@ -1,0 +1,292 @@
+"""Check the table around the texts: kept columns that single rows out, other scopes, and rows under a cap.
+
+The counts are those of values as they are published, after coarsening. They never depend on a text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.errors import InputError, PolicyError, bare, seam
+from dptext_etl.guarantee import MICRO
+from dptext_etl.ledger import Ledger, ReleaseRef, Scope
+from dptext_etl.ledger.types import NEW
+from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import Kept
+from dptext_etl.runner.amounts import at_most
+from dptext_etl.runner.forecast import FACTORS
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest, scan
+from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.source.column_types import period_of
+from dptext_etl.runner.source.examine import Examined
+from dptext_etl.runner.source.guessing import look_of, shapes_of
+from dptext_etl.runner.source.table import READ_HINT
+
+
+def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array]) -> dict[str, Any]:
+    """Return how many persons each scope of other datasets has charged, and what all scopes charged one person.
+
+    `persons` are distinct canonical ids, in parts; each part is one pass over the other scopes.
+    """
+    if ledger is None or policy.unit == "record":
+        return {}
+    own, others = Scope.of(policy), list[tuple[str, Scope]]()
+    for item in ledger.reports.caps():
+        kind, _, name = item["scope"].partition(":")
+        scope = Scope(item["datasets"][0], item["period"], name if kind == "group" else None, item["unit"])
+        if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != own.name:
+            others.append((str(scope), scope))
+    if not others:
+        return {}
+    shared, number = dict.fromkeys((name for name, _ in others), 0), 0
+    for part in persons:
+        number += len(part)
+        for name, scope in others:
+            used = np.stack([*ledger.used(scope, part).values()])
+            shared[name] += int((used > 0).any(axis=0).sum())
+    return {"persons": number, "shared": shared, **ledger.reports.together()}
+
+
+def scope_lines(part: dict[str, Any]) -> list[str]:
+    """Warn of scopes that charge the same persons, and say what all scopes charge one person at most."""
+    if not part:
+        return []
+    said = [
+        f"{name} has charged {count:,} of these {part['persons']:,} persons, under another cap; "
+        "datasets with one `cap.group` share a cap"
+        for name, count in part["shared"].items()
+        if count
+    ]
+    return [*said, together(part)] if said else []
+
+
+def together(part: dict[str, Any]) -> str:
+    """Say what all scopes of persons charged the most charged one."""
+    epsilon = part["largest"] if isinstance(part["largest"], str) else at_most(part["largest"] / MICRO)
+    left_out = f"; without {', '.join(part['in_rho'])}, which count rho" if part["in_rho"] else ""
+    return f"All scopes of the ledger together have charged one person epsilon {epsilon} at most{left_out}"
+
+
+ENOUGH = 0.95
+"""The share of rows from which on no larger cap is shown."""
+MOST_PERIODS = 6
+"""Periods that a screen shows."""
+_PROMISE = "set it by what you promise to people, never by what the table needs"
+
+
+def kept_share(rows: Iterable[int], most: int) -> float:
+    """Return the share of rows that stay if at most `most` of each person do; `rows` counts those of each person."""
+    counts = [*rows]
+    return sum(min(count, most) for count in counts) / max(1, sum(counts))
+
+
+def found(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
+    """Return how many rows caps around that of the policy would keep, and how many are left out of each period.
+
+    `caps` lists pairs of a limit and a number of rows: half the policy's limit, its own, and up to three larger ones;
+    the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are left out.
+    """
+    return {**_caps(policy, seen), **_periods(policy, source, seen)}
+
+
+def _caps(policy: Policy, seen: Expected) -> dict[str, Any]:
+    rows, kept = seen.records, dict(zip(FACTORS, seen.kept, strict=False))
+    if policy.cap is None or policy.one_table or not rows or not kept:
+        return {}
+    own = rows - seen.over_cap
+    name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
+    larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > own]
+    enough = next((at for at, (_, count) in enumerate(larger) if count >= ENOUGH * rows), None)
+    shown = (
+        [] if own >= ENOUGH * rows else larger[:2] if enough is None else [*larger[: min(2, enough)], larger[enough]]
+    )
+    limit = float(getattr(policy.cap, name))
+    pairs = [(0.5, kept[0.5]), (1.0, own), *shown]
+    return {"rows": rows, "limit": name, "caps": [[limit * factor, count] for factor, count in pairs]}
+
+
+def _periods(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
+    by, outside = period_of(policy, source.table.schema), source.outside or {}
+    if by is None or not seen.periods or (source.outside is None and source.beyond + source.nameless):
+        return {}
+    counts = {name: seen.periods.get(name, (0, 0)) for name in sorted({*seen.periods, *outside})}
+    each = [[name, rows + outside.get(name, 0), gone + outside.get(name, 0)] for name, (rows, gone) in counts.items()]
+    return {"by": by[0], "periods": each} if any(gone for *_, gone in each) else {}
+
+
+def selection_lines(part: dict[str, Any]) -> list[str]:
+    """Say which share of the rows caps keep, rounded down, and which share of each period is left out."""
+    said = []
+    if "caps" in part:
+        shares = ", ".join(f"{cap:,g} → {math.floor(100 * count / part['rows'])}%" for cap, count in part["caps"])
+        said.append(f"caps ({part['limit']}) and rows that they keep: {shares}; {_PROMISE}")
+    if "periods" in part:
+        each = part["periods"]
+        beyond = len(each) - MOST_PERIODS
+        if beyond > 0:
+            sums = (sum(row[at] for row in each[: beyond + 1]) for at in (1, 2))
+            each = [(f"up to {each[beyond][0]}", *sums), *each[beyond + 1 :]]
+        shares = ", ".join(f"{name}: {gone / rows:.0%}" for name, rows, gone in each)
+        said.append(f"left out by {part['by']}: {shares}")
+    return said
+
+
+MOST = 0.05  # the largest share of rows that kept columns may single out in a first version without consent
+FEW = 5  # a row is in a small group if fewer rows than this share its values
+Groups = tuple[tuple[str, ...], ...]
+Counts = list[tuple[int, int]]
+"""For each group of columns: rows whose values no other row has, and rows in groups of fewer than `FEW`."""
+
+
+def groups_of(columns: Sequence[str]) -> Groups:
+    """Return the groups of columns that are counted: all together, each of them, and all without each of them."""
+    names = tuple(columns)
+    groups = [names, *((name,) for name in names), *(_without(names, name) for name in names)]
+    return tuple(dict.fromkeys(group for group in groups if group))
+
+
+def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(other for other in names if other != name)
+
+
+def hashes(groups: Groups) -> list[pl.Expr]:
+    """Return the 64-bit hash of the values of each group."""
+    return [pl.struct(group).hash().alias(str(place)) for place, group in enumerate(groups)]
+
+
+def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
+    """Count the rows that groups of columns single out."""
+    size = pl.col("rows")
+    sums = (size == 1).sum().alias("single"), size.filter(size < FEW).sum().alias("few")
+    frames = [rows.select(hashed).group_by(pl.all()).len("rows").select(*sums) for hashed in hashes(groups)]
+    with seam("counting the rows that kept columns single out", InputError, READ_HINT):
+        return [frame.row(0) for frame in pl.collect_all(frames, engine="streaming")]
+
+
+def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts: Counts) -> dict[str, Any]:
+    """Put together what is known of a table: kept columns with their coarsening, and the counts of `groups_of`."""
+    names = tuple(columns)
+    if not names or not rows:
+        return {}
+    found = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
+    rest = {name: found[_without(names, name)][0] for name in names}
+    each = [(name, rule, *found[name,]) for name, rule in columns.items()]
+    return {
+        "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in each],
+        "rows": rows,
+        "single": found[names][0],
+        "few": found[names][1],
+        "single_without": rest,
+        "helps_most": min(rest, key=lambda name: rest[name]),
+        "ids": ids,
+    }
+
+
+def of_source(
+    policy: Policy,
+    rows: int,
+    counts: Counts,
+    schema: Mapping[str, pl.DataType],
+    sample: pl.LazyFrame | None = None,
+) -> dict[str, Any]:
+    """Return the facts of a run, with what makes unchanged columns look like names or texts (by name, or a sample)."""
+    unchanged = [item.column for item in policy.kept if not item.rule]
+    shapes = (
+        shapes_of(sample.select(unchanged), sample.select(unchanged).collect_schema()) if sample is not None else {}
+    )
+    looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
+    found = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
+    if not found:
+        return {}
+    (most,) = (item for item in policy.kept if item.column == found["helps_most"])
+    way = None if most.column in looks else _coarser(most, schema[most.column])
+    return {**found, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
+
+
+def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
+    """Write how a column can be coarsened (further), as its type allows; None if it should be left out."""
+    if kept.rule:
+        return 'as = "year"' if kept.as_ == "month" else "bins = [fewer public bounds]" if kept.bins else None
+    if isinstance(dtype, pl.Date | pl.Datetime):
+        return 'as = "month"'
+    return "bins = [public bounds]" if dtype.is_numeric() else "top = [public values]" if dtype == pl.String else None
+
+
+@bare
+def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
+    """Return the facts of a run in this process, from all rows that its version would hold."""
+    rows, number = source.shown
+    if not policy.keep:
+        return {}
+    return of_source(policy, number, count(rows, groups_of(policy.kept_columns)), source.table.schema, rows)
+
+
+def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
+    """Return the facts of a published table, from its rows; empty if it has no kept columns."""
+    texts = {f"{column['name']}{end}" for column in manifest.columns for end in ("", "_intermediate")}
+    aggregate = manifest.id is None and manifest.ids != "drop"  # unlinked or synthetic: no columns of records
+    names = [name for name in manifest.schema if not aggregate and name not in {*texts, manifest.id}]
+    if not names:
+        return {}
+    counts = count(scan(layout, manifest), groups_of(names))
+    return facts({name: manifest.coarse.get(name, {}) for name in names}, manifest.ids, manifest.rows, counts)
+
+
+def require_untraceable(
+    policy: Policy, layout: Layout, part: Mapping[str, Any], ledger: Ledger | None, refs: Sequence[ReleaseRef]
+) -> None:
+    """Refuse many rows that are singled out, where the release holds no record, or what is published lacks a column."""
+    if not part or part["accepted"] or part["single"] <= MOST * part["rows"]:
+        return
+    manifest = Manifest.of_release(policy, layout)
+    if manifest is None:
+        first = ledger is None or all(ref.id == NEW or not ledger.records(ref) for ref in refs)
+    else:
+        shown = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
+        first = any(shown.get(item.column) != item.rule for item in policy.kept)
+    if first:
+        most, single = part["helps_most"], _share(part["single"], part["rows"])
+        msg = f"the kept columns single out {single}: a person who knows their values finds the row; "
+        msg += f"without {most!r}, {_share(part['single_without'][most], part['rows'])}; nothing was spent"
+        way = part["coarsen_by"] and f'coarsen it by keep = [{{ column = "{most}", {part["coarsen_by"]} }}], or '
+        hint = f'{way or ""}leave it out; if readers may find the rows of people, write keep_unique = "accepted"'
+        raise PolicyError(msg, hint, {"rows": part["rows"], "single": part["single"], "column": most})
+
+
+def traceable_lines(part: Mapping[str, Any]) -> list[str]:
+    """Say what the facts mean, in sentences."""
+    if not part:
+        return []
+    rows, most = part["rows"], part["helps_most"]
+    ways = ((item["name"], item["coarse"]) for item in part["columns"])
+    named = ", ".join(f"{name} ({way_of(rule)})" if rule else name for name, rule in ways)
+    single, few = _share(part["single"], rows), _share(part["few"], rows)
+    said = [f"kept columns: {named}", f"they single out {single}; groups of fewer than {FEW} hold {few}"]
+    if len(part["columns"]) > 1:
+        each = (f"{item['name']} {item['single'] / rows:.1%}" for item in part["columns"])
+        said.append(f"each of them singles out: {', '.join(each)}")
+    if part["single"]:
+        said.append(f"without {most}: {_share(part['single_without'][most], rows)}")
+    if part["ids"] == "keep":
+        said.append('ids = "keep": to a person who knows the ids, every row is singled out')
+    said += [f"{name} {why}, and is published unchanged" for name, why in part.get("looks", {}).items()]
+    if part.get("accepted") and part["single"] > MOST * rows:
+        said.append('the policy accepts this: keep_unique = "accepted"')
+    return said
+
+
+def way_of(rule: Mapping[str, Any]) -> str:
+    """Say how a column is coarsened: "month", "bins 0, 18", "top a, b"."""
+    (way, value), *_ = rule.items()
+    return str(value) if way == "as" else f"{way} {', '.join(map(str, value))}"
+
+
+def _share(some: int, rows: int) -> str:
+    return f"{some:,} of {rows:,} rows ({some / rows:.1%})"

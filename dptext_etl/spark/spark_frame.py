@@ -1,0 +1,130 @@
+"""Run a policy over a Spark data frame, and read published tables with Spark.
+
+Executors reserve, compute, stage and commit; the driver checks and publishes, and gets counts and hashes but no rows.
+Staging and sink are on storage that driver and executors share under one path, or in an object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.engines import run, stage
+from dptext_etl.engines.spark.session import read_text
+from dptext_etl.engines.spark.spark_engine import SparkEngine
+from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.policy import Policy, PolicyLike, run_policy
+from dptext_etl.runner import RunSummary
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Checkpoint, Listener, nothing
+from dptext_etl.runner.publish.manifest import published_manifest, scan
+from dptext_etl.runner.shard.staging import StagedRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@bare
+def run_frame(
+    df: DataFrame,
+    policy: PolicyLike,
+    *,
+    id: str | None = None,  # noqa: A002  (the argument's name is the column's role)
+    subject: str | None = None,
+    gpus_per_task: float = 0,
+    check_workers: bool | None = None,
+    partition: str | None = None,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
+    **entries: Any,
+) -> RunSummary:
+    """Release the text columns of a Spark frame as a whole run: charge, compute, stage, commit, check, publish.
+
+    Every record gets the same text and the same charge as from `dptext_etl.run`. Task retries, speculation and a second
+    call change nothing; a run that was killed continues where it stopped.
+
+    Args:
+        df: The raw table, of classic Spark or Spark Connect; every evaluation must give the same rows.
+        policy: A policy, the path of one, or the policy of one column, with the other entries of a run in `entries`.
+            The run does not read its source.
+        id: Column of the record ids, if the frame uses another name than the policy.
+        subject: Column of the subjects, if the frame uses another name than the policy.
+        gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none, 0.5 for two tasks on one.
+        check_workers: Ask the workers first whether they can compute (see `register`); None asks unless the master is
+            local.
+        partition: Name of the partition, if the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
+        progress: Called with counts, rate and remaining time, from a thread of its own.
+        entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
+
+    Returns:
+        Counts, spends, verdicts, and the place of the published table.
+
+    Raises:
+        PolicyError: The run cannot be carried out as written, or a worker lacks something; nothing is lost.
+        LedgerError: The ledger is a SQLite file, but executors run on other machines.
+        BudgetError: Records are over the cap, and on_cap is "refuse".
+        GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.
+    """
+    named = {"id": id, "subject": subject, **entries}
+    whole = run_policy(policy, {name: value for name, value in named.items() if value is not None})
+    return run(
+        whole,
+        engine=SparkEngine(df, gpus_per_task, check_workers),
+        partition=partition,
+        accept_lower_cap=accept_lower_cap,
+        progress=progress,
+    )
+
+
+def stage_frame(
+    df: DataFrame,
+    policy: Policy,
+    *,
+    gpus_per_task: float = 0,
+    partition: str | None = None,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+) -> StagedRun:
+    """Charge, compute, stage and commit a frame on the executors; `check` and `publish` come next."""
+    engine = SparkEngine(df, gpus_per_task)
+    return stage(
+        policy,
+        engine=engine,
+        partition=partition,
+        accept_lower_cap=accept_lower_cap,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+
+
+@bare
+def published(
+    spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True
+) -> DataFrame:
+    """Read the current version of a published table, and check first that its files are those of its manifest.
+
+    Args:
+        spark: The session; its executors see the files under the same paths.
+        path: Folder or object-store URL of the table, which is the policy's sink.
+        storage_options: Options with which the driver reads the manifest of an object store; values may be "env:NAME".
+            Executors read the objects with Spark's own settings.
+        verify: Read every file once and compare its hash (see `runner.scan_published`).
+
+    Returns:
+        A frame of the version that was current at the call; a later publication does not change it.
+
+    Raises:
+        InputError: Nothing is published there, or a file is not the one that was published.
+    """
+    layout = Layout.of_sink(path, dict(storage_options or {}))
+    manifest = published_manifest(layout, verify=verify)
+    places = [layout.part(part.path) for part in manifest.parts]
+    paths = [place if "://" in place else f"file://{place}" for place in places]
+    if manifest.file_format != "parquet":
+        return read_text(spark, paths, manifest.file_format, scan(layout, manifest).collect_schema())
+    with seam(
+        "opening a published table with Spark", InputError, "check that every executor sees the files under this path"
+    ):
+        return spark.read.parquet(*paths)
