@@ -1,11 +1,7 @@
-"""Judge the options of object stores and catalogs, open stores, and hold a folder in one by a lease.
+"""Judge the options of object stores and catalogs, and open stores.
 
 A policy may come from someone else. Its options name no code, and no host that the environment does not allow in
 `DPTEXT_ENDPOINTS`. They name variables (`env:NAME`) only for credentials, which libraries send to the store.
-
-The lease spares a second run its work. What is published does not rest on it: a manifest is replaced only if it is
-still the one that the run began with, and every version has names of its own. Nor does what is staged: every attempt at
-a shard has names of its own, and the ledger charges a record once.
 """
 
 from __future__ import annotations
@@ -13,24 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from dptext_etl import extensions
-from dptext_etl.errors import BusyError, DPTextError, InputError, PolicyError, seam
-
-if TYPE_CHECKING:
-    from dptext_etl.storage import Objects
-
+from dptext_etl.errors import InputError, PolicyError, seam
 
 REFERENCE = "env:"
 ENDPOINTS = "DPTEXT_ENDPOINTS"
@@ -455,83 +443,3 @@ def _typed(name: str, value: str) -> str | float:
     except ValueError:
         problem = f"storage option {name!r} must be a number"
     raise PolicyError(problem, 'write: storage_options = { max_retries = "2" }')
-
-
-LEASE = "lease.json"
-LEASE_SECONDS = 120.0
-"""How long a run that was killed keeps others out."""
-
-
-class Lease:
-    """The right to publish to a sink, or to work in a staging folder."""
-
-    def __init__(self, store: Objects, what: str) -> None:
-        self._store = store
-        self._what = what
-        self._holder = secrets.token_hex(8)
-        self._tag = ""
-        self._until = 0.0
-        self._one = Lock()
-
-    @contextmanager
-    def held(self) -> Iterator[Self]:
-        """Hold the lease for a block, and renew it from a thread."""
-        if not self._write(self.require_free()):
-            raise BusyError(f"another run {self._what}", "wait for it, or stop it")
-        over, lost = Event(), list[BusyError]()
-
-        def renew() -> None:
-            while not over.wait(max(LEASE_SECONDS / 8, 0.05)):
-                try:
-                    self.renew()
-                except BusyError as failure:
-                    lost.append(failure)
-                    return
-                except DPTextError:  # a store that is away may come back
-                    continue
-
-        thread = Thread(target=renew, name="dptext-lease", daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            over.set()
-            thread.join()
-            with suppress(DPTextError):  # it ends by itself
-                found = self._store.read_versioned(LEASE)
-                if found is not None and found[1] == self._tag:
-                    self._store.delete(LEASE)
-        if lost:
-            raise lost[0]
-
-    def require_free(self) -> str | None:
-        """Refuse what another run holds, and return the tag of the lease that ran out, or None if there is none."""
-        found = self._store.read_versioned(LEASE)
-        if found is None:
-            return None
-        left = _until(found[0]) - time.time()
-        if left > 0:
-            hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
-            raise BusyError(f"another run {self._what}", hint)
-        return found[1]
-
-    def renew(self) -> None:
-        with self._one:
-            held = self._until - time.time() >= LEASE_SECONDS / 2 or self._write(self._tag)
-        if not held:
-            raise BusyError(f"this run stood still for so long that another run {self._what}", "run again later")
-
-    def _write(self, tag: str | None) -> bool:
-        """Write the lease over the state of a tag, and return whether no one else has."""
-        self._until = time.time() + LEASE_SECONDS
-        content = json.dumps({"holder": self._holder, "until": self._until}).encode()
-        written = self._store.replace_object(LEASE, content, tag)
-        self._tag = written or ""
-        return written is not None
-
-
-def _until(content: bytes) -> float:
-    try:
-        return float(json.loads(content)["until"])
-    except (ValueError, KeyError, TypeError):
-        return 0.0

@@ -3,23 +3,30 @@
 Local files are durable and private to their owner. A process that works with a store has a folder of its own for
 copies, which no one else sees. Objects that several writers may replace are written under a condition (`If-None-Match`,
 `If-Match`): the store itself lets one writer through. All others have names that no other writer uses.
+
+The lease spares a second run its work. What is published does not rest on it: a manifest is replaced only if it is
+still the one that the run began with, and every version has names of its own. Nor does what is staged: every attempt at
+a shard has names of its own, and the ledger charges a record once.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from threading import Event, Lock, Thread
 from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores
-from dptext_etl.errors import InputError, seam
-from dptext_etl.object_stores import LEASE, Lease
+from dptext_etl.errors import BusyError, DPTextError, InputError, seam
 
 _HINT = (
     "is the object store reachable, and may these credentials do it? Run the same policy again: it goes on from here"
@@ -365,3 +372,83 @@ def _unless_missing(read: Callable[[], Result]) -> Result | None:
         return read()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+LEASE = "lease.json"
+LEASE_SECONDS = 120.0
+"""How long a run that was killed keeps others out."""
+
+
+class Lease:
+    """The right to publish to a sink, or to work in a staging folder."""
+
+    def __init__(self, store: Objects, what: str) -> None:
+        self._store = store
+        self._what = what
+        self._holder = secrets.token_hex(8)
+        self._tag = ""
+        self._until = 0.0
+        self._one = Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[Self]:
+        """Hold the lease for a block, and renew it from a thread."""
+        if not self._write(self.require_free()):
+            raise BusyError(f"another run {self._what}", "wait for it, or stop it")
+        over, lost = Event(), list[BusyError]()
+
+        def renew() -> None:
+            while not over.wait(max(LEASE_SECONDS / 8, 0.05)):
+                try:
+                    self.renew()
+                except BusyError as failure:
+                    lost.append(failure)
+                    return
+                except DPTextError:  # a store that is away may come back
+                    continue
+
+        thread = Thread(target=renew, name="dptext-lease", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+            with suppress(DPTextError):  # it ends by itself
+                found = self._store.read_versioned(LEASE)
+                if found is not None and found[1] == self._tag:
+                    self._store.delete(LEASE)
+        if lost:
+            raise lost[0]
+
+    def require_free(self) -> str | None:
+        """Refuse what another run holds, and return the tag of the lease that ran out, or None if there is none."""
+        found = self._store.read_versioned(LEASE)
+        if found is None:
+            return None
+        left = _until(found[0]) - time.time()
+        if left > 0:
+            hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
+            raise BusyError(f"another run {self._what}", hint)
+        return found[1]
+
+    def renew(self) -> None:
+        with self._one:
+            held = self._until - time.time() >= LEASE_SECONDS / 2 or self._write(self._tag)
+        if not held:
+            raise BusyError(f"this run stood still for so long that another run {self._what}", "run again later")
+
+    def _write(self, tag: str | None) -> bool:
+        """Write the lease over the state of a tag, and return whether no one else has."""
+        self._until = time.time() + LEASE_SECONDS
+        content = json.dumps({"holder": self._holder, "until": self._until}).encode()
+        written = self._store.replace_object(LEASE, content, tag)
+        self._tag = written or ""
+        return written is not None
+
+
+def _until(content: bytes) -> float:
+    try:
+        return float(json.loads(content)["until"])
+    except (ValueError, KeyError, TypeError):
+        return 0.0

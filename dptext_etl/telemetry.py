@@ -14,13 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
-
-if TYPE_CHECKING:
-    from dptext_etl.checks import Verdict
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -102,11 +99,12 @@ def _instrument(provider: Any, name: str) -> Any:
     return getattr(made, _TAKES[metric.kind])
 
 
-def judged(dataset: str, release: str, verdicts: Iterable[Verdict]) -> None:
+def judged(dataset: str, release: str, gates: Iterable[tuple[str, bool]]) -> None:
+    """Count verdicts: names of gates, and whether each passed."""
     failed, names = 0, {"dataset": dataset, "release": release}
-    for verdict in verdicts:
-        failed += not verdict.passed
-        count("dptext.gate.verdicts", 1, **names, gate=verdict.name, passed=verdict.passed)
+    for gate, passed in gates:
+        failed += not passed
+        count("dptext.gate.verdicts", 1, **names, gate=gate, passed=passed)
     count("dptext.gate.failed", failed, **names)
 
 

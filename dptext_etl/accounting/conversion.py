@@ -7,16 +7,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import exact
-
-if TYPE_CHECKING:
-    from dptext_etl.accounting.accountant import PureDraws
 
 _ROUNDING = 1e-9  # relative; above the rounding of everything here
 _BIN = 1e-3  # of the privacy loss
@@ -42,7 +39,17 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, _least(at, -20.0, 20.0)) * (1 + _ROUNDING)
 
 
-def bounded_range_epsilon(draws: Iterable[PureDraws], delta: float) -> float:
+class Draws(Protocol):
+    """Range-bounded draws at one epsilon, such as `PureDraws`."""
+
+    @property
+    def epsilon(self) -> float | Fraction: ...
+
+    @property
+    def count(self) -> int: ...
+
+
+def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
     """Compose the privacy loss distributions of draws and return their epsilon at `delta`.
 
     The composed distribution dominates that of every range-bounded mechanism (Zhu, Dong and Wang 2022). Its losses are

@@ -20,7 +20,7 @@ from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Facts, Staging
-from dptext_etl.storage import Storage
+from dptext_etl.storage import LEASE_SECONDS, Storage
 from tests.quick import quick
 
 from ..object_store import remote, upload
@@ -175,9 +175,9 @@ def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place,
     def checkpoint(name):
         if name == "committed":
             store.objects[key] = json.dumps({"holder": "other", "until": time.time() + 99}).encode()
-            monkeypatch.setattr(object_stores.time, "time", lambda: later)
+            monkeypatch.setattr("dptext_etl.storage.time.time", lambda: later)
 
-    later = time.time() + 2 * object_stores.LEASE_SECONDS
+    later = time.time() + 2 * LEASE_SECONDS
     with pytest.raises(PolicyError, match="stood still"):
         stage(job.policy(), checkpoint=checkpoint)
     assert store.objects[key]

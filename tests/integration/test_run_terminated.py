@@ -8,7 +8,7 @@ from threading import Event
 import polars as pl
 import pytest
 
-from dptext_etl import object_stores
+from dptext_etl import storage
 from dptext_etl.errors import INTERRUPTED, UnavailableError
 from dptext_etl.ledger import Scope
 
@@ -41,7 +41,7 @@ def test_a_terminated_run_releases_its_lease_and_gives_back_what_it_did_not_comp
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert done.returncode == INTERRUPTED, done.stderr
     assert done.stderr.endswith("Stopped.\n")
-    assert [name for name in store.objects if name.endswith(object_stores.LEASE)] == []
+    assert [name for name in store.objects if name.endswith(storage.LEASE)] == []
     people = pl.read_parquet(job.folder / "raw.parquet")["user_id"].unique().to_arrow()
     with job.ledger() as ledger:
         report = ledger.verify()
@@ -51,7 +51,7 @@ def test_a_terminated_run_releases_its_lease_and_gives_back_what_it_did_not_comp
 
 
 def test_a_lease_outlives_a_store_that_is_away_for_a_while(monkeypatch):
-    monkeypatch.setattr(object_stores, "LEASE_SECONDS", 0.4)
+    monkeypatch.setattr(storage, "LEASE_SECONDS", 0.4)
     away, back = iter(range(3)), Event()
 
     class Away:
@@ -72,6 +72,6 @@ def test_a_lease_outlives_a_store_that_is_away_for_a_while(monkeypatch):
             self.content = None
 
     store = Away()
-    with object_stores.Lease(store, "works there").held():
+    with storage.Lease(store, "works there").held():
         assert back.wait(60), "it was not renewed"
     assert store.content is None

@@ -126,7 +126,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
             ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
             remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
             strip(staging, policy)
-        telemetry.judged(policy.dataset, policy.release, verdicts)
+        telemetry.judged(policy.dataset, policy.release, [(verdict.name, verdict.passed) for verdict in verdicts])
         checkpoint("gated")
     return verdicts
 
