@@ -7,7 +7,7 @@ import tarfile
 from contextlib import closing
 from pathlib import Path
 
-from dptext_etl.checks.sink import MANIFEST, VERSIONS
+from dptext_etl.checks.published import MANIFEST, VERSIONS
 from dptext_etl.ledger.storage.store import INDEXED
 
 from . import jobs

@@ -160,13 +160,15 @@ def test_labels_are_named_and_never_taken_from_the_table(requests):
     assert not any(topic in str(caught.value) + text for topic in TOPICS)
     text = init(requests, id="ticket", form="synthetic", labels='topic="lost, or late", billing')
     assert tomllib.loads(text)["synthetic"]["labels"]["values"] == ["lost, or late", "billing"]
+    text = init(requests, id="ticket", form="unlinked", labels="topic=billing")
+    assert tomllib.loads(text)["unlinked"]["labels"] == {"column": "topic", "values": ["billing"]}
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"labels": "topic=a"}, "the form is rows"),
-        ({"form": "unlinked", "labels": "topic=a"}, "the form is unlinked"),
+        ({"form": "unlinked", "labels": "topics=a"}, "Did you mean 'topic'"),
         ({"form": "synthetic", "labels": "topic"}, "COLUMN=A,B,C"),
         ({"form": "synthetic", "labels": "message=a"}, "has another role"),
         ({"form": "synthetic", "labels": "topics=a"}, "Did you mean 'topic'"),
