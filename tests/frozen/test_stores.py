@@ -16,8 +16,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.catalog import load
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
-from dptext_etl.families.words import WordByWord
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.words import WordByWord, WordMechanism
 from dptext_etl.runner import scan_published
 
 from . import events, jobs, packed, probes
