@@ -9,8 +9,8 @@ from generators.markdown import command_json, linked, shown, table
 
 NEXT = {
     "choice": "[What it leaves](../frontier.md#surrogate), and [how to build a corpus](../surrogate-corpus.md)",
-    "table": "[What it leaves](../frontier.md)",
-    "vector": "[What it leaves](../frontier.md)",
+    "stored_distributions": "[What it leaves](../frontier.md)",
+    "distance": "[What it leaves](../frontier.md)",
     "lists": "[What it leaves](../frontier.md)",
     "score": "[How a model draws](../score.md), and [what DP-MLM leaves](../frontier.md#dp-mlm)",
     "latent": "[How noise on vectors works](../latent.md), and [what it leaves](../frontier.md#latent)",
