@@ -270,9 +270,12 @@ class Mechanism(BaseModel, ABC):
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Release texts; a null stays null. The same key, record and text always give the same bytes."""
 
-    def words_read(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
-        """Count the words of each text that are read, shape (texts,); all others are cut. It must stay inside."""
-        return count_words(texts, self.n_max)
+    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+        """Count the words of each text that are read, of those that it has; all others are cut. Shapes (texts,).
+
+        The counts must stay inside.
+        """
+        return np.minimum(words, np.uint32(min(self.n_max, 2**32 - 1)))
 
     def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
         """Count those of the words read whose choice decides about draws, shape (texts,). It must stay inside.

@@ -403,15 +403,22 @@ def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.ND
     return np.where(draws < words, 0.0, np.minimum(1.0, bound))
 
 
-def count_reading(mechanism: Mechanism, texts: pa.Array) -> dict[str, int]:
-    """Count texts with words, those of which less than half of the words is known, and texts and words that are cut.
+def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = False) -> dict[str, int]:
+    """Count texts with words, texts and words that are cut, and texts of which less than half of the words is known.
 
-    The counts are functions of texts. They go into the report in the staging folder, and nowhere else.
+    For known words a sample is looked at, unless `every` text is. The counts are functions of texts. They go into the
+    report in the staging folder, and nowhere else.
     """
-    words, read, known = count_words(texts), mechanism.words_read(texts), mechanism.words_known(texts)
-    cut = words - np.minimum(read, words)
-    found = {"texts": int((words > 0).sum()), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
-    return found if known is None else {**found, "unknown": int((2 * known.astype(np.int64) < read).sum())}
+    texts = column.to_arrow(compat_level=pl.CompatLevel.newest())
+    words = count_words(texts)
+    read = np.minimum(mechanism.words_read(texts, words), words)
+    cut, places = words - read, np.flatnonzero(words)
+    found = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
+    looked = places if every else sample(places)
+    known = mechanism.words_known(column.gather(looked).to_arrow(compat_level=pl.CompatLevel.newest()))
+    if known is None:
+        return found
+    return {**found, "looked": len(looked), "unknown": int((2 * known.astype(np.int64) < read[looked]).sum())}
 
 
 def reading_page(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
@@ -421,10 +428,12 @@ def reading_page(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
         total.setdefault(column, Counter()).update(counts)
     lines = ["These numbers follow from the texts: keep them in this folder."]
     for column, found in total.items():
-        unknown, cut = (f"{found[name]:,} ({found[name] / max(1, found['texts']):.1%})" for name in ("unknown", "cut"))
-        known = f"texts of which fewer than half of the words are known: {unknown}; their draws are nearly random"
-        if "unknown" not in found:
-            known = "known words are not counted: a model reads every word in pieces"
+        cut = f"{found['cut']:,} ({found['cut'] / max(1, found['texts']):.1%})"
+        known = "known words are not counted: a model reads every word in pieces"
+        if "unknown" in found:
+            few = f"{found['unknown']:,} ({found['unknown'] / max(1, found['looked']):.1%})"
+            few += f" of {found['looked']:,} that were looked at" * (found["looked"] < found["texts"])
+            known = f"texts of which fewer than half of the words are known: {few}; their draws are nearly random"
         lines += ["", f"column {column!r}", f"texts with words: {found['texts']:,}", known]
         lines.append(f"texts that are cut: {cut}; they lose {counted(found['cut_words'], 'word')}")
     return "\n".join(lines) + "\n"

@@ -153,7 +153,10 @@ def _show(forecast: Mapping[str, Any]) -> None:
             "discloses": [meaning for item in forecast["columns"] for meaning in item["meanings"].values()],
             **({"budget of a record": budgets} if budgets else {}),
             **({"models compute": models} if models else {}),
-            "dropped columns": forecast["dropped"],
+            "dropped columns": [
+                *forecast["dropped"],
+                *["names not shown: nothing of them is read"] * bool(forecast["dropped"]),
+            ],
             "contacts": forecast["hosts"] or "no other host",
             "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
             "over the cap": {**forecast["over_cap"], "they are": _THEN[forecast["on_cap"]]}

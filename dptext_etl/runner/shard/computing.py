@@ -80,7 +80,8 @@ def compute(  # noqa: PLR0917
     again = {item.name: recomputed(raw, frame, ids, item, replays[item.name]) for item in columns}
     hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
     own = raw.filter(~pl.col(CANARY))
-    read = {item.name: count_reading(item.policy.mechanism, views_of(own, item.name)) for item in columns}
+    every = counts_all(policy)
+    read = {item.name: count_reading(item.policy.mechanism, own[item.name], every=every) for item in columns}
     facts = Facts(counts, spends, copies, hardware, failures_of(released), again, read=read)
     return Computed(frame, draws, facts)
 

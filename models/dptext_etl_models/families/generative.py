@@ -146,7 +146,7 @@ class GenerativeMechanism(ScoreMechanism):
             return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         return self._lengths(texts, self.prompts.encode(_filled(texts)))
 
-    def words_read(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that its prompt holds, shape (texts,)."""
         return count_words(pa.array([self.prompts.reads(text) for text in _filled(texts)], pa.large_string()))
 

@@ -131,15 +131,15 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             progress.add(sum(map(len, rows)))
         return Released(pa.array(written, pa.large_string()), self.positions(texts), failed=pa.array(failed))
 
-    def words_read(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text within the model's constant length, shape (texts,)."""
         reads = getattr(self.latent_model, "reads", str)
         pieces = [piece for text in texts.to_pylist() for piece in cut(text or "", self.sentences)]
         for place, piece in enumerate(pieces):
             with suppress(Exception), without_panics():  # a text on which the tokenizer fails counts as read
                 pieces[place] = reads(piece)
-        words = count_words(pa.array(pieces, pa.large_string()))
-        return words.reshape(-1, self.sentences).sum(axis=1, dtype=np.uint32)
+        counts = count_words(pa.array(pieces, pa.large_string()))
+        return np.asarray(counts.reshape(-1, self.sentences).sum(axis=1, dtype=np.uint32))
 
     def probe(self) -> None:
         """Encode and decode public texts, a short one and one that is cut."""
