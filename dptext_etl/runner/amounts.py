@@ -113,7 +113,7 @@ def refund_notes(total: Mapping[str, int | float]) -> list[str]:
     charged, worst = total[f"sum_{_CHARGED}"], total[f"sum_{PURE}"]
     if charged in {worst, _UNBOUNDED}:
         return []
-    amounts = f"epsilon {charged / MICRO:,.6g} of at most {worst / MICRO:,.6g}"
+    amounts = f"epsilon {at_most(charged / MICRO)} of at most {at_most(worst / MICRO)}"
     return [f"{amounts}: draws that were not made were given back"]
 
 

@@ -126,6 +126,7 @@ _LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out":
 
 def _show(forecast: Mapping[str, Any]) -> None:
     from dptext_etl.device import Computing
+    from dptext_etl.runner.amounts import at_most
 
     odds = forecast["log10_odds"]
     cap_odds = _odds(odds.get("cap"))
@@ -180,7 +181,7 @@ def _show(forecast: Mapping[str, Any]) -> None:
     epsilon = together["epsilon"]
     terminal.say(
         f"all records of one {together['unit']} together: epsilon"
-        f" {epsilon if isinstance(epsilon, str) else f'{epsilon:,.6g}'}"
+        f" {epsilon if isinstance(epsilon, str) else at_most(epsilon)}"
         f" at delta {together['delta']:g} (rule {together['rule']})"
     )
     show_table(forecast["table"])
