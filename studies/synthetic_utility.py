@@ -28,8 +28,8 @@ from surrogate_measures import EVERYDAY, FigureCache, Rows
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate.contributions import Partial, encoded
 from dptext_etl.families.aggregate.max_entropy import _floored, _names, _points, _shares, fitted
-from dptext_etl.families.aggregate.sums import Partial, encoded
 from dptext_etl_eval.classifier import counted, fit
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -154,7 +154,7 @@ def _traced(found: Mapping[str, Any]) -> _Section:
         said = [f"{by_id} {only} of the source is published."]
     said += [
         f"An attacker with all raw texts finds the one behind a release at the first try in {one['value']:.1%} of "
-        f"{one['rows']:,} rows of {one['column']} ({one['blind']:.1%} by chance)."
+        f"{counted(one['rows'], 'row')} of {one['column']} ({one['blind']:.1%} by chance)."
         for one in found.get("found_again", ())
     ]
     at = found.get("published_at")
@@ -307,8 +307,8 @@ def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str
         f"Take two tables that differ in the text of one record, and agree on which texts are null{agree}. Whatever a "
         "reader knows, all other texts included, any published table is at most e^ε times as likely under one as under "
         f"the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
-        f"{unlinked['rows']:,} texts {'of each label ' if labels else ''}are published together. It relies on you: "
-        "drafts, key, and ledger stay inside your boundary. To someone "
+        f"{counted(unlinked['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
+        "on you: drafts, key, and ledger stay inside your boundary. To someone "
         f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
     )
 

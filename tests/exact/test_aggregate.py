@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError
 from dptext_etl.families.aggregate import Partial, counted, describe, noisy, partial_sum
+from dptext_etl.families.aggregate.contributions import add
 from dptext_etl.families.aggregate.statistic import projection, whole_roots
-from dptext_etl.families.aggregate.sums import add
 
 from ..examples import examples
 from .column_sums import LABELS, SECRET, key, strings, summed, toy_statistic

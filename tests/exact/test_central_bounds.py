@@ -29,7 +29,7 @@ UNKNOWN = "nothing known"
 @pytest.fixture
 def large_deltas(monkeypatch):
     """Allow deltas at which tables of three records have a central epsilon below that of a draw."""
-    for module in ("guarantee", "families.unlinked"):
+    for module in ("guarantee", "families.choice"):
         monkeypatch.setattr(f"dptext_etl.{module}.LARGEST_DELTA", 1.0)
 
 

@@ -52,7 +52,7 @@ def test_every_format_is_read_as_polars_reads_it(spark, make_job, reviews, suffi
     summary = run_frame(read_source(spark, job.policy()), job.policy())
     assert_frame_equal(published(job), published(other))
     assert summary.rows == expected.rows
-    assert summary.notes[1:] == expected.notes[1:]
+    assert summary.notes[2:] == expected.notes[2:], "the first ones name places"
     assert {path.suffix for path in (job.folder / "published").iterdir()} == {suffix}
 
 

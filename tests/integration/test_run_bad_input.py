@@ -63,7 +63,7 @@ def test_a_file_without_a_header(make_job, reviews):
 
 def test_unlisted_columns(job):
     refused(job, InputError, "user_id, secret", subject=None, unit="record", strict_columns=True)
-    assert job.run().notes[1] == "columns that the policy does not name were dropped unread: column 6"
+    assert job.run().notes[2] == "columns that the policy does not name were dropped unread: column 6"
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])

@@ -208,8 +208,8 @@ def test_two_releases_in_one_sink_lose_nothing(make_job, store, monkeypatch, rev
     one, two = (job.policy(**remote(job, store, release=name)) for name in ("one", "two"))
     staged = stage(one)
     verdicts = check(staged)
-    monkeypatch.setattr(object_stores, "LEASE_SECONDS", -1.0)
-    monkeypatch.setattr(object_stores, "Thread", Mock())  # nothing renews the lease in the background
+    monkeypatch.setattr("dptext_etl.storage.LEASE_SECONDS", -1.0)
+    monkeypatch.setattr("dptext_etl.storage.Thread", Mock())  # nothing renews the lease in the background
     done = []
 
     def checkpoint(name):

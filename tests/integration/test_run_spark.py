@@ -189,7 +189,7 @@ def test_nothing_raw_is_left_in_any_artefact(spark, job, sentinel, capfd, caplog
     staged = stage_frame(frame_of(spark, job), policy)
     verdicts = check(staged)
     everything = job.files("published.staging")
-    assert sorted({path.rpartition(".")[2] for path in everything}) == ["draws", "json", "parquet"]
+    assert sorted({path.rpartition(".")[2] for path in everything}) == ["draws", "json", "parquet", "txt"]
     publish(staged, verdicts)
     everything |= job.files()
     everything |= {path.name: path.read_bytes() for path in job.folder.glob("ledger*")}

@@ -60,7 +60,7 @@ def staged_names(store):
     return [
         name
         for name in store.objects
-        if name.startswith("inside/") and "/ledger-" not in name and not name.endswith("left-out.json")
+        if name.startswith("inside/") and "/ledger-" not in name and not name.endswith(("left-out.json", "texts.txt"))
     ]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from dptext_etl import Ledger
 from dptext_etl.errors import LedgerError
-from dptext_etl.families.aggregate import sums
+from dptext_etl.families.aggregate import contributions
 from dptext_etl.runner.publish.forgetting import forget
 
 from ..synthetic_runs import SYNTHETIC, labeled, ref_of, used, verified
@@ -15,8 +15,8 @@ def test_an_unchanged_source_is_not_encoded_again(make_synthetic, monkeypatch, r
     job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 2})
     first, before, spent = job.run(), job.files(), used(job)
     encodings = []
-    real = sums.encoded
-    monkeypatch.setattr(sums, "encoded", lambda *args: encodings.append(args) or real(*args))
+    real = contributions.encoded
+    monkeypatch.setattr(contributions, "encoded", lambda *args: encodings.append(args) or real(*args))
     again = job.run()
     assert encodings == []
     assert "byte for byte" in again.notes[0]

@@ -90,8 +90,8 @@ def test_a_holder_that_lost_its_lease_stops(store, monkeypatch, scheme):
     one, two = (Storage.open(f"{scheme}://bucket/sink", options) for _ in range(2))
     object_stores.require_writable(one.url, options)
     assert (one.names(), store.order) == ([], [])
-    monkeypatch.setattr(object_stores, "LEASE_SECONDS", -1.0)
-    monkeypatch.setattr(object_stores, "Thread", Mock())  # nothing renews the lease in the background
+    monkeypatch.setattr("dptext_etl.storage.LEASE_SECONDS", -1.0)
+    monkeypatch.setattr("dptext_etl.storage.Thread", Mock())  # nothing renews the lease in the background
     lost = pytest.raises(BusyError, match="stood still")
     with lost, one.lock("is publishing"), two.lock("is publishing"):
         one.renew_lock()

@@ -8,7 +8,7 @@ import sys
 import polars as pl
 import pytest
 
-from dptext_etl.checks.great_expectations import metrics
+from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import GateError, LedgerError
 from tests.quick import quick
 
@@ -156,8 +156,8 @@ def test_a_frame_that_fails_while_it_is_evaluated_quotes_nothing(bench, frames, 
 
 
 def test_a_ledger_out_of_reach_is_said(bench, frames, monkeypatch):
-    real = metrics.require_reach
-    monkeypatch.setattr(metrics, "require_reach", lambda _, url: real(Elsewhere, url))
+    real = tallies.require_reach
+    monkeypatch.setattr(tallies, "require_reach", lambda _, url: real(Elsewhere, url))
     record = dptx.validate(frames(bench.published), bench.policy)
     assert {item.name for item in record.outcomes if item.errored} == {"expect_released_rows_to_be_ledgered"}
 
@@ -172,15 +172,15 @@ class Elsewhere:
 
 def test_a_sqlite_ledger_is_for_one_machine():
     with pytest.raises(LedgerError, match="file of one machine"):
-        metrics.require_reach(Elsewhere, "sqlite:///ledger.db")
-    metrics.require_reach(Elsewhere, "postgresql://somewhere/ledger")
+        tallies.require_reach(Elsewhere, "sqlite:///ledger.db")
+    tallies.require_reach(Elsewhere, "postgresql://somewhere/ledger")
 
 
 def test_workers_stay_light(bench):
     """What an executor imports for a tally knows nothing of Great Expectations."""
-    code = "import sys, dptext_etl.checks.great_expectations.metrics; print('great_expectations' in sys.modules)"
+    code = "import sys, dptext_etl.checks.great_expectations.tallies; print('great_expectations' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
-    assert metrics.parse_policy(metrics.written(bench.policy)) == bench.policy
+    assert tallies.parse_policy(tallies.written(bench.policy)) == bench.policy
 
 
 CONNECT = """
@@ -202,7 +202,7 @@ for name in ("published", "raw"):
 def test_spark_connect(bench, spark_connect, tmp_path, leaking):
     bench.published.write_parquet(tmp_path / "published.parquet")
     leaking.write_parquet(tmp_path / "raw.parquet")
-    (tmp_path / "policy.json").write_text(metrics.written(bench.policy))
+    (tmp_path / "policy.json").write_text(tallies.written(bench.policy))
     asked = [sys.executable, "-c", CONNECT, str(tmp_path), spark_connect]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

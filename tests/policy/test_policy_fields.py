@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.checks.great_expectations import metrics
+from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.engines.spark import tasks
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.guarantee import Disclosure
@@ -138,7 +138,7 @@ def test_sets_of_names_are_written_in_order(policy):
 
 
 def test_expectations_get_all_but_storage_options(policy):
-    assert facts(metrics.parse_policy(metrics.written(policy))) == {**facts(policy), "storage_options": {}}
+    assert facts(tallies.parse_policy(tallies.written(policy))) == {**facts(policy), "storage_options": {}}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, catalog, privatize, run
-from dptext_etl.checks.great_expectations import metrics
+from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, resolve, resolve_column
@@ -94,7 +94,7 @@ def test_both_policies_refuse_with_the_same_error_and_sentence(kind, said):
 
 def test_a_policy_is_read_from_what_a_suite_stores():
     policy = Policy(**values(copy_gate_false_alarm=1e-9, cap=Cap(measure="approx", epsilon=9.0, delta=1e-3)))
-    assert metrics.parse_policy(metrics.written(policy)) == policy
+    assert tallies.parse_policy(tallies.written(policy)) == policy
 
 
 def test_a_policy_is_given_as_an_object_or_by_path(path):
@@ -151,8 +151,8 @@ def test_expectations_and_definitions_take_a_path(path):
     from dptext_etl.orchestration import build_definitions
 
     policy = Policy.load(path)
-    assert {item.policy for item in suite_for(path).expectations} == {metrics.written(policy)}
-    for given in (policy, path, str(path), metrics.written(policy)):
-        assert ExpectNoCanaryToSurvive(policy=given).policy == metrics.written(policy)
+    assert {item.policy for item in suite_for(path).expectations} == {tallies.written(policy)}
+    for given in (policy, path, str(path), tallies.written(policy)):
+        assert ExpectNoCanaryToSurvive(policy=given).policy == tallies.written(policy)
     keys = build_definitions(path).resolve_asset_graph().get_all_asset_keys()
     assert keys == build_definitions(policy).resolve_asset_graph().get_all_asset_keys()

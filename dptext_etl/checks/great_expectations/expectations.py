@@ -37,17 +37,14 @@ from great_expectations.render.renderer.renderer import renderer
 from dptext_etl import escaping, files
 from dptext_etl.checks.gate import Stage, judges
 from dptext_etl.checks.great_expectations.metrics import (
-    BY_FILE,
     Canaries,
     Columns,
-    Counts,
     GateCounts,
     Ledgered,
     OutputSet,
     ReleasedText,
-    is_spark,
-    written,
 )
+from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, is_spark, written
 from dptext_etl.checks.published import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolve_url

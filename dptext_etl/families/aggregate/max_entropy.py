@@ -16,8 +16,8 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora.corpus import Int8s, Integers
 from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate.contributions import Noisy, encoded
 from dptext_etl.families.aggregate.statistic import Statistic
-from dptext_etl.families.aggregate.sums import Noisy, encoded
 
 Floats = npt.NDArray[np.float64]
 _GROUP = 64  # labels that are fitted together

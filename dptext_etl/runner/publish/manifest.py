@@ -351,7 +351,7 @@ def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, A
     """State what is claimed of every column, with the noisy statistic that a synthetic table was drawn from."""
     if policy.synthetic is None:
         return claims(policy)
-    from dptext_etl.families.aggregate.sums import published_facts
+    from dptext_etl.families.aggregate.contributions import published_facts
     from dptext_etl.runner.shard.summing import statistic_of
 
     return [

@@ -21,7 +21,7 @@ from dptext_etl.artifacts import canon
 from dptext_etl.column import keyed_digests
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, table
-from dptext_etl.families.aggregate.sums import packed, unpacked
+from dptext_etl.families.aggregate.contributions import packed, unpacked
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend

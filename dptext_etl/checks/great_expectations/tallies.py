@@ -1,0 +1,272 @@
+"""Count what the expectations judge in a released table, batch by batch, here or on the executors of Spark.
+
+Workers of Spark import this module, so it does not import Great Expectations. A tally is made from plain data, so that
+it can be sent to the batches. Its counts add up. It works with classic sessions and Spark Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from html import unescape
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.checks.gate import Candidate, Gate, load, make, verdicts_of
+from dptext_etl.checks.gates.text_gates import inside_output_set
+from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
+from dptext_etl.errors import GateError, InputError, LedgerError, seam
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
+from dptext_etl.policy import Policy
+
+Counts = dict[str, int]
+
+BY_FILE = "file:"
+"""What the name of a policy file begins with, in the place of a policy."""
+FOLDER = "DPTEXT_POLICIES"
+"""Environment variable that names the folder of such files."""
+
+
+class Tally(Protocol):
+    """Counts over the batches of a table."""
+
+    def feed(self, table: pl.DataFrame) -> None:
+        """Look at a batch of rows."""
+
+    def counts(self) -> Counts:
+        """Return how much was "checked", and how many of each problem there are; asked once."""
+
+
+def written(policy: Policy) -> str:
+    """Write a policy as an expectation's argument: names, parameters and references; no storage options."""
+    entries = policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"})
+    return json.dumps(entries, sort_keys=True)
+
+
+def read(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return an expectation's arguments with the policy written out, so that they can be sent to other machines."""
+    policy = arguments["policy"]
+    if not policy.startswith(BY_FILE):
+        return dict(arguments)
+    path = Path(os.environ.get(FOLDER, ""), policy.removeprefix(BY_FILE))
+    return {**arguments, "policy": written(Policy.load(path))}
+
+
+@lru_cache(maxsize=16)
+def parse_policy(policy: str) -> Policy:
+    """Read what `written` wrote."""
+    return Policy.parse(json.loads(policy))
+
+
+def _ledger(policy: Policy) -> Ledger:
+    return Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
+
+
+class GateTally:
+    """Counts what a gate calls problems, in rows or, where a ledger is looked up, in cells; closes that ledger."""
+
+    def __init__(self, policy: Policy, gate: Gate, problems: Sequence[str], ledger: Ledger | None = None) -> None:
+        self._policy, self._gate, self._problems, self._ledger = policy, gate, problems, ledger
+        self._rows = 0
+
+    def feed(self, table: pl.DataFrame) -> None:
+        self._rows += table.height
+        feed_published([self._gate], table, self._policy)
+
+    def counts(self) -> Counts:
+        (verdict,) = verdicts_of(self._gate)
+        checked = self._rows if self._ledger is None else int(verdict.counts["cells"])
+        if self._ledger is not None:
+            self._ledger.close()
+        return {"checked": checked, **{name: int(verdict.counts[name]) for name in self._problems}}
+
+
+def _gate_tally(
+    policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
+) -> Tally:
+    read, kind = parse_policy(policy), load(gate)
+    ledger = None if refs is None else _ledger(read)
+    return GateTally(read, make(kind, Candidate.published(read, ledger, refs)), problems or kind.problems, ledger)
+
+
+def gate(policy: str, gate: str) -> Callable[[], Tally]:
+    return partial(_gate_tally, policy, gate)
+
+
+def canaries(policy: str) -> Callable[[], Tally]:
+    return partial(_gate_tally, policy, "canary_text_absent", ("hits",))
+
+
+def ledgered(policy: str) -> Callable[[], Tally]:
+    """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
+    problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
+    return partial(_gate_tally, policy, "rows_ledgered", problems, _registered(policy))
+
+
+def released_text(policy: str, public: str) -> Callable[[], Tally]:
+    return partial(ReleasedTextTally, policy, public, _registered(policy), published_types(parse_policy(policy)))
+
+
+def _registered(policy: str) -> dict[str, ReleaseRef]:
+    read = parse_policy(policy)
+    with _ledger(read) as ledger:
+        refs = {column.column or "": ledger.releases.find(column) for column in read.column_policies()}
+    return {name: ref for name, ref in refs.items() if ref is not None}
+
+
+def words(policy: str, column: str) -> Callable[[], Tally]:
+    column = unescape(column)  # suites hold names as pages show them
+    allowed = parse_policy(policy).column_policy(column).mechanism.output_words()
+    if allowed is None:
+        raise InputError("the mechanism has no fixed output words")
+    return partial(WordTally, column, tuple(sorted(allowed)))
+
+
+class WordTally:
+    """Counts texts with a word outside the output words of their column's mechanism."""
+
+    def __init__(self, column: str, words: tuple[str, ...]) -> None:
+        self._column = column
+        self._words = pl.Series(words, dtype=pl.String)
+        self._rows = self._outside = 0
+
+    def feed(self, table: pl.DataFrame) -> None:
+        if self._column not in table.columns:
+            raise InputError("the table has no such column")
+        self._rows += table.height
+        self._outside += int((~inside_output_set(table[self._column], self._words)).sum())
+
+    def counts(self) -> Counts:
+        return {"checked": self._rows, "rows_outside": self._outside}
+
+
+_READABLE = (pl.String, pl.Categorical, pl.Enum)
+"""Types of cells that may be a released text; bytes, objects and types unknown to us never are."""
+
+
+class ReleasedTextTally:
+    """Counts cells of text that no one released, by the column's place."""
+
+    def __init__(self, policy: str, public: str, refs: Mapping[str, ReleaseRef], types: Mapping[str, str]) -> None:
+        self._policy, self._refs, self._types = parse_policy(policy), refs, types
+        texts = {column.name for column in self._policy.columns}
+        self._public = {*json.loads(public)} - texts
+        self._public |= {name + CATEGORIES for name in self._public}
+        self._kept = {*self._policy.kept_columns} - texts - self._public
+        self._ledger = _ledger(self._policy)
+        self._chains = {item.column: item.chain for item in self._policy.column_policies()}
+        self._counts: Counter[str] = Counter(checked=0)
+
+    def feed(self, table: pl.DataFrame) -> None:
+        if table.is_empty():  # columns of a database have no types before the first rows
+            return
+        self._counts["checked"] += table.height
+        public = self._public | (self._kept - changed(table.schema, self._policy, self._types))
+        rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
+        ids = self._ids(table, rows)
+        released = self._released(ids)
+        for place, column in enumerate(table.iter_columns(), start=1):
+            for cells in _cells(column, rows, column.name, public):
+                named = cells.join(ids, on="row")
+                keys = (
+                    ["id"] if column.name == self._policy.id else ["id", "digest"]
+                )  # ids are those that the ledger knows
+                unreleased = cells.height - named.join(released, on=keys, how="semi").height
+                if unreleased:
+                    self._counts[f"unreleased_in_column_{place}"] += unreleased
+
+    def counts(self) -> Counts:
+        self._ledger.close()
+        return dict(self._counts)
+
+    def _ids(self, table: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
+        """Return row and canonical record id of the rows that have an id."""
+        if self._policy.id not in table.columns:
+            return pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})
+        there = table[self._policy.id].is_not_null()
+        ids = canonical_ids(table[self._policy.id].filter(there).to_arrow())
+        return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
+
+    def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
+        """Return record id and digest of every text that was committed for these records, or made of one of these."""
+        wanted = ids["id"].unique()
+        released = pl.DataFrame(schema={"id": pl.String, "digest": pl.Binary})
+        asked = wanted.to_arrow().cast(pa.large_string())
+        for name, ref in self._refs.items():
+            stored, chain = [self._ledger.committed(ref, asked).digests], self._chains.get(name)
+            if chain is not None:
+                stored.append(self._ledger.postprocessed(ref, chain, asked).digests)
+            for array in stored:
+                digests = pl.Series(array.cast(pa.large_binary()), dtype=pl.Binary)
+                released.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
+        return released
+
+
+def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> Iterator[pl.DataFrame]:
+    """Yield row and digest of every cell of text inside a column; no digest for a cell that cannot be a release."""
+    dtype = column.dtype
+    if path in public or dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.Boolean, pl.Null):
+        return
+    if isinstance(dtype, pl.BaseExtension):
+        yield from _cells(column.ext.storage(), rows, path, public)
+    elif isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            yield from _cells(column.struct.field(field.name), rows, f"{path}.{field.name}", public)
+    elif isinstance(dtype, pl.List | pl.Array):
+        inner = pl.DataFrame({"row": rows, "cell": column}).explode("cell")
+        yield from _cells(inner["cell"], inner["row"], path, public)
+    else:
+        there = column.is_not_null()
+        rows = rows.filter(there)
+        digests = pl.Series([None] * len(rows), dtype=pl.Binary)
+        if isinstance(dtype, _READABLE):
+            texts = column.filter(there).cast(pl.String).to_arrow()
+            digests = pl.Series(pa.array(_kernel.digests(texts)).cast(pa.large_binary()), dtype=pl.Binary)
+        yield pl.DataFrame({"row": rows, "digest": digests})
+
+
+def is_spark(frame: object) -> bool:
+    return type(frame).__module__.startswith("pyspark.sql.")
+
+
+def count_on_spark(make: Callable[[], Tally], frame: Any) -> Counts:
+    names = list(frame.columns)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"counts": [_counted(make, names, batches)]})
+
+    plain = frame.toDF(*(f"c{at}" for at in range(len(names))))  # names that Spark does not parse
+    with seam("counting on Spark", GateError, "the executors' logs say more"):
+        rows = plain.mapInArrow(work, "counts string").collect()
+    total = Counter[str]()
+    for row in rows:
+        total.update(json.loads(row[0]))
+    return dict(total) if rows else make().counts()
+
+
+def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.RecordBatch]) -> str:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    with seam("counting on an executor", GateError):
+        tally = make()
+        for batch in batches:
+            table = pl.DataFrame(batch)
+            table.columns = names
+            tally.feed(table)
+        return json.dumps(tally.counts())
+
+
+def require_reach(frame: Any, url: str) -> None:
+    """Refuse to look up rows in a ledger that executors may not see."""
+    master = str(frame.sparkSession.conf.get("spark.master", None))
+    if not resolve_url(url).startswith(POSTGRES) and not master.startswith("local"):
+        msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
+        raise LedgerError(msg, "validate with a local master, or read the published files with Polars")
