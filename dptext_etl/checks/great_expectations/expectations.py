@@ -1,7 +1,4 @@
-"""Judge released data with Great Expectations, and record the outcome without a value, an id, or a library's message.
-
-Importing Great Expectations next to a bare pyspark can end the interpreter with exit code 0. So a gate asks for the
-record (`VerdictRecord.read`), and never trusts an exit code alone.
+"""Judge released data with Great Expectations: the gates as a suite, without a value, an id or a library's message.
 
 `metrics` says how cells stay out of results, errors and Data Docs. An expectation's arguments are stored in suites,
 results and pages; they are a policy: names, parameters, references. Tables are pandas or Spark frames, classic or Spark
@@ -17,12 +14,11 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from html import escape, unescape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import great_expectations as gx
 import pandas as pd
@@ -34,7 +30,7 @@ from great_expectations.expectations.expectation import BatchExpectation, Expect
 from great_expectations.render.components import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
-from dptext_etl import escaping, files
+from dptext_etl import escaping
 from dptext_etl.checks.gate import Stage, judges
 from dptext_etl.checks.great_expectations.metrics import (
     Canaries,
@@ -45,6 +41,7 @@ from dptext_etl.checks.great_expectations.metrics import (
     ReleasedText,
 )
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, is_spark, written
+from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.published import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolve_url
@@ -53,74 +50,6 @@ from dptext_etl.policy.column_policy import require_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-FORMAT = "dptext-verdict/1"
-
-
-@dataclass(frozen=True)
-class ExpectationOutcome:
-    """Holds the outcome of one expectation."""
-
-    name: str  # its type, such as "expect_no_canary_to_survive"
-    column: str | None  # None where it judges the whole table
-    success: bool
-    errored: bool  # whether it could not be evaluated
-    counts: Mapping[str, int]  # how much was checked, and how many of each problem there are
-
-
-@dataclass(frozen=True)
-class VerdictRecord:
-    """Holds the outcome of a suite."""
-
-    suite: str  # its name
-    expected: int  # how many expectations it has
-    outcomes: tuple[ExpectationOutcome, ...]  # one per expectation that was evaluated
-
-    @property
-    def evaluated(self) -> int:
-        return sum(not item.errored for item in self.outcomes)
-
-    @property
-    def success(self) -> bool:
-        """Whether everything was evaluated, there was something to evaluate, and all of it held."""
-        complete = self.evaluated == len(self.outcomes) == self.expected > 0
-        return complete and all(item.success for item in self.outcomes)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"format": FORMAT, "success": self.success, "evaluated": self.evaluated, **asdict(self)}
-
-    def write(self, path: Path) -> None:
-        """Write the record; a reader sees all of it or nothing."""
-        draft = files.draft_of(path)
-        with seam("writing a verdict", GateError):
-            with os.fdopen(files.create(draft), "w", encoding="ascii") as file:
-                file.write(json.dumps(self.as_dict(), indent=1) + "\n")
-            draft.replace(path)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        with seam("reading a verdict", GateError, "no record means that nothing was judged: validate again"):
-            record = json.loads(path.read_text(encoding="ascii"))
-            if record["format"] != FORMAT:
-                msg = "another format"
-                raise ValueError(msg)
-            outcomes = tuple(ExpectationOutcome(**item) for item in record["outcomes"])
-            return cls(record["suite"], record["expected"], outcomes)
-
-    def require(self) -> None:
-        """Let something go on only if the suite held."""
-        if not self.success:
-            failed = [item for item in self.outcomes if not item.success]
-            problems = [f"{item.name}{f' ({item.column})' if item.column else ''}: {_counted(item)}" for item in failed]
-            msg = f"the suite {self.suite!r} did not hold: {self.evaluated} of {self.expected} expectations evaluated"
-            raise GateError("; ".join([msg, *problems]), "find the defect and mend it; what is charged stays charged")
-
-
-def _counted(item: ExpectationOutcome) -> str:
-    if item.errored:
-        return "could not be evaluated"
-    return ", ".join(f"{count:,} {name}" for name, count in item.counts.items()) or "failed"
 
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
