@@ -4,7 +4,7 @@ What does not fit into memory goes to one file without a name, in chunks sorted 
 process that is killed.
 
 The rows begin with a digest, so they spread evenly over buckets by their first byte, and equal rows meet in one
-bucket (`buckets`).
+bucket (`Buckets`).
 
 Counts of rows with different digests add up. So parts of the rows can be counted anywhere, as long as all rows of one
 digest are counted together: bucket by bucket on a disk, or group by group on the executors of a cluster.
