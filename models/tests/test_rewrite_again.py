@@ -169,7 +169,7 @@ postprocess = [{ name = "rewrite_again", model = "rewriter" }]
     assert again.columns[0].postprocess == policy.columns[0].postprocess
     entries = policy.model_dump(mode="json", by_alias=True)
     for name, change in {
-        "no post-processing of that name": {"postprocess": [{"name": "nothing"}]},
+        "there is no post-processing 'nothing'": {"postprocess": [{"name": "nothing"}]},
         "needs a name": {"postprocess": [{"model": "x"}]},
         "keep_intermediate is for columns with postprocess": {"postprocess": []},
         "template": {"postprocess": [{"name": "rewrite_again", "model": "x", "template": "no field"}]},

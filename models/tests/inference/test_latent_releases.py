@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -139,7 +140,7 @@ def test_words_that_a_model_cuts_are_counted(name):
     """A text has as many ids as the model has places, one more for its end; every later word is cut."""
     bart = DPBart(epsilon=500.0, n_rec=10_000, model="example-bart", length=6)
     made = bart if name == "dpbart" else Adept.example()
-    texts = pa.array(["good", None, "", "the good " * 40])
+    texts = pl.Series(["good", None, "", "the good " * 40])
     words, model = count_reading(made, texts), made.latent_model
     assert (words["texts"], words["cut"]) == (2, 1)
     read = model.reads("the good " * 40)
