@@ -146,10 +146,10 @@ def test_columns_that_look_like_names_or_texts_are_named(folder, monkeypatch):
 def test_a_report_on_the_texts_stays_inside(folder):
     (report,) = folder.glob(".dptext/tickets/*/1/_/texts.txt")
     assert str(report) in read(folder, "run.txt")
-    told = report.read_text()
-    assert "texts with words: 760" in told
-    assert "half of the words are known" in told
-    assert "texts that are cut: 0 (0.0%)" in told
+    page = report.read_text()
+    assert "texts with words: 760" in page
+    assert "half of the words are known" in page
+    assert "texts that are cut: 0 (0.0%)" in page
     assert report.stat().st_mode & 0o777 == 0o600
     outside = [path for path in (folder / "published").rglob("*") if path.is_file()]
     assert outside

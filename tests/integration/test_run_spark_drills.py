@@ -96,7 +96,7 @@ def went_on(spark, job, undisturbed):
     assert job.charged() == undisturbed.charged()
     assert used(job) == used(undisturbed)
     left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
-    assert left == {"ledger.json", "left-out.json", "manifest.draft.json"}
+    assert left == {"ledger.json", "left-out.json", "manifest.draft.json", "texts.txt"}
 
 
 DRIVER = """

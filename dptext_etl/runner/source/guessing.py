@@ -275,7 +275,7 @@ def guess(
 
 
 def _surely_named(name: str, dtype: pl.DataType) -> bool:
-    """Return whether a column of a CSV file has a name that is no value: "id", or a word above numbers."""
+    """Return whether a column of a CSV file has a name that cannot be a value: "id", or a word above numbers."""
     number = dtype.is_numeric() and _NAME.fullmatch(name) is not None and name.lower() not in _NULLS
     return number or name.lower() in _IDS - {"key"}
 
