@@ -44,6 +44,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "dptext.gate.failed": Metric("gauge", "{gate}", "Gates that failed when the release was last judged"),
     "dptext.ledger.wait.duration": Metric("histogram", "s", "Waits of this process for its turn at the ledger"),
     "dptext.ledger.frozen": Metric("gauge", "{dataset}", "1 if the ledger refused the last run as frozen, else 0"),
+    "dptext.ledger.verified.age": Metric("gauge", "s", "Seconds since `dptext ledger maintain` found it intact"),
     "dptext.run.spend": Metric("gauge", "{loss}", "Spend of the last run: of all records, and of the largest"),
     "dptext.scope.limit": Metric("gauge", "{loss}", "Cap of a unit in a scope"),
     "dptext.scope.used": Metric("gauge", "{loss}", "Quantiles over units of what they have used"),

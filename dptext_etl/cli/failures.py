@@ -6,12 +6,15 @@ of them is ever printed. Panics of compiled code are `BaseException`s, so these 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
@@ -63,19 +66,19 @@ def described(error: BaseException) -> dict[str, Any]:
 
 def report(error: BaseException) -> int:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        click.echo("Stopped.", err=True)
+        note("Stopped.", logging.ERROR)
         return INTERRUPTED
     if is_full(error) and not isinstance(error, DPTextError):
         error = DiskError(FULL, DISK_HINT)
     if isinstance(error, DPTextError):
-        click.echo(f"Error: {error}", err=True)
+        note(f"Error: {error}", logging.ERROR)
         return error.exit_code
-    click.echo(f"Error: unexpected {_kind(error)}; its text is not shown because it could quote your data.", err=True)
+    note(f"Error: unexpected {_kind(error)}; its text is not shown because it could quote your data.", logging.ERROR)
     if os.environ.get(WHERE):
         for frame in traceback.extract_tb(error.__traceback__):
-            click.echo(f"  {frame.filename}:{frame.lineno} in {frame.name}", err=True)
+            note(f"  {frame.filename}:{frame.lineno} in {frame.name}", logging.ERROR)
     else:
-        click.echo(f"Hint: {WHERE}=1 shows where it happened, without values.", err=True)
+        note(f"Hint: {WHERE}=1 shows where it happened, without values.", logging.ERROR)
     return UNEXPECTED
 
 
@@ -86,9 +89,45 @@ def install() -> None:
     sys.unraisablehook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)
     warnings.showwarning = lambda *_: None
     logging.getLogger().addHandler(logging.NullHandler())
-    own = logging.StreamHandler()
-    own.setLevel(logging.WARNING)
-    logging.getLogger("dptext_etl").addHandler(own)
+    _OWN.setLevel(logging.WARNING)
+    logging.getLogger("dptext_etl").addHandler(_OWN)
+
+
+_OWN = logging.StreamHandler()
+"""Writes the log of this package, and of no library, on stderr."""
+
+
+def note(line: str, level: int = logging.INFO) -> None:
+    """Print a line for people on stderr; a log in JSON gets it as one of its lines."""
+    if isinstance(_OWN.formatter, _JsonLines):
+        logging.getLogger("dptext_etl.cli").log(level, line)
+    else:
+        click.echo(line, err=True)
+
+
+def log_run(level: str | None, form: str, about: Mapping[str, str | None]) -> None:
+    """Log on stderr from a level on; JSON lines also say `about`: dataset, release, partition.
+
+    Without a terminal, progress is logged every 30 seconds, at INFO.
+    """
+    level = level or ("warning" if sys.stderr.isatty() else "info")
+    logging.getLogger("dptext_etl").setLevel(level.upper())
+    _OWN.setLevel(level.upper())
+    _OWN.setFormatter(_JsonLines(about) if form == "json" else None)
+
+
+class _JsonLines(logging.Formatter):
+    def __init__(self, about: Mapping[str, str | None]) -> None:
+        super().__init__()
+        self._about = about
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname.lower(), "message": record.getMessage(), **self._about}
+        report = getattr(record, "progress", None)
+        if report is not None:
+            line |= {"phase": report.phase, "rows": report.rows_done, "rows_total": report.rows_total}
+        return json.dumps(line)
 
 
 def _hook(kind: type[BaseException], error: BaseException | None, _: TracebackType | None) -> None:

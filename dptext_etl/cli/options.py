@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import click
 import typer
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from dptext_etl.cli import terminal
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import PolicyError, UsageError
 from dptext_etl.guarantee import Disclosure
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from dptext_etl.guarantee import Guarantee
     from dptext_etl.mechanism import Mechanism, PostProcess
+    from dptext_etl.policy import Policy
 
 
 def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
@@ -287,6 +288,14 @@ FirstRelease = Annotated[
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Show every detail, on more than one screen.")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    typer.Option(help="Least severe line of the log on stderr; by default info without a terminal, else warning."),
+]
+LogFormat = Annotated[
+    Literal["text", "json"],
+    typer.Option(help="Log as text, or as one JSON object per line with dataset, release, partition, phase, and rows."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; for scripts.")]
 
 
@@ -298,13 +307,53 @@ def epilog(example: str, keys: Sequence[str] = ()) -> str:
 class Command(TyperCommand):
     """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
-    The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code.
+    The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code. A command that
+    reads a policy file also takes --set.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        if any("POLICY" in (item.metavar or "") for item in self.params if isinstance(item, TyperArgument)):
+            self.params.append(_set_option())
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
         self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Keep the settings of --set, which `load_policy` reads."""
+        ctx.meta[_SETTINGS] = ctx.params.pop(_SETTINGS, ())
+        return super().invoke(ctx)
+
+
+_SETTINGS, _STORE = "policy_settings", "storage_options"
+
+
+def _set_option() -> TyperOption:
+    return TyperOption(
+        param_decls=[_SETTINGS, "--set"],
+        multiple=True,
+        metavar="ENTRY=VALUE",
+        help="Set source, sink, table.name, release, or environment of the policy for this call; repeat as needed.",
+    )
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Read a policy file with what --set of the current command says."""
+    from dptext_etl.policy import Policy
+
+    given = click.get_current_context().meta.get(_SETTINGS, ())
+    settings = name_values(given, "a setting is written ENTRY=VALUE", "for example --set release=2026-11")
+    return Policy.load(path, settings)
+
+
+def store_options() -> dict[str, str]:
+    """Return the storage options of the policy that named the ledger; none without a policy."""
+    return dict(click.get_current_context().meta.get(_STORE, {}))
+
+
+def refuse_settings(why: str) -> None:
+    """Refuse --set where no policy file is read."""
+    if click.get_current_context().meta.get(_SETTINGS):
+        raise UsageError(f"--set changes entries of a policy file, and {why}", "leave out --set")
 
 
 class LedgerCommand(Command):
@@ -341,12 +390,11 @@ class LedgerCommand(Command):
                 raise click.UsageError("give POLICY or --ledger, not both")
             values[free[0]], policy = policy, None
         if policy is not None:
-            from dptext_etl.policy import Policy
-
-            spec = Policy.load(policy).ledger
+            loaded = load_policy(policy)
+            spec, ctx.meta[_STORE] = loaded.ledger, loaded.storage_options
             values["ledger"] = spec.url
-            if "id_key" in values:
-                values["id_key"] = values["id_key"] or spec.id_key
+            for name in {"id_key", "anchors"} & values.keys():
+                values[name] = values[name] or getattr(spec, name)
         if self._needs_ledger and values["ledger"] is None:
             raise click.UsageError("give POLICY or --ledger")
         return super().invoke(ctx)
@@ -374,15 +422,19 @@ def parse_parameters(kind: type[BaseModel], name: str, assignments: Sequence[str
     return {parameter: _typed(kind, name, parameter, text) for parameter, text in texts.items()}
 
 
-def name_values(assignments: Sequence[str] | None) -> dict[str, str]:
+def name_values(
+    assignments: Sequence[str] | None,
+    problem: str = "a parameter is written NAME=VALUE",
+    hint: str = "for example -p epsilon=2",
+) -> dict[str, str]:
     values: dict[str, str] = {}
     for assignment in assignments or ():
         name, equals, text = assignment.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise PolicyError("a parameter is written NAME=VALUE", "for example -p epsilon=2")
+            raise PolicyError(problem, hint)
         if name in values:
-            raise PolicyError(f"the parameter {name} is given twice", "give it once")
+            raise PolicyError(f"{name} is given twice", "give it once")
         values[name] = text
     return values
 

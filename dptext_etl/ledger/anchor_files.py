@@ -184,6 +184,41 @@ def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) ->
         raise LedgerError(f"the head of the ledger cannot be kept in {place.folder}", _PLACE)
 
 
+def ledger_place(ledger: Ledger, named: str | None, options: Mapping[str, str] | None = None) -> Storage:
+    """Return the place for what is stored of one ledger as a whole, apart from the anchors of its datasets."""
+    return place_of(named, options).child(f"{_hashed(ledger.ledger_id)[:32]}-ledger")
+
+
+def require_environment(
+    environment: str, owned: Mapping[str, str], spec: LedgerSpec, options: Mapping[str, str], *, recording: bool
+) -> None:
+    """Refuse a ledger or a noise key that a run of another environment used; `recording` stores the name for new ones.
+
+    Args:
+        environment: Name of the environment.
+        owned: What belongs to one environment, and a name of it that reveals nothing: "ledger" and "noise key".
+        spec: The ledger's settings, which name the place of the anchors.
+        options: Options of the store of that place.
+        recording: Whether to store the environment of what belongs to none.
+    """
+    place = place_of(spec.anchors, options).child("environments")
+    content = json.dumps({"environment": environment}).encode()
+    for what, name in owned.items():
+        file = f"{_hashed(f'{what} {name}')[:32]}.json"
+        if recording and place.read(file) is None:
+            if isinstance(place, Objects):
+                place.replace_object(file, content, None)  # of two environments at once, one gets through
+            else:
+                make_folders(place.folder)
+                with _locked(place.folder):
+                    if place.read(file) is None:
+                        place.write(file, content, action="recording the environment of the ledger and the noise key")
+        found = place.read(file)
+        if found not in {None, content}:
+            msg = f"another environment uses this {what}, and this policy is of {environment}; nothing was charged"
+            raise LedgerError(msg, f"name the {what} of {environment}: environments never share keys or ledgers")
+
+
 def _is_writable(folder: Path) -> bool:
     try:
         there = next(path for path in (folder, *folder.parents) if path.exists())

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.names import PolicyTranslator as PolicyTranslator
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
     from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
+    from dptext_etl.orchestration.resources import Maintenance as Maintenance
     from dptext_etl.orchestration.resources import PublishedTable as PublishedTable
     from dptext_etl.orchestration.resources import after_gates as after_gates
 
 _HOMES = {
     "KeyResource": "resources",
     "LedgerResource": "resources",
+    "Maintenance": "resources",
     "MaterializationSummary": "definitions",
     "PolicyComponent": "component",
     "PolicyTranslator": "names",
@@ -33,6 +35,7 @@ _NEEDS = ("dagster", "dagster_shared")
 __all__ = [
     "KeyResource",
     "LedgerResource",
+    "Maintenance",
     "MaterializationSummary",
     "PolicyComponent",
     "PolicyTranslator",

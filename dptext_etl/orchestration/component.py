@@ -16,7 +16,7 @@ from dagster.components.component_scaffolding import scaffold_component
 from pydantic import BaseModel, ConfigDict, Field
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.orchestration.resources import Backfill, KeyResource, LedgerResource
+from dptext_etl.orchestration.resources import Backfill, KeyResource, LedgerResource, Maintenance
 
 _CALENDAR = {
     "hourly": (dg.HourlyPartitionsDefinition, "%Y-%m-%dT%H"),
@@ -227,6 +227,10 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
     ledger: Annotated[LedgerAttributes | None, _described("Ledger of this deployment; by default the policy's.")] = None
     key: Annotated[str | None, _described('Noise key, "env:NAME" or "file:PATH"; by default the policy\'s.')] = None
 
+    maintenance: Annotated[
+        Maintenance | None, _described("Verify and back up the ledger in a separate job; by default there is none.")
+    ] = None
+
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     @classmethod
@@ -261,4 +265,5 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
             watch_source=self.watch_source,
             ledger=LedgerResource(**self.ledger.model_dump()) if self.ledger else None,
             key=KeyResource(reference=self.key) if self.key else None,
+            maintenance=self.maintenance,
         )

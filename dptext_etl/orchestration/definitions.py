@@ -6,20 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import dagster as dg
 
 from dptext_etl import files
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.orchestration.assets import raw_asset, schedule_of, source_sensor, step_assets
-from dptext_etl.orchestration.gates import gate_checks, published_checks
+from dptext_etl.orchestration.gates import gate_checks, ledger_check, published_checks
 from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import Partitions, PolicyTranslator, names, partitions_definition
 from dptext_etl.orchestration.resources import (
     Backfill,
     KeyResource,
     LedgerResource,
+    Maintenance,
     PublishedTable,
     Settings,
 )
@@ -54,6 +55,7 @@ def build_definitions(
     watch_source: bool = False,
     ledger: LedgerResource | None = None,
     key: KeyResource | None = None,
+    maintenance: Maintenance | None = None,
     reports: Sequence[Report] = (),
 ) -> dg.Definitions:
     """Return the definitions of one dataset.
@@ -92,6 +94,8 @@ def build_definitions(
         watch_source: Add a sensor that starts the job for new files, off at first.
         ledger: The ledger of this deployment; None takes the policy's.
         key: Reference to the noise key of this deployment; None takes the policy's.
+        maintenance: Add the check `ledger_intact` and the job `maintain_<dataset>`, which verify the ledger, store its
+            anchor, and make a backup; with a schedule, off at first.
         reports: Reports on the release, such as `dptext_etl_eval.orchestration.EvidenceReport`. Each makes an asset
             that is no part of the job, and nothing waits for it.
 
@@ -136,18 +140,19 @@ def build_definitions(
     steps = step_assets(policy, settings)
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
     extra = [report.asset(policy, settings) for report in reports]
+    keeping = _maintaining(policy, settings, maintenance)
     job = dg.define_asset_job(
         name.job,
-        selection=dg.AssetSelection.assets(*steps),
+        selection=dg.AssetSelection.assets(*steps) - dg.AssetSelection.checks(*keeping.checks),
         description=_JOB,
         executor_def=executor or dg.in_process_executor,
         tags=_run_tags(tags, executor) or None,
     )
     made = dg.Definitions(
         assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *extra],
-        asset_checks=checks,
-        jobs=[job],
-        schedules=[schedule_of(schedule, job, settings)] if schedule else [],
+        asset_checks=[*checks, *keeping.checks],
+        jobs=[job, *keeping.jobs],
+        schedules=[*([schedule_of(schedule, job, settings)] if schedule else []), *keeping.schedules],
         sensors=[source_sensor(policy, job, settings)] if watch_source else [],
         resources={
             name.ledger: ledger or LedgerResource.of(policy),
@@ -157,6 +162,22 @@ def build_definitions(
         executor=executor,
     )
     return check_lineage(made)
+
+
+class _Maintaining(NamedTuple):
+    checks: list[dg.AssetChecksDefinition]
+    jobs: list[Any]
+    schedules: list[dg.ScheduleDefinition]
+
+
+def _maintaining(policy: Policy, settings: Settings, terms: Maintenance | None) -> _Maintaining:
+    """Return the check, the job, and the schedule that maintain the ledger, if asked for."""
+    if terms is None:
+        return _Maintaining([], [], [])
+    check, name = ledger_check(policy, settings, terms), settings.names.job.replace("run_", "maintain_", 1)
+    job = dg.define_asset_job(name, dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
+    cron = [] if terms.schedule is None else [dg.ScheduleDefinition(job=job, cron_schedule=terms.schedule)]
+    return _Maintaining([check], [job], cron)
 
 
 _IN_THE_RUN = frozenset({"in_process", "multiprocess", "multi_or_in_process_executor"})

@@ -12,6 +12,7 @@ files that were edited, cut, added, or written by someone else. Downstream asset
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -21,10 +22,10 @@ from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, catalogue, published, require, text_counts
 from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.escaping import markdown
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Ledger, Scope, maintenance
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
-from dptext_etl.orchestration.resources import Settings, deployed
+from dptext_etl.orchestration.resources import Maintenance, Settings, deployed
 from dptext_etl.orchestration.steps import as_failure, is_staged, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
@@ -91,6 +92,31 @@ def _judged(
     verdicts = runner.check(staged, progress=progress_logger(context.log, partition))
     steps.save_verdicts(staged, verdicts)
     return staged, verdicts
+
+
+def ledger_check(policy: Policy, settings: Settings, terms: Maintenance) -> dg.AssetChecksDefinition:
+    """Return the check that maintains the ledger: it verifies it, stores its anchor, and makes a backup."""
+    name = settings.names
+
+    @dg.asset_check(
+        asset=name.staged,
+        name=LEDGER,
+        description="The ledger agrees with its journal and with the anchor of the last time; then a backup is made.",
+        required_resource_keys=name.resources,
+        retry_policy=settings.retry_policy,
+    )
+    def maintain(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        with as_failure("maintaining the ledger"):
+            here = deployed(policy, context, name)
+            folder = None if terms.backup is None else Path(terms.backup)
+            with Ledger.open(here.ledger.url, here.ledger.id_key, create=False, read_only=True) as ledger:
+                done = maintenance.maintain(
+                    ledger, here.ledger.anchors, here.storage_options, backup=folder, keep=terms.keep
+                )
+        message = "; ".join(done.problems) or "the ledger is intact"
+        return dg.AssetCheckResult(passed=done.ok, description=markdown(message), metadata=dict(done.counts))
+
+    return maintain
 
 
 _NOTHING_PUBLISHED = ("nothing is published that could be checked", "materialize the published asset first")
@@ -231,6 +257,7 @@ def _gate_result(asset: dg.AssetKey, gate: str, partition: str | None, verdicts:
     return CheckResult(asset, gate, partition, passed, message, counts, blocking=True)
 
 
+LEDGER = "ledger_intact"
 COPIES, LEFT_OUT, BUDGET = "report_copies", "report_left_out", "report_budget"
 NEAR = 0.9
 """Share of a cap from which a unit counts as near it."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import dagster as dg
 import polars as pl
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
@@ -105,6 +105,23 @@ def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckEx
 
 Backfill = Literal["multi_run", "single_run"]
 """Division of a backfill into runs: one per partition, or one for all of them."""
+
+
+class Maintenance(dg.Model):
+    """How the ledger of a deployment is maintained: verified, its anchor stored, and a backup made."""
+
+    schedule: str | None = Field(None, description="Cron of a schedule, off at first; by default there is none.")
+    backup: str | None = Field(None, description="Folder for backups (SQLite, without the id key); by default none.")
+    keep: int = Field(7, description="How many backups stay in that folder; at least 1.")
+
+    @field_validator("keep")
+    @classmethod
+    def _some(cls, keep: int) -> int:
+        if keep < 1:
+            msg = "at least one backup stays"
+            raise ValueError(msg)
+        return keep
+
 
 GPU = "gpu"
 """Default pool of mechanisms whose models run on a GPU."""

@@ -23,7 +23,7 @@ from dptext_etl.policy.column_policy import (
     require_fit,
     require_unlinkable,
 )
-from dptext_etl.policy.paths import anchored, require_other_variables
+from dptext_etl.policy.paths import anchored, for_environment, require_other_variables
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
     PLAIN_CSV,
@@ -52,6 +52,8 @@ class Policy(Checked):
     Attributes:
         dataset: Name of the dataset.
         release: Name that pins one configuration per column, for all partitions.
+        environment: Name of the environment, such as "production". A run with a name refuses a ledger or a noise key
+            that a run of another environment used.
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
         csv: How the source's CSV files are written, if not in UTF-8 with commas, and types of kept columns.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
@@ -104,6 +106,7 @@ class Policy(Checked):
 
     dataset: Name
     release: Name
+    environment: Name | None = Field(default=None, exclude_if=lambda name: name is None)
     source: str
     csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda csv: csv == PLAIN_CSV)
     sink: str
@@ -233,14 +236,16 @@ class Policy(Checked):
         return cls(**values)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, settings: Mapping[str, str] | None = None) -> Self:
         """Read a policy file; its relative paths start from its folder.
 
         Args:
-            path: The TOML file.
+            path: The TOML file. In `source`, `sink`, `table.name`, `release`, and `environment`, "env:NAME" and
+                "${NAME}" name a variable of this environment.
+            settings: Values of these entries that replace those of the file, such as {"sink": "s3://dev/reviews"}.
 
         Raises:
-            PolicyError: The file is missing or not TOML, or an entry is not allowed.
+            PolicyError: The file is missing or not TOML, a variable is not set, or an entry is not allowed.
         """
         path = Path(path)
         try:
@@ -251,7 +256,7 @@ class Policy(Checked):
             problem, hint = f"the policy {path} is not valid TOML: {exc}", None
         else:
             try:
-                loaded = cls.parse(anchored(values, path.parent.absolute()))
+                loaded = cls.parse(anchored(for_environment(values, settings or {}), path.parent.absolute()))
             except PolicyError as exc:
                 if not exc.fields.get("entries"):
                     raise

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
 from dptext_etl import _kernel, catalog, extensions, keys
-from dptext_etl.errors import KeyReferenceError
+from dptext_etl.errors import KeyReferenceError, PolicyError
 from dptext_etl.key_providers import BUILT_IN, installed
-from dptext_etl.object_stores import CATALOG, KEY_DIGITS, host_of, hosts, variable_of
+from dptext_etl.object_stores import CATALOG, KEY_DIGITS, host_of, hosts, is_secret, variable_of
 
 if TYPE_CHECKING:
     from dptext_etl.policy.dataset_policy import Policy
@@ -103,6 +104,54 @@ def _public_inputs(part: BaseModel) -> Iterator[tuple[str, str]]:
             yield name, _store(value)
         elif name == "model" and name in hub and isinstance(value, str) and not Path(value).exists():
             yield name, f"{_HUB}, unless {value} is on this machine"
+
+
+SETTABLE = ("source", "sink", "table.name", "release", "environment")
+"""The entries that may differ between environments: `dptext … --set`, and variables in a policy file."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return a policy's entries with some of them set, and with the values of the variables that they name.
+
+    Args:
+        values: The entries; "env:NAME" or "${NAME}" in one of `SETTABLE` names a variable of this environment.
+        settings: Values by entry, which replace those of the file.
+
+    Raises:
+        PolicyError: A setting is of another entry, or a variable is not set.
+    """
+    if other := sorted(settings.keys() - set(SETTABLE)):
+        raise PolicyError(f"{other[0]} cannot be set for a single call", f"--set takes {', '.join(SETTABLE)}")
+    if "table.name" in settings and not isinstance(values.get("table"), dict):
+        raise PolicyError("table.name cannot be set: the policy has no table [table]", "remove it from --set")
+    for entry in SETTABLE:
+        table, _, name = entry.rpartition(".")
+        entries = values.get(table) if table else values
+        if isinstance(entries, dict) and entry in settings:
+            entries[name] = settings[entry]
+        if isinstance(entries, dict) and isinstance(text := entries.get(name), str):
+            whole = variable_of(text)
+            entries[name] = _value_of(entry, whole) if whole else _with_values(entry, text)
+    return values
+
+
+def _with_values(entry: str, text: str) -> str:
+    found = _VARIABLE.sub(lambda match: _value_of(entry, match[1]), text)
+    if "${" in _VARIABLE.sub("", text):
+        raise PolicyError(f"{entry} holds ${{ without the name of a variable and }}", "write ${NAME}")
+    return found
+
+
+def _value_of(entry: str, variable: str) -> str:
+    """Return the value of a variable that may be part of a path: else a policy could send any credential to a store."""
+    if not variable.startswith("DPTEXT_") or is_secret(variable):
+        msg = f"{entry}: only variables whose names begin with DPTEXT_, and hold no secret, may be part of an entry"
+        raise PolicyError(msg, f"for example DPTEXT_{entry.upper().replace('.', '_')}")
+    value = os.environ.get(variable)
+    if not value:
+        raise PolicyError(f"{entry}: the variable {variable} is not set", f"set {variable}, or use --set {entry}=…")
+    return value
 
 
 def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:

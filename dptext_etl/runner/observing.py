@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 from dptext_etl import __version__, telemetry
 from dptext_etl.errors import DPTextError, PolicyError
 from dptext_etl.guarantee import FINE, MICRO
+from dptext_etl.ledger import Ledger, maintenance
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -47,7 +48,7 @@ class _Reported(Observed):
         super().__init__(self._note)
         self._listener = progress
         self._names = {"dataset": policy.dataset, "release": policy.release}
-        self._step = step
+        self._policy, self._step = policy, step
         self.failed: tuple[str, ...] = ()  # names of gates
         self._began, self._clock = time.time_ns(), time.monotonic()
         self._phases: dict[str, tuple[int, int, int]] = {}  # first and last report, rows
@@ -74,6 +75,7 @@ class _Reported(Observed):
                 if component != "log10_odds":
                     telemetry.count("dptext.run.spend", float(spent), **names, over=over, component=component)
         _scope(summary.remaining)
+        _verified(self._policy)
         if self._lineage is not None:
             self._lineage.complete(summary)
         return summary
@@ -139,6 +141,15 @@ def _scope(remaining: dict[str, Any]) -> None:
             for quantile, found in quantiles.items():
                 amount = float(found) / MICRO
                 telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
+
+
+def _verified(policy: Policy) -> None:
+    """Set the gauge of the age of the last verification, if there was one."""
+    with telemetry.never_failing("the age of the last verification"):
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            age = maintenance.seconds_since_verified(ledger, policy.ledger.anchors, policy.storage_options)
+        if age is not None:
+            telemetry.count(maintenance.METRIC, age, ledger=ledger.ledger_id)
 
 
 FACET = "dptext_release"

@@ -156,6 +156,7 @@ def preflight(
         if ledger is not None:  # first: another refusal would hide that the ledger lost events
             check(partial(same_ledger, ledger))
     with ledger_of(policy) as ledger:
+        check(partial(attempt.require_environment, ledger))
         check(partial(require_cap, attempt, ledger))
         columns = columns_of(attempt, ledger, source)
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))

@@ -70,7 +70,7 @@ class Meter:
     def __init__(self, phase: str, total: int | None, listener: Listener | None) -> None:
         self._phase = phase
         self._total = total
-        logged = throttled(lambda report: log.info("%s: %s", report.phase, report))
+        logged = throttled(lambda report: log.info("%s: %s", report.phase, report, extra={"progress": report}))
         self._listeners = [logged] if listener is None else [logged, listener]
         self._began = time.monotonic()
         self._done = 0

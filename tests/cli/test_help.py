@@ -41,7 +41,7 @@ def test_the_commands_are_all_there():
     pytest.importorskip("dptext_etl_eval")
     kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
     kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "grants")
-    kept += ("history", "sign-cap")
+    kept += ("history", "maintain", "sign-cap")
     ledger = {("ledger", name) for name in kept}
     single = {
         "init",

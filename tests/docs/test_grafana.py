@@ -13,7 +13,13 @@ DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_tex
 RULES = yaml.safe_load((ROOT / "deploy" / "grafana" / "alerts.yaml").read_text(encoding="utf-8"))
 PAGE = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
 ENDS = {"counter": ("_total",), "gauge": ("",), "histogram": ("_seconds_bucket", "_seconds_sum", "_seconds_count")}
-NAMES = {f"{name.replace('.', '_')}{end}" for name, (kind, *_) in METRICS.items() for end in ENDS[kind]}
+SECONDS = {("gauge", "s"): "_seconds"}
+"""Prometheus adds the unit of a gauge, too."""
+NAMES = {
+    f"{name.replace('.', '_')}{SECONDS.get((kind, unit), '')}{end}"
+    for name, (kind, unit, _) in METRICS.items()
+    for end in ENDS[kind]
+}
 """The names that Prometheus gives to the metrics: dots become underscores, and units and kinds their endings."""
 ROW = re.compile(r"^\| `(dptext\.[\w.]+)` \| (\w+) \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)
 LABELS = {
@@ -64,7 +70,13 @@ def test_the_dashboard_has_the_shape_that_grafana_imports():
 
 def test_the_rules_cover_caps_gates_and_frozen_ledgers():
     rules = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
-    assert set(rules) == {"DptextCapNearlyReached", "DptextCapReached", "DptextGateFired", "DptextLedgerFrozen"}
+    assert set(rules) == {
+        "DptextCapNearlyReached",
+        "DptextCapReached",
+        "DptextGateFired",
+        "DptextLedgerFrozen",
+        "DptextLedgerNotVerified",
+    }
     for rule in rules.values():
         assert rule.keys() == {"alert", "expr", "labels", "annotations"}
         assert rule["annotations"].keys() == {"summary", "description"}

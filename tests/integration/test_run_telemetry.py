@@ -13,6 +13,7 @@ from dptext_etl.errors import GateError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.guarantee import FINE
 from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.maintenance import maintain
 from dptext_etl.mechanism import Released, worst_spend
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import named
@@ -115,7 +116,11 @@ def test_a_run_reports_what_its_summary_says(job, reported):
         assert found == amount / 1_000_000
     assert reported.value("dptext.scope.units", **scope) == 40
     assert reported.value("dptext.scope.exhausted", **scope) == 0
+    with job.ledger() as ledger:
+        maintain(ledger)
     assert set(reported.points()) == set(telemetry.METRICS)
+    job.run()
+    assert 0 <= reported.value("dptext.ledger.verified.age") < 3600
     reported.require_no_private_data()
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dptext_etl import Policy
+from dptext_etl import Ledger, Policy
 from dptext_etl.errors import KeyReferenceError, PolicyError
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
@@ -87,6 +87,23 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
     job = defs.resolve_job_def("run_care_notes")
     assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
     assert job.executor_def.name == "in_process"
+
+
+def test_maintenance_is_a_check_with_a_job_and_a_schedule_apart_from_the_run(make_policy, monkeypatch, tmp_path):
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "anchors"))
+    monkeypatch.setenv("DPTEXT_SECRET", "5e" * 32)
+    terms = orchestration.Maintenance(schedule="0 3 * * *", backup=str(tmp_path / "backups"))
+    policy = make_policy()
+    defs = orchestration.build_definitions(policy, partitions=["a"], maintenance=terms)
+    (schedule,) = defs.schedules
+    assert (schedule.job_name, schedule.cron_schedule) == ("maintain_care_notes", "0 3 * * *")
+    run_job, job = (defs.resolve_job_def(name) for name in ("run_care_notes", "maintain_care_notes"))
+    assert [key.name for key in job.asset_layer.asset_graph.asset_check_keys] == ["ledger_intact"]
+    assert "ledger_intact" not in {key.name for key in run_job.asset_layer.asset_graph.asset_check_keys}
+    Ledger.open(policy.ledger.url, policy.ledger.id_key).close()
+    done = job.execute_in_process()
+    assert [check.passed for check in done.get_asset_check_evaluations()] == [True]
+    assert len(list((tmp_path / "backups").iterdir())) == 1
 
 
 def test_definitions_of_several_datasets_can_be_merged(make_policy):

@@ -22,6 +22,7 @@ RULED_OUT = {"subject": {"unit", "publish", *ONE_RELEASE}, "record": {"normalize
 
 TOML = """
 dataset = "films"
+environment = "production"
 release = "r7"
 source = "raw-{partition}.parquet"
 csv = { separator = ";", encoding = "cp1252", quote = "'", types = { stars = "Int64" } }

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, epilog
+from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, epilog, load_policy
 
 app = typer.Typer()
 KEYS = (
@@ -30,10 +30,9 @@ def export(
     It first runs the gates of `dptext check`, and exits with 4 if one fails. The same version under the same
     caps gives the same bytes.
     """
-    from dptext_etl.policy import Policy
     from dptext_etl.runner.publish import export as exports
 
-    _show(exports.export(Policy.load(policy), to, partition), "wrote", as_json=as_json)
+    _show(exports.export(load_policy(policy), to, partition), "wrote", as_json=as_json)
 
 
 @app.command(cls=Command, epilog=epilog("dptext verify-export reviews.zip", KEYS))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from dptext_etl.cli import terminal
-from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
+from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog, store_options
 from dptext_etl.errors import GATE, PolicyError, UnknownIdError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -132,6 +132,45 @@ def verify(
         for problem in outcome.problems:
             terminal.say(f"  {problem}")
     if not outcome.ok:
+        raise typer.Exit(GATE)
+
+
+@command(
+    "dptext ledger maintain privacy.toml --backup backups", ("ok", "problems", "counts", "anchor", "copy", "removed")
+)
+def maintain(
+    *,
+    ledger: LedgerUrl,
+    anchors: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="Place of the anchors; by default that of the policy, or DPTEXT_ANCHORS."),
+    ] = None,
+    backup: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for a backup (SQLite, without the id key).")
+    ] = None,
+    keep: Annotated[int, typer.Option(min=1, metavar="N", help="How many backups stay in that folder.")] = 7,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Verify a ledger, then store its anchor apart from it and make a backup; for a schedule.
+
+    It also compares the ledger with the anchor that the last maintenance stored. If anything disagrees, it exits with
+    4, and changes neither the anchor nor the backups. A ledger or store that does not answer exits with 6, a full disk
+    with 7: run it again later.
+    """
+    from dptext_etl.ledger import maintenance
+
+    with open_ledger(ledger, id_key) as handle:
+        done = maintenance.maintain(handle, anchors, store_options(), backup=backup, keep=keep)
+    if as_json:
+        terminal.emit(done.as_dict())
+    else:
+        terminal.say("the ledger is intact" if done.ok else "the ledger does NOT agree with its own journal:")
+        for problem in done.problems:
+            terminal.say(f"  {problem}")
+        if done.ok:
+            terminal.pairs({"anchor": done.anchor, "backup": done.copy or "none; --backup FOLDER makes one"})
+    if not done.ok:
         raise typer.Exit(GATE)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.commands.run import progress_bar
-from dptext_etl.cli.options import AcceptLowerCap, Command, Engine, Json, Partition, epilog
+from dptext_etl.cli.options import AcceptLowerCap, Command, Engine, Json, Partition, epilog, load_policy
 from dptext_etl.errors import DPTextError, UsageError, refusal_of
 
 app = typer.Typer()
@@ -50,11 +50,10 @@ def plan(
     elif len(policy) > 1:
         raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
     from dptext_etl import engines
-    from dptext_etl.policy import Policy
     from dptext_etl.runner import planning
 
     with ExitStack() as opened:
-        loaded = [Policy.load(each) for each in policy]
+        loaded = [load_policy(each) for each in policy]
         started = None if engine == "polars" else engines.named(engine).started(loaded[0], partition)
         require = None if started is None else opened.enter_context(started).open
         choices: dict[str, Any] = {"partition": partition, "delta": delta, "accept_lower_cap": accept_lower_cap}

@@ -11,7 +11,18 @@ import typer
 from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
-from dptext_etl.cli.options import Command, Full, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
+from dptext_etl.cli.options import (
+    Command,
+    Full,
+    Json,
+    Partition,
+    PolicyFile,
+    Yes,
+    epilog,
+    load_policy,
+    refuse_settings,
+    require_confirmation,
+)
 from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, counted, seam
 from dptext_etl.extensions import pip_install
 
@@ -48,11 +59,10 @@ def check(
     """
     from dptext_etl.checks import require
     from dptext_etl.checks.published import check_published
-    from dptext_etl.policy import Policy
     from dptext_etl.runner.layout import Layout
     from dptext_etl.runner.publish.own_ids import finder
 
-    loaded = Policy.load(policy)
+    loaded = load_policy(policy)
     layout = Layout.of(loaded, partition)
     verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging, loaded.ledger))
     if as_json:
@@ -85,6 +95,7 @@ def gx_suite(
     It names the policy file as you gave it, and reads it at each evaluation: from the working folder, or from the
     folder that the environment variable DPTEXT_POLICIES names.
     """
+    refuse_settings("the suite names the file, which each evaluation reads again")
     try:
         from dptext_etl.checks.great_expectations.expectations import write_suite
     except ModuleNotFoundError as missing:
@@ -109,10 +120,9 @@ def clean(
 
     Readers and runs lose nothing: the current version, the ledger, and the files of a running run stay.
     """
-    from dptext_etl.policy import Policy
     from dptext_etl.runner.publish import erasing
 
-    files = erasing.clean(Policy.load(policy), partition=partition, dry_run=dry_run)
+    files = erasing.clean(load_policy(policy), partition=partition, dry_run=dry_run)
     lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
     if as_json:
         terminal.emit({**lists, "removed": not dry_run})
@@ -168,17 +178,17 @@ def forget(
 
     With --everywhere, the command first shows what it will do. A person whom nothing there knows is an error.
     """
-    from dptext_etl.policy import Policy
     from dptext_etl.runner.publish import forgetting
 
     if everywhere:
+        refuse_settings("--everywhere reads all files of a folder")
         if missing or partition is not None:
             raise PolicyError("--everywhere names people, in all partitions", "leave out --missing and --partition")
         _everywhere(policy, subject or [], record or [], dry_run=dry_run, out=out, yes=yes, as_json=as_json)
         return
     if dry_run or out is not None:
         raise PolicyError("--dry-run and --out belong to --everywhere", "add --everywhere")
-    loaded = Policy.load(policy)
+    loaded = load_policy(policy)
     question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
     require_confirmation(question, yes=yes)
     done = forgetting.forget(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
@@ -317,13 +327,14 @@ def statement(
     or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
     the facts and writes no file.
     """
-    from dptext_etl.policy import Policy
     from dptext_etl.runner import statement as statements
 
     is_policy = target.endswith(".toml")
     if released is not None and not is_policy:
         raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
-    loaded = Policy.load(Path(target)) if is_policy else None
+    if not is_policy:
+        refuse_settings("this is a published folder")
+    loaded = load_policy(target) if is_policy else None
     facts = statements.facts(released if is_policy else target, loaded, partition, public=public, evidence=evidence)
     if as_json:
         terminal.emit(facts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import startup, terminal
+from dptext_etl.cli import failures, startup, terminal
 from dptext_etl.cli.options import (
     AcceptLowerCap,
     Command,
@@ -18,10 +18,13 @@ from dptext_etl.cli.options import (
     Engine,
     Full,
     Json,
+    LogFormat,
+    LogLevel,
     Partition,
     PolicyFile,
     Profile,
     epilog,
+    load_policy,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +59,8 @@ def run(
     device: Device = None,
     dtype: Dtype = None,
     profile: Profile = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = "text",
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -69,13 +74,14 @@ def run(
     """
     if engine == "polars":
         startup.skip_pandas()
-    from dptext_etl.policy import Policy
-
     compute_on(device, dtype)
-    loaded = Policy.load(policy)
+    loaded = load_policy(policy)
     names = _all_partitions(loaded, partition) if all_partitions else [partition]
     summaries = list[dict[str, Any]]()
     for name in names:
+        failures.log_run(
+            log_level, log_format, {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
+        )
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
             summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
         if not as_json:
@@ -108,11 +114,11 @@ def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
 @contextmanager
 def _counting(name: str | None, names: Sequence[str | None], done: int) -> Iterator[None]:
     """Say on stderr which partition runs, and, if it fails, how many are done."""
-    terminal.note(f"partition {name} ({done + 1} of {len(names)})")
+    failures.note(f"partition {name} ({done + 1} of {len(names)})")
     try:
         yield
     except BaseException:
-        terminal.note(f"stopped at partition {name}; done: {done} of {len(names)}. The same command goes on from there")
+        failures.note(f"stopped at partition {name}; done: {done} of {len(names)}. The same command goes on from there")
         raise
 
 
@@ -135,7 +141,7 @@ def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower
         summary = done.as_dict()
         summary["remaining"] = terminal.balance(summary["remaining"])
     except KeyboardInterrupt:
-        terminal.note("stopped: nothing is lost; run the same command again to continue")
+        failures.note("stopped: nothing is lost; run the same command again to continue")
         raise
     return summary
 

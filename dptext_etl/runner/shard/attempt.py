@@ -134,6 +134,15 @@ class Attempt:
     def staging_key(self) -> bytes:
         return staging_key(self.secret, self.policy.dataset, self.layout.staging)
 
+    def require_environment(self, ledger: Ledger | None, *, recording: bool = False) -> None:
+        """Refuse the ledger and the key of another environment, if the policy names its own."""
+        policy = self.policy
+        if policy.environment is not None:
+            owned = {"noise key": self.secret.derive("seal", b"dptext/environment/v1\0").hex()}
+            owned |= {} if ledger is None else {"ledger": ledger.ledger_id}
+            options = policy.storage_options
+            anchor_files.require_environment(policy.environment, owned, policy.ledger, options, recording=recording)
+
     @contextmanager
     def alone(self) -> Iterator[Staging]:
         """Make the folders of the run and lock them for this process."""
@@ -147,6 +156,7 @@ class Attempt:
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
         require_same_ledger(ledger, self.layout, self.policy)
+        self.require_environment(ledger, recording=True)
         if self.policy.cap is not None:
             ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
