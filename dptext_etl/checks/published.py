@@ -50,7 +50,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TableSpec
 from dptext_etl.storage import Objects, Storage
-from dptext_etl.table_formats import open_table
+from dptext_etl.table_formats import open_table, rewrites
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
@@ -221,7 +221,8 @@ def check_published(
         elif isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file()):
             manifest = PublishedManifest.read(released)
         if manifest is not None and policy.table is not None:
-            manifest = replace(manifest, listed=_listed(str(released), policy, policy.table))
+            own = {part["path"] for part in manifest.parts if is_inside(part["path"])}
+            manifest = replace(manifest, listed=_listed(str(released), policy, policy.table, own))
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
         refs = ledger.releases.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
@@ -233,10 +234,12 @@ def check_published(
         return tuple(verdict for gate in gates for verdict in verdicts_of(gate))
 
 
-def _listed(place: str, policy: Policy, spec: TableSpec) -> frozenset[str]:
-    """Return the files that readers of a table with a log see now."""
-    state = open_table(spec, Storage.open(place.rstrip("/"), policy.storage_options)).state()
-    return frozenset() if state is None else state.files
+def _listed(place: str, policy: Policy, spec: TableSpec, own: set[str]) -> frozenset[str]:
+    """Return the files that a table with a log lists now; its own if another tool wrote the same rows again."""
+    files = Storage.open(place.rstrip("/"), policy.storage_options)
+    state = open_table(spec, files).state()
+    found = frozenset[str]() if state is None else state.files
+    return frozenset(own) if found != own and rewrites(files, own - found, found - own) else found
 
 
 def _judge(table: Table, gates: list[Gate], policy: Policy, own_ids: OwnIds | None, types: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from dptext_etl import html_output
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import Unlinked, UnlinkedLabels, unlinked_of
 from dptext_etl.id_forms import Normalization
-from dptext_etl.object_stores import holds_password, require_options
+from dptext_etl.object_stores import holds_password, require_catalog, require_options
 from dptext_etl.policy.column_policy import (
     ColumnPolicy,
     ColumnSpec,
@@ -27,6 +27,7 @@ from dptext_etl.policy.paths import anchored, for_environment, require_other_var
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
     PLAIN_CSV,
+    TABLE,
     Cap,
     Checked,
     CsvSpec,
@@ -54,7 +55,9 @@ class Policy(Checked):
         release: Name that pins one configuration per column, for all partitions.
         environment: Name of the environment, such as "production". A run with a name refuses a ledger or a noise key
             that a run of another environment used.
-        source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
+        source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON), or "table:NAME" for a table of a
+            catalog: of Iceberg (`source_catalog`), or of Spark; may hold "{partition}".
+        source_catalog: Catalog of Iceberg that knows the source, with properties as in `table.catalog`.
         csv: How the source's CSV files are written, if not in UTF-8 with commas, and types of kept columns.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
         table: Publish a table of Delta Lake or Iceberg in the sink, instead of plain files.
@@ -108,6 +111,7 @@ class Policy(Checked):
     release: Name
     environment: Name | None = Field(default=None, exclude_if=lambda name: name is None)
     source: str
+    source_catalog: dict[str, str] = Field(default_factory=dict, exclude_if=lambda catalog: not catalog)
     csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda csv: csv == PLAIN_CSV)
     sink: str
     table: TableSpec | None = Field(default=None, exclude_if=lambda spec: spec is None)
@@ -179,6 +183,12 @@ class Policy(Checked):
         require_options(options)
         return options
 
+    @field_validator("source_catalog")
+    @classmethod
+    def _known(cls, catalog: dict[str, str]) -> dict[str, str]:
+        require_catalog(catalog)
+        return catalog
+
     @field_validator("source", "sink", "staging")
     @classmethod
     def _no_password(cls, place: str | None) -> str | None:
@@ -190,6 +200,9 @@ class Policy(Checked):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Refuse entries that contradict each other, and build the policies of all columns once."""
+        if self.source_catalog and not self.source.startswith(TABLE):
+            msg = f'source_catalog: the source is not a table of a catalog; write source = "{TABLE}namespace.name"'
+            raise ValueError(msg)
         require_consistent(self)
         require_other_variables(self)
         if self.synthetic is not None:

@@ -14,6 +14,7 @@ from dptext_etl import _kernel, catalog, extensions, keys
 from dptext_etl.errors import KeyReferenceError, PolicyError
 from dptext_etl.key_providers import BUILT_IN, installed
 from dptext_etl.object_stores import CATALOG, KEY_DIGITS, host_of, hosts, is_secret, variable_of
+from dptext_etl.policy.terms import TABLE
 
 if TYPE_CHECKING:
     from dptext_etl.policy.dataset_policy import Policy
@@ -26,7 +27,7 @@ def require_other_variables(policy: Policy) -> None:
     references = [policy.key, policy.ledger.id_key or f"file:{(url or '').removeprefix('sqlite:///')}.id.key"]
     own = {named, *map(variable_of, references)}
     catalog = {} if policy.table is None else policy.table.catalog
-    for option, value in [*policy.storage_options.items(), *catalog.items()]:
+    for option, value in [*policy.storage_options.items(), *catalog.items(), *policy.source_catalog.items()]:
         variable = variable_of(value)
         if variable is None:
             continue
@@ -58,11 +59,11 @@ def contacted(policy: Policy) -> list[str]:
     places["ledger.anchors"] = policy.ledger.anchors
     found = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
     found += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
-    if policy.table is not None and policy.table.catalog:
-        catalog = policy.table.catalog
-        found += [f"table.catalog.{name}: {_host(url)}" for name, url in hosts(catalog, CATALOG).items()]
-        if "uri" not in catalog:
-            found.append(f"table.catalog: {catalog.get('type', 'the one')} of this environment")
+    catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
+    for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
+        found += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
+        if properties and "uri" not in properties:
+            found.append(f"{entry}: {properties.get('type', 'the one')} of this environment")
     url = policy.ledger.url
     if variable_of(url) is not None or (not url.startswith("sqlite:") and "://" in url):
         found.append(f"ledger.url: {_host(url)}")
@@ -165,9 +166,9 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             if isinstance(table, dict) and isinstance(table.get(name), str):
                 table[name] = _from_folder(table[name], folder)
     table = values.get("table")
-    catalog = table.get("catalog") if isinstance(table, dict) else None
-    if isinstance(catalog, dict) and str(catalog.get("uri")).startswith("sqlite:///"):
-        catalog["uri"] = _from_folder(catalog["uri"], folder)
+    for properties in (table.get("catalog") if isinstance(table, dict) else None, values.get("source_catalog")):
+        if isinstance(properties, dict) and str(properties.get("uri")).startswith("sqlite:///"):
+            properties["uri"] = _from_folder(properties["uri"], folder)
     synthetic = values.get("synthetic")
     maxent = synthetic.get("mechanism") if isinstance(synthetic, dict) else None
     if isinstance(maxent, dict) and "corpus" in maxent:
@@ -230,7 +231,7 @@ def _existing(reference: Any, folder: Path) -> Any:
 
 def _from_folder(reference: str, folder: Path) -> str:
     scheme, _, name = reference.partition(":")
-    if scheme == "env":
+    if scheme == "env" or reference.startswith(TABLE):
         return reference
     for prefix in ("file:", "sqlite:///"):
         if reference.startswith(prefix):

@@ -197,6 +197,8 @@ class CsvSpec(Checked):
         return self
 
 
+TABLE = "table:"
+"""Begins a source that is a table of a catalog."""
 PLAIN_CSV = CsvSpec()
 """UTF-8 with commas."""
 

@@ -43,6 +43,7 @@ class Layout:
     csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
     table: TableSpec | None = None  # the format of the published table, if it has a log of its own
     logged: bool = False  # whether it has one
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)  # the catalog of a source that is a table
     newest: int = 2  # number of versions of a folder that a publication leaves there
 
     @classmethod
@@ -62,8 +63,9 @@ class Layout:
         if table is not None and table.name is not None:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
         newest = max(2, policy.retention.versions or 0)
-        logged = table is not None
-        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, logged, newest)
+        logged, catalog = table is not None, policy.source_catalog
+        csv = policy.csv
+        return cls(source, sink, staging, memory, partition, options, resolved, csv, table, logged, catalog, newest)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:

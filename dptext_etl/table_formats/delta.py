@@ -18,13 +18,15 @@ import polars as pl
 from dptext_etl import object_stores
 from dptext_etl.errors import InputError, seam
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
+from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
 
 _HINT = "is the table whole, and may you read and write it? Run the same policy again: it goes on from here"
 _APP = "dptext"
 """Name of our transactions in the log; their version is the number of the publication."""
 _DIGEST = "dptext.manifest"
 """Entry of a commit that holds the digest of the manifest."""
+_STATED = "userMetadata"
+"""Entry of a commit that `DESCRIBE HISTORY` shows; setting properties of the table would add features to it."""
 _NAIVE = "timestampNtz"
 """Feature that a table of timestamps without a time zone needs; a commit cannot add one to a table."""
 _FEATURES = frozenset({_NAIVE, "appendOnly", "invariants"})
@@ -93,9 +95,7 @@ class Delta:
             raise InputError(msg, "name a folder of its own as the sink")
         return state
 
-    def commit(
-        self, files: Sequence[DataFile], schema: pl.Schema, release: int, digest: str, before: TableState | None
-    ) -> str:
+    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> str:
         from deltalake import CommitProperties, Schema, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
@@ -108,7 +108,8 @@ class Delta:
             for file in files
             if file.path not in there
         ]
-        properties = CommitProperties({_DIGEST: digest}, 0, [Transaction(_APP, release, now)])
+        stated = {_DIGEST: facts.digest, _STATED: json.dumps(facts.properties)}
+        properties = CommitProperties(stated, 0, [Transaction(_APP, facts.release, now)])
         with seam("committing to the table", InputError, _HINT):
             columns = Schema.from_arrow(_in_utc(schema))
             if before is None:

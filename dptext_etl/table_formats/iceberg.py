@@ -18,7 +18,7 @@ from dptext_etl import object_stores
 from dptext_etl.errors import InputError, PolicyError, counted, seam
 from dptext_etl.object_stores import CATALOG, require_no_code
 from dptext_etl.storage import Storage
-from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
+from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
 
 _HINT = "does the catalog answer, and may you read and write the table? Run the same policy again: it goes on from here"
 _RELEASE, _DIGEST = "dptext.release", "dptext.manifest"
@@ -94,9 +94,7 @@ class Iceberg:
             release = table.properties.get(_RELEASE)
             return TableState(_version(table), frozenset(files), None if release is None else int(release))
 
-    def commit(
-        self, files: Sequence[DataFile], schema: pl.Schema, release: int, digest: str, before: TableState | None
-    ) -> str:
+    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> str:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
@@ -106,9 +104,10 @@ class Iceberg:
             if (table is None) == (before is None) and (before is None or _version(table) == before.version):
                 there = {} if table is None else {task.file.file_path: task.file for task in table.scan().plan_files()}
                 change = self._created(schema) if table is None else table.transaction()
-                change.set_properties({_RELEASE: str(release), **_PROPERTIES})  # also where another writer changed them
+                # also where another writer changed them
+                change.set_properties({**facts.properties, _RELEASE: str(facts.release), **_PROPERTIES})
                 change.remove_properties(*filter(_BOUNDS.match, change.table_metadata.properties))
-                snapshot = change.update_snapshot(snapshot_properties={_DIGEST: digest})
+                snapshot = change.update_snapshot(snapshot_properties={_DIGEST: facts.digest})
                 gone = [file for path, file in there.items() if path not in listed]
                 with snapshot.overwrite() if gone else snapshot.fast_append() as rows:
                     io, metadata = change._table.io, change.table_metadata  # noqa: SLF001  (as `add_files` does)
@@ -206,6 +205,15 @@ class Iceberg:
             return catalog.load_table(self._table)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+
+def metadata_file(name: str, catalog: Mapping[str, str]) -> str:
+    """Return the path or URL of the metadata of the current version of a table; its folder is not known before."""
+    with seam("looking for the source in its catalog", InputError, "does the catalog answer, and may you read it?"):
+        table = Iceberg(Storage(os.curdir), name, catalog)._open()  # noqa: SLF001  (of this module)
+    if table is None:
+        raise InputError(f"the catalog has no table {name}", "is the name of the source right?")
+    return str(table.metadata_location).removeprefix("file://")
 
 
 def _refuse_other_settings() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +23,14 @@ class DataFile(NamedTuple):
     path: str  # from the folder of the table
     rows: int
     size: int  # bytes
+
+
+class Facts(NamedTuple):
+    """What a commit says of a publication."""
+
+    release: int  # number of the publication
+    digest: str  # of its manifest
+    properties: Mapping[str, str]  # the claims on its text columns, for readers of a catalog
 
 
 @dataclass(frozen=True)
@@ -51,13 +60,10 @@ class TableFormat(Protocol):
     def state(self) -> TableState | None:
         """Return the current version, or None if there is no table."""
 
-    def commit(
-        self, files: Sequence[DataFile], schema: pl.Schema, release: int, digest: str, before: TableState | None
-    ) -> str:
+    def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> str:
         """Replace the files of `before` by others in one commit, and return the version that it made.
 
-        The commit holds the number of the publication and the digest of its manifest. `OtherWriterError` if the table
-        is no longer in the state `before`.
+        `OtherWriterError` if the table is no longer in the state `before`.
         """
 
     def version_of(self, digest: str) -> str | None:
@@ -65,6 +71,27 @@ class TableFormat(Protocol):
 
     def retire(self, folders: Sequence[str] | None) -> None:
         """Forget older versions, and delete their files: those that hold files of these folders, or all (None)."""
+
+
+def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> bool:
+    """Return whether two sets of Parquet files hold the same rows in any order, as after OPTIMIZE.
+
+    Rows are compared by two hashes of 64 bits under seeds that no one else knows.
+    """
+    ours, theirs = ([files.local_path(name) for name in sorted(names)] for names in (before, after))
+    seeds = [secrets.randbits(64) for _ in range(2)]
+    try:
+        old, new = pl.scan_parquet(ours), pl.scan_parquet(theirs)
+        schema = old.collect_schema()
+        if {*new.collect_schema()} != {*schema}:
+            return False
+        whole = pl.struct(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        hashes = [whole.hash(seed).alias(f"hash{number}") for number, seed in enumerate(seeds)]
+        rows = pl.concat([old.select(*hashes, often=1), new.select(*hashes, often=-1)])
+        left = rows.group_by("hash0", "hash1").agg(pl.col("often").sum()).filter(pl.col("often") != 0)
+        return left.collect(engine="streaming").is_empty()
+    except (pl.exceptions.PolarsError, OSError):  # no files, files that are gone, or that hold other things than rows
+        return False
 
 
 def open_table(spec: Any, files: Storage) -> TableFormat:

@@ -1,5 +1,6 @@
 """What tests of runs that publish tables of Delta Lake and Iceberg need of each format."""
 
+import json
 from typing import ClassVar
 
 import polars as pl
@@ -23,7 +24,6 @@ class Delta:
     strangers: ClassVar = {
         "append": lambda job: Delta.rows(job).head(3).write_delta(place(job), mode="append"),
         "delete": lambda job: Delta.table(job).delete("stars = 1"),
-        "compact": lambda job: Delta.table(job).optimize.compact(),
     }
 
     @staticmethod
@@ -54,6 +54,15 @@ class Delta:
         import deltalake
 
         return deltalake.DeltaTable.is_deltatable(place(job))
+
+    @staticmethod
+    def properties(job):
+        """What the table says about the release."""
+        return json.loads(Delta.table(job).history(1)[0]["userMetadata"])
+
+    @staticmethod
+    def rewrite(job):
+        Delta.table(job).optimize.compact()
 
     @staticmethod
     def make_foreign(job, frame):
@@ -105,6 +114,16 @@ class Iceberg:
     @staticmethod
     def is_shown(job):
         return Iceberg.catalog(job).table_exists("public.reviews")
+
+    @staticmethod
+    def properties(job):
+        found = Iceberg.table(job).properties
+        return {name: value for name, value in found.items() if name.startswith("dptext.") and name != "dptext.release"}
+
+    @staticmethod
+    def rewrite(job):
+        table = Iceberg.table(job)
+        table.overwrite(table.scan().to_arrow())
 
     @staticmethod
     def make_foreign(job, frame):

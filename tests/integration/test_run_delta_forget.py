@@ -15,7 +15,7 @@ from .table_kinds import Delta, failing, place, recorded
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
-table, rows, STRANGERS = Delta.table, Delta.rows, Delta.strangers
+table, rows = Delta.table, Delta.rows
 
 TABLE = {"table": {"format": "delta"}}
 
@@ -43,8 +43,7 @@ def test_no_older_version_can_be_read_after_forget(job, reviews, save):
 def test_files_of_another_writer_go_with_those_who_are_forgotten(job, reviews, save):
     """What a compaction left behind holds them, too, though the log lists it no more."""
     job.run()
-    STRANGERS["compact"](job)
-    table(job).restore(0)
+    Delta.rewrite(job)
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     assert list((job.folder / "published").glob("*.parquet"))
     forget(job.policy(), subjects=["u007"])

@@ -11,6 +11,7 @@ from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.storage import Storage
 from dptext_etl.table_formats import table_format
 from tests.quick import quick
 
@@ -31,7 +32,7 @@ def job(make_job, kind):
     return made
 
 
-@pytest.fixture(params=["append", "delete", "compact"])
+@pytest.fixture(params=["append", "delete"])
 def change(request, kind):
     """What another writer does to the table."""
     if request.param not in kind.strangers:
@@ -101,6 +102,69 @@ def test_a_table_that_another_writer_changed_is_refused_before_anything_is_charg
         forget(job.policy(), subjects=["u007"])
     assert kind.rows(job).equals(before)
     assert job.charged() == charged
+
+
+def test_the_same_rows_in_other_files_are_accepted_and_recorded(job, kind, reviews, save):
+    """OPTIMIZE and the like: the table is the release, also for `check`, `forget`, and a run that died."""
+    job.run()
+    before = kind.rows(job).sort("id")
+    kind.rewrite(job)
+    assert len(kind.files(job)) == 1
+    assert not failing(job)
+    assert not plan(job.policy()).refusals
+    job.forget_that_nothing_changed()
+    assert job.run().version == 1
+    rewritten = kind.versions(job)[-1]
+    assert rewritten in {name.partition("@")[2] for name in recorded(job)}
+    save(reviews(rows=300), job.folder / "raw.parquet")
+    assert job.stop("manifest written")
+    summary = job.run()
+    assert (summary.version, kind.rows(job).height) == (2, 300)
+    assert kind.rows(job).filter(pl.col("id").is_in(before["id"].to_list())).sort("id").equals(before)
+    kind.rewrite(job)
+    save(reviews(rows=300).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    forget(job.policy(), subjects=["u007"])
+    assert not set(kind.rows(job)["id"]) & set(THEIRS)
+    files = [pl.read_parquet(path) for path in (job.folder / "published").rglob("*.parquet") if "log" not in str(path)]
+    assert not {*pl.concat(files)["id"]} & set(THEIRS)
+    assert not failing(job)
+
+
+def test_the_table_says_what_it_promises(job, kind):
+    job.run()
+    each = {"guarantee": "COND_PURE", "unit": "word", "epsilon": "2.0", "delta": "0.0"}
+    stated = {f"dptext.{column}.{name}": value for column in ("review", "note") for name, value in each.items()}
+    stated["dptext.release_name"] = "2026-11"
+    assert kind.properties(job) == stated
+    versions = len(kind.versions(job))
+    job.forget_that_nothing_changed()
+    job.run()
+    assert len(kind.versions(job)) == versions
+    job.run(release="2026-12")
+    assert kind.properties(job) == {**stated, "dptext.release_name": "2026-12"}
+
+
+def test_other_rows_in_other_files_are_refused(tmp_path):
+    rows = pl.DataFrame({"id": ["a", "b", "b", None], "tags": [["x"], [], None, ["y"]], "n": [1, 2, 2, 3]})
+    files = Storage(str(tmp_path))
+    for name, frame in {
+        "own": rows,
+        "turned": rows.reverse(),
+        "first": rows[:2],
+        "last": rows[2:],
+        "twice": pl.concat([rows, rows[:1]]),
+        "other": rows.with_columns(n=pl.lit(2, pl.Int64)),
+        "named": rows.rename({"n": "m"}),
+        "more": rows.with_columns(m=1),
+        "wide": rows.select("n", "tags", "id").with_columns(pl.col("n").cast(pl.Int32)),
+    }.items():
+        frame.write_parquet(tmp_path / name)
+    (tmp_path / "broken").write_bytes(b"PAR1")
+    for after in (["turned"], ["first", "last"], ["wide"]):
+        assert table_format.rewrites(files, ["own"], after)
+    for after in ([], ["first"], ["twice"], ["other"], ["named"], ["more"], ["missing"], ["broken"], ["own", "last"]):
+        assert not table_format.rewrites(files, ["own"], after)
+    assert not table_format.rewrites(files, ["missing"], ["own"])
 
 
 def test_another_writer_between_staging_and_publication_is_refused(job, kind, change):

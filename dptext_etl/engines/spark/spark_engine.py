@@ -42,6 +42,7 @@ from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -173,7 +174,13 @@ class SparkEngine(Engine["DataFrame"]):
     def started(cls, policy: Policy, partition: str | None) -> Iterator[Self]:
         """Use the Spark that is configured here, or otherwise all cores of this machine."""
         with session() as spark:
-            source = Files.find(Layout.of(policy, partition))
+            layout = Layout.of(policy, partition)
+            if layout.source.startswith(TABLE) and not layout.catalog:
+                with seam("reading the table of the source", InputError, "is its name right, and may Spark read it?"):
+                    frame = spark.table(layout.source.removeprefix(TABLE))
+                yield cls(frame)
+                return
+            source = Files.find(layout)
             yield cls(read_source(spark, policy, partition, source), source=source)
 
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:

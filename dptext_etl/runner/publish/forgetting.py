@@ -26,6 +26,7 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.ledger.types import Mask
 from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
+from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import own_ids, versions
@@ -185,7 +186,8 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
 
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
     """Return the canonical ids, and the subjects if asked for, of the source; None if there is none."""
-    if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
+    elsewhere = is_remote(layout.source) or layout.source.startswith(TABLE)
+    if not elsewhere and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)

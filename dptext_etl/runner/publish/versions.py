@@ -12,6 +12,7 @@ a manifest whose files are not shown yet, or not under their lasting names; the 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -26,22 +27,27 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.source.table import READ_HINT, schema_of
-from dptext_etl.table_formats import DataFile, TableState
+from dptext_etl.table_formats import DataFile, Facts, TableState, rewrites
 
+log = logging.getLogger("dptext_etl.runner")
 _PART = re.compile(r"v\d+(-[0-9a-f]{12})?/part-\d+\.parquet")
+_REWRITTEN = "rewritten"
+"""Holds the version of a table whose files another tool wrote again, until the next commit takes their place."""
 _RESTORE = "restore the version that a run committed (its log names it `dptext`), or name another sink and release"
 
 
-def require_own(layout: Layout) -> None:
-    """Refuse a table that another writer made or changed: a publication takes the place of all its rows."""
+def require_own(layout: Layout) -> TableState | None:
+    """Refuse a table that another writer made or changed: a publication takes the place of all its rows.
+
+    Another tool may write the same rows into other files, as OPTIMIZE does; then the state of the table is returned.
+    """
     table = layout.table_format
-    if table is not None:
-        _require_own(table.state(), Manifest.read(layout), layout)
+    return None if table is None else _require_own(table.state(), Manifest.read(layout), layout)
 
 
-def _require_own(state: TableState | None, manifest: Manifest | None, layout: Layout) -> None:
+def _require_own(state: TableState | None, manifest: Manifest | None, layout: Layout) -> TableState | None:
     if state is None:
-        return
+        return None
     if state.release is None:
         msg = f"the sink {layout.sink} is a table that no run of dptext made"
         raise InputError(msg, "publication takes the place of the whole table: name a new one")
@@ -50,10 +56,16 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
         msg = f"the table {layout.sink} shows version {state.release}, and its manifest {found}"
         raise InputError(msg, f"bring back {layout.manifest}")
     listed = {part.path for part in manifest.parts}
-    shown = state.release == manifest.version
-    if (shown and state.files != listed) or not all(map(_PART.fullmatch, state.files)):
+    if state.release < manifest.version:  # a run was killed before its commit; the files before are in no manifest
+        rewritten = layout.described.read(_REWRITTEN) == state.version.encode()
+        own = rewritten or all(map(_PART.fullmatch, state.files))
+    else:
+        rewritten = state.files != listed and rewrites(layout.published, listed - state.files, state.files - listed)
+        own = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
+    if not own:
         msg = f"another writer has changed the rows of the table {layout.sink} (its version {state.version})"
         raise InputError(msg, _RESTORE)
+    return state if rewritten else None
 
 
 def require_alone(layout: Layout) -> None:
@@ -83,7 +95,19 @@ def commit(layout: Layout, manifest: Manifest) -> None:
     with seam("reading the parts of a version", InputError, READ_HINT):
         sizes = {part.path: layout.published.size(part.path) for part in manifest.parts}
     files = [DataFile(part.path, part.rows, sizes[part.path]) for part in manifest.parts]
-    table.commit(files, schema_of(scan(layout, manifest)), manifest.version, manifest.digest, state)
+    facts = Facts(manifest.version, manifest.digest, _properties(manifest))
+    table.commit(files, schema_of(scan(layout, manifest)), facts, state)
+
+
+def _properties(manifest: Manifest) -> dict[str, str]:
+    """Return the properties that tell readers of a catalog what is claimed of each text column, per unit."""
+    names = {"guarantee": "class", "unit": "unit", "epsilon": "unit_epsilon", "delta": "unit_delta"}
+    columns = {
+        f"dptext.{column['name']}.{name}": str(column[entry])
+        for column in manifest.columns
+        for name, entry in names.items()
+    }
+    return {"dptext.release_name": manifest.release, **columns}
 
 
 def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:
@@ -91,15 +115,13 @@ def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[Re
     table = layout.table_format
     if table is None:
         return
-    here = [ref for ref in refs if not _is_named(manifest, ledger, ref, layout.place)]
-    version = table.version_of(manifest.digest) if here else None
-    if version is not None:
+    refs, rewritten = list(refs), require_own(layout)
+    versions = [table.version_of(manifest.digest), None if rewritten is None else rewritten.version]
+    for version in filter(None, versions):
         name = f"{manifest.name}@{table.name}-{version}"
-        ledger.releases.record_publication(here, name, manifest.digest, manifest.rows, sink=layout.place)
-
-
-def _is_named(manifest: Manifest, ledger: Ledger, ref: ReleaseRef, sink: str) -> bool:
-    return any(version.startswith(f"{manifest.name}@") for version in ledger.releases.published(ref, sink))
+        here = [ref for ref in refs if name not in ledger.releases.published(ref, layout.place)]
+        if here:
+            ledger.releases.record_publication(here, name, manifest.digest, manifest.rows, sink=layout.place)
 
 
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12}|\.files)?")
@@ -137,7 +159,10 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
         if layout.described != described:  # another run has made it a table meanwhile
             raise BusyError(*_BUSY)
         if layout.logged:
-            require_own(layout)  # another run may have published since the first look
+            rewritten = require_own(layout)  # another run may have published since the first look
+            if rewritten is not None:
+                log.info("another tool wrote the rows of the table into other files (version %s)", rewritten.version)
+                described.write(_REWRITTEN, rewritten.version.encode())
         before = Manifest.read(layout) if layout.plain else None  # `clean` commits nothing to a table
         if before is not None:
             show(layout, before)

@@ -29,7 +29,7 @@ from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
 from dptext_etl.object_stores import require_no_code, require_place
 from dptext_etl.policy import PARTITION, Policy
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
+from dptext_etl.policy.terms import PLAIN_CSV, TABLE, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
 from dptext_etl.storage import Storage
 
@@ -85,6 +85,8 @@ def _corpora(policy: Policy) -> list[Corpus]:
 def partitions_of_source(policy: Policy) -> list[str]:
     """List the values of "{partition}" for which a file or a folder exists, or an object in a store, sorted."""
     template = policy.source.removeprefix("file://")
+    if template.startswith(TABLE):
+        raise PolicyError("the partitions of a table in a catalog cannot be listed", "name one: --partition NAME")
     if is_remote(template):
         above = re.split(r"[*?\[{]", template, maxsplit=1)[0].rpartition("/")[0]
         pattern = _pattern(template.removeprefix(f"{above}/").rstrip("/")) + "(?:/.*)?"
@@ -233,7 +235,8 @@ class Files:
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
-        found = cls.at(layout.source, layout.storage_options, layout.csv)
+        source = _in_catalog(layout) if layout.source.startswith(TABLE) else layout.source
+        found = cls.at(source, layout.storage_options, layout.csv)
         if found.format != "csv" and layout.csv != PLAIN_CSV:
             msg = f"the policy has an entry csv, and the source holds {found.format} files"
             raise InputError(msg, "remove [csv], or name CSV files as the source", {"entry": "csv"})
@@ -453,6 +456,19 @@ def _local_files(source: str) -> list[str]:
 
 # Tables with a log of their own (Delta Lake, Iceberg): their folders also hold files of deleted rows. So a run reads
 # them by their log, at the version that is current when it begins, and refuses their single files.
+
+
+def _in_catalog(layout: Layout) -> str:
+    """Return the metadata file of the version that a catalog of Iceberg says is current."""
+    name = layout.source.removeprefix(TABLE)
+    if not layout.catalog:
+        msg = f"the source {layout.source} is a table of Spark's catalog, which only Spark reads"
+        raise InputError(msg, "run with --engine spark, or describe a catalog of Iceberg: source_catalog = { … }")
+    from dptext_etl.table_formats.iceberg import metadata_file
+    from dptext_etl.table_formats.table_format import require_library
+
+    require_library("iceberg", "reading a table of Iceberg")
+    return metadata_file(name, layout.catalog)
 
 
 def _table_format(source: str, storage: dict[str, Any]) -> str | None:
