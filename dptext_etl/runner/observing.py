@@ -20,6 +20,7 @@ from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, maintenance
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Progress
 from dptext_etl.runner.publish.manifest import Manifest, stated
@@ -172,6 +173,20 @@ def _schema(kinds: Mapping[str, str | None]) -> Any:
     return schema_dataset.SchemaDatasetFacet(fields)
 
 
+def _tags(manifest: Manifest) -> Any:
+    """Return the claims on each text column as tags, which catalogs such as DataHub and OpenMetadata show."""
+    from openlineage.client.facet_v2 import tags_dataset as facet
+
+    found = [facet.TagsDatasetFacetFields("dptext.release", manifest.release, "DPTEXT", None)]
+    for column in manifest.columns:
+        claims = {"guarantee": column["class"], "unit": column["unit"], "epsilon": _written(column["unit_epsilon"])}
+        found += [
+            facet.TagsDatasetFacetFields(f"dptext.{name}", claim, "DPTEXT", column["name"])
+            for name, claim in claims.items()
+        ]
+    return facet.TagsDatasetFacet(found)
+
+
 def _assertions(gates: Mapping[str, bool]) -> dict[str, Any]:
     """Return the verdicts of gates as a facet, if there are any."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as facet
@@ -214,7 +229,8 @@ class Lineage:
             manifest = Manifest.read(Layout.of(self._policy, summary.partition))
             if summary.version is not None and manifest is not None:
                 version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
-                facets = {"version": version, "schema": _schema(manifest.kinds), FACET: _release(stated(manifest))}
+                facets = {"version": version, "schema": _schema(manifest.kinds), "tags": _tags(manifest)}
+                facets[FACET] = _release(stated(manifest))
         passed = {gate["name"]: gate["passed"] for gate in summary.gates}
         facets |= _assertions(passed or dict.fromkeys(facets[FACET].gates if facets else (), True))
         rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=summary.published_rows)
@@ -306,9 +322,11 @@ def _written(amount: float) -> str:
 def named(place: str) -> tuple[str, str]:
     """Return namespace and name of a place, as OpenLineage's naming has them.
 
-    >>> named("s3://bucket/raw/reviews.parquet"), named("/data/raw.parquet")
-    (('s3://bucket', 'raw/reviews.parquet'), ('file', '/data/raw.parquet'))
+    >>> named("s3://bucket/raw/reviews.parquet"), named("/data/raw.parquet"), named("table:raw.reviews")
+    (('s3://bucket', 'raw/reviews.parquet'), ('file', '/data/raw.parquet'), ('table', 'raw.reviews'))
     """
+    if place.startswith(TABLE):
+        return "table", place.removeprefix(TABLE)
     scheme, found, rest = place.partition("://")
     if not found or scheme == "file":
         return "file", str(Path(rest if found else place).absolute())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dptext_etl.policy import LedgerSpec as LedgerSpec
+    from dptext_etl.spark.functions import function as function
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.functions import register_view as register_view
     from dptext_etl.spark.spark_frame import published as published
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "LedgerSpec": "policy",
+    "function": "spark.functions",
     "guard": "spark.spark_guard",
     "run_frame": "spark.spark_frame",
     "published": "spark.spark_frame",
@@ -25,7 +27,7 @@ _WHERE = {
     "register_view": "spark.functions",
 }
 
-__all__ = ["LedgerSpec", "guard", "published", "register", "register_view", "run_frame"]
+__all__ = ["LedgerSpec", "function", "guard", "published", "register", "register_view", "run_frame"]
 
 
 def __getattr__(name: str) -> Any:

@@ -35,6 +35,38 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @bare
+def function(
+    spark: SparkSession,
+    policy: PolicyLike,
+    ledger: str | LedgerSpec | None = None,
+    form: Literal["arrow", "pandas"] = "arrow",
+    spend: bool = False,
+    *,
+    cap: Cap | None = None,
+    on_cap: Literal["quarantine", "refuse"] = "quarantine",
+    unit: Literal["subject", "record"] = "subject",
+    normalize: tuple[Normalization, ...] = (),
+    artifacts: str | None = None,
+    check_workers: bool = False,
+) -> Any:
+    """Return a column's policy as a function of columns, which is in no catalog: for the DataFrame API and pipelines.
+
+    Nothing in the session changes, so Spark's declarative pipelines can use it. Arguments, errors, and what the
+    function does are those of `register`.
+    """
+    policy = resolve_column(policy)
+    if not policy.sql_function:
+        raise PolicyError(
+            "the policy forbids SQL functions whose callers choose the ids (sql_function = false)",
+            'give a view that fixes id and subject: register_view(spark, "released", table="…", policy="privacy.toml")',
+        )
+    if check_workers:
+        ask_workers(spark, form, [policy.mechanism], keys_of(policy.key, ledger))
+    terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
+    return released_by(spark, policy, ledger, form, artifacts, spend=spend, **terms)
+
+
+@bare
 def register(  # noqa: PLR0917  (in the order in which one says it)
     spark: SparkSession,
     name: str,
@@ -83,22 +115,14 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
-    policy = resolve_column(policy)
-    if not policy.sql_function:
-        raise PolicyError(
-            "the policy forbids SQL functions whose callers choose the ids (sql_function = false)",
-            'give a view that fixes id and subject: register_view(spark, "released", table="…", policy="privacy.toml")',
-        )
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
         msg = f"Spark has a function {name!r} of its own, and a query would call that one"
         raise PolicyError(msg, 'take another name, such as "private_review"')
-    if check_workers:
-        ask_workers(spark, form, [policy.mechanism], keys_of(policy.key, ledger))
-    function = released_by(
-        spark, policy, ledger, form, artifacts, spend=spend, cap=cap, on_cap=on_cap, unit=unit, normalize=normalize
-    )
-    registered = spark.udf.register(name, function)
-    describe(spark, name, policy, "text, id, subject" if ledger is not None and unit == "subject" else "text, id")
+    terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
+    made = function(spark, policy, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
+    registered = spark.udf.register(name, made)
+    arguments = "text, id, subject" if ledger is not None and unit == "subject" else "text, id"
+    describe(spark, name, resolve_column(policy), arguments)
     return registered
 
 
@@ -130,10 +154,8 @@ def released_by(
     )
     if form not in FORMS:
         raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
-    function = FORMS[form](worker_policy.written(), spend=spend)
-    if not policy.mechanism.reproducible:
-        function = function.asNondeterministic()
-    return function
+    made = FORMS[form](worker_policy.written(), spend=spend)
+    return made if policy.mechanism.reproducible else made.asNondeterministic()
 
 
 def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism], keys: Iterable[str]) -> None:

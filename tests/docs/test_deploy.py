@@ -4,6 +4,11 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+import yaml
+
+from dptext_etl.ledger import anchor_files
+
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
 
@@ -53,3 +58,18 @@ def test_archive_and_image_install_the_same_packages():
             "our wheels are given as files"
         )
     assert re.search(r"^ARG EXTRAS=(\S+)", IMAGE, flags=re.MULTILINE)[1] == re.search(r"EXTRAS-(\w+)", packed)[1]
+
+
+def test_the_values_for_dagsters_chart_name_what_exists():
+    """The chart itself is not here: its own keys are as its documentation has them."""
+    k8s = pytest.importorskip("dagster_k8s.job", reason="dagster-k8s is not installed (extra: dev)")
+    values = yaml.safe_load((ROOT / "deploy" / "helm" / "dagster-values.yaml").read_text(encoding="utf-8"))
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    assert find_spec(deployment["dagsterApiGrpcArgs"][1])
+    assert {item["name"] for item in deployment["env"]} == {anchor_files.VARIABLE, "DPTEXT_ENVIRONMENT"}
+    config = values["runLauncher"]["config"]["k8sRunLauncher"]["runK8sConfig"]
+    read = k8s.UserDefinedDagsterK8sConfig.from_dict(
+        {"container_config": config["containerConfig"], "pod_spec_config": config["podSpecConfig"]}
+    )
+    assert "nvidia.com/gpu" not in str(read.container_config), "only the staging step asks for a GPU, by its tags"
+    assert {volume["name"] for volume in deployment["volumes"]} == {item["name"] for item in deployment["volumeMounts"]}

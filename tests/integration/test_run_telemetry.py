@@ -150,6 +150,10 @@ def test_lineage_names_columns_mechanism_and_epsilon(job, reported):
     assert (sink["namespace"], sink["name"]) == ("file", str(job.folder / "published"))
     assert sink["outputFacets"]["outputStatistics"]["rowCount"] == summary.published_rows
     assert sink["facets"]["version"]["datasetVersion"] == "1"
+    tags = {(tag.get("field"), tag["key"]): tag["value"] for tag in sink["facets"]["tags"]["tags"]}
+    claims = {"dptext.guarantee": "COND_PURE", "dptext.unit": "word", "dptext.epsilon": "2"}
+    each = {(column, key): value for column in ("review", "note") for key, value in claims.items()}
+    assert tags == {(None, "dptext.release"): "2026-11", **each}
     fields = sink["facets"]["columnLineage"]["fields"]
     assert set(fields) == {"id", "stars", "review", "note"}
     (made,) = fields["review"]["inputFields"]

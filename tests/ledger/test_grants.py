@@ -1,5 +1,8 @@
 """Roles of a ledger in PostgreSQL: each does what it is for, logged in as itself, and hears what it lacks."""
 
+import re
+from pathlib import Path
+
 import psycopg
 import pyarrow as pa
 import pytest
@@ -8,7 +11,7 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope
-from dptext_etl.ledger.storage.postgres_sql import WRITES, grants, missing_grant
+from dptext_etl.ledger.storage.postgres_sql import WRITES, database, grants, missing_grant, split_url
 from dptext_etl.ledger.storage.store import require_writable
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
@@ -51,6 +54,33 @@ def ready(admin, place):
     granted(admin, place, "steward", "steward")
     granted(admin, place, "auditor", 'au"ditor')
     return Kit(as_role(place, "o'writer")), as_role(place, 'au"ditor')
+
+
+def test_the_migrations_that_ship_give_the_roles_their_rights(admin, place):
+    """Repeatable, as migrations are; schema and database have other names in a test."""
+    folder = Path(__file__).resolve().parents[2] / "deploy" / "postgres"
+    conninfo, schema = split_url(place)
+    names = {'"dptext"': f'"{database(conninfo)}"', "dptext_ledger": schema}
+    roles, rights = (
+        re.sub("|".join(names), lambda found: names[found[0]], (folder / name).read_text(encoding="utf-8"))
+        for name in ("V1__roles.sql", "R__grants.sql")
+    )
+    admin.execute(roles)
+    for role in ("owner", "writer", "steward", "auditor"):
+        admin.execute(f"create role the_{role} login in role dptext_{role}")
+    admin.execute("alter role the_owner set role dptext_owner")
+    Ledger.open(as_role(place, "the_owner"), KEY).close()
+    admin.execute(rights)
+    admin.execute(rights)
+    kit = Kit(as_role(place, "the_writer"))
+    ref = kit.ref(refundable=True)
+    assert ref
+    with Ledger.open(as_role(place, "the_auditor"), KEY, read_only=True) as ledger:
+        assert ledger.verify().ok
+    with Ledger.open(as_role(place, "the_writer"), KEY) as ledger:
+        ledger.losses.freeze("reviews", "lost")
+        with pytest.raises(LedgerError, match="only a steward may do this"):
+            ledger.losses.thaw("reviews", {}, reason="found")
 
 
 def test_a_writer_does_all_that_writers_do(admin, place):

@@ -1,0 +1,73 @@
+-- After `dptext ledger init` and after each upgrade, as its owner or a superuser: it can be repeated.
+-- writer
+GRANT CONNECT ON DATABASE "dptext" TO "dptext_writer";
+GRANT USAGE ON SCHEMA "dptext_ledger" TO "dptext_writer";
+REVOKE ALL ON ALL TABLES IN SCHEMA "dptext_ledger" FROM "dptext_writer";
+GRANT SELECT ON ALL TABLES IN SCHEMA "dptext_ledger" TO "dptext_writer";
+GRANT INSERT, UPDATE ON "dptext_ledger".meta TO "dptext_writer";
+GRANT INSERT ON "dptext_ledger".event TO "dptext_writer";
+GRANT INSERT, UPDATE, DELETE ON "dptext_ledger".segment TO "dptext_writer";
+GRANT INSERT, UPDATE ON "dptext_ledger".release TO "dptext_writer";
+GRANT INSERT, UPDATE ON "dptext_ledger".tally TO "dptext_writer";
+GRANT INSERT ON "dptext_ledger".scope TO "dptext_writer";
+GRANT INSERT ON "dptext_ledger".member TO "dptext_writer";
+GRANT INSERT, UPDATE ON "dptext_ledger".batch TO "dptext_writer";
+GRANT INSERT ON "dptext_ledger".commit_part TO "dptext_writer";
+GRANT INSERT ON "dptext_ledger".frozen TO "dptext_writer";
+GRANT INSERT ON "dptext_ledger".burnt TO "dptext_writer";
+GRANT INSERT ON "dptext_ledger".publication TO "dptext_writer";
+ALTER TABLE "dptext_ledger".segment ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".segment;
+CREATE POLICY dptext_select ON "dptext_ledger".segment FOR SELECT USING (true);
+DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".segment;
+CREATE POLICY dptext_insert ON "dptext_ledger".segment FOR INSERT WITH CHECK (true);
+DROP POLICY IF EXISTS dptext_update ON "dptext_ledger".segment;
+CREATE POLICY dptext_update ON "dptext_ledger".segment FOR UPDATE USING (seq < 0) WITH CHECK (true);
+DROP POLICY IF EXISTS dptext_delete ON "dptext_ledger".segment;
+CREATE POLICY dptext_delete ON "dptext_ledger".segment FOR DELETE USING (seq < 0);
+ALTER TABLE "dptext_ledger".event ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".event;
+CREATE POLICY dptext_select ON "dptext_ledger".event FOR SELECT USING (true);
+DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".event;
+CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".frozen', 'DELETE') OR CASE WHEN kind = 'CAP_SET' THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
+
+-- steward
+GRANT CONNECT ON DATABASE "dptext" TO "dptext_steward";
+GRANT USAGE ON SCHEMA "dptext_ledger" TO "dptext_steward";
+REVOKE ALL ON ALL TABLES IN SCHEMA "dptext_ledger" FROM "dptext_steward";
+GRANT SELECT ON ALL TABLES IN SCHEMA "dptext_ledger" TO "dptext_steward";
+GRANT INSERT, UPDATE ON "dptext_ledger".meta TO "dptext_steward";
+GRANT INSERT ON "dptext_ledger".event TO "dptext_steward";
+GRANT INSERT, UPDATE, DELETE ON "dptext_ledger".segment TO "dptext_steward";
+GRANT INSERT, UPDATE ON "dptext_ledger".release TO "dptext_steward";
+GRANT INSERT, UPDATE ON "dptext_ledger".tally TO "dptext_steward";
+GRANT INSERT ON "dptext_ledger".scope TO "dptext_steward";
+GRANT INSERT ON "dptext_ledger".member TO "dptext_steward";
+GRANT INSERT, UPDATE ON "dptext_ledger".batch TO "dptext_steward";
+GRANT INSERT ON "dptext_ledger".commit_part TO "dptext_steward";
+GRANT INSERT ON "dptext_ledger".frozen TO "dptext_steward";
+GRANT INSERT ON "dptext_ledger".burnt TO "dptext_steward";
+GRANT INSERT ON "dptext_ledger".publication TO "dptext_steward";
+GRANT UPDATE ON "dptext_ledger".scope TO "dptext_steward";
+GRANT DELETE ON "dptext_ledger".frozen TO "dptext_steward";
+GRANT DELETE ON "dptext_ledger".meta TO "dptext_steward";
+ALTER TABLE "dptext_ledger".segment ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".segment;
+CREATE POLICY dptext_select ON "dptext_ledger".segment FOR SELECT USING (true);
+DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".segment;
+CREATE POLICY dptext_insert ON "dptext_ledger".segment FOR INSERT WITH CHECK (true);
+DROP POLICY IF EXISTS dptext_update ON "dptext_ledger".segment;
+CREATE POLICY dptext_update ON "dptext_ledger".segment FOR UPDATE USING (seq < 0) WITH CHECK (true);
+DROP POLICY IF EXISTS dptext_delete ON "dptext_ledger".segment;
+CREATE POLICY dptext_delete ON "dptext_ledger".segment FOR DELETE USING (seq < 0);
+ALTER TABLE "dptext_ledger".event ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS dptext_select ON "dptext_ledger".event;
+CREATE POLICY dptext_select ON "dptext_ledger".event FOR SELECT USING (true);
+DROP POLICY IF EXISTS dptext_insert ON "dptext_ledger".event;
+CREATE POLICY dptext_insert ON "dptext_ledger".event FOR INSERT WITH CHECK (has_table_privilege('"dptext_ledger".frozen', 'DELETE') OR CASE WHEN kind = 'CAP_SET' THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END);
+
+-- auditor
+GRANT CONNECT ON DATABASE "dptext" TO "dptext_auditor";
+GRANT USAGE ON SCHEMA "dptext_ledger" TO "dptext_auditor";
+REVOKE ALL ON ALL TABLES IN SCHEMA "dptext_ledger" FROM "dptext_auditor";
+GRANT SELECT ON ALL TABLES IN SCHEMA "dptext_ledger" TO "dptext_auditor";
