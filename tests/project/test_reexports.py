@@ -11,7 +11,7 @@ DOORS = {
         *("SPEND", "DataFrameNamespace", "ExprNamespace", "LazyFrameNamespace"),
         *("guard", "privatize", "released", "run_frame"),
     },
-    "spark": {"LedgerSpec", "guard", "run_frame", "published", "register", "register_view"},
+    "spark": {"LedgerSpec", "function", "guard", "run_frame", "published", "register", "register_view"},
 }
 
 
