@@ -50,6 +50,7 @@ KINDS = {
     "tables": Kind(("test_tables.py",), {"tables": 20}),
     "objects": Kind(("test_objects.py",), {"objects": 12}),
     "restore": Kind(("test_restore.py",), {"restore": 10}),
+    "faults": Kind(("test_faults.py",), {"seconds of 503": 100}),
     "spark": Kind(SPARK, {}),
 }
 
