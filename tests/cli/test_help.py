@@ -66,7 +66,7 @@ def test_the_commands_are_all_there():
     }
     trainings = {words for words in ALL if words[0] == "train"}  # a file each
     assert ("train", "masked-lm") in trainings
-    made = {("key", "new"), ("corpus", "build"), ("corpus", "show"), ("corpus", "calibrate")}
+    made = {("key", "new"), ("corpus", "build"), ("corpus", "write"), ("corpus", "show"), ("corpus", "calibrate")}
     assert set(ALL) == {(name,) for name in single} | ledger | made | trainings
 
 

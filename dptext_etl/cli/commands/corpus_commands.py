@@ -10,6 +10,7 @@ import typer
 from dptext_etl.cli import terminal
 from dptext_etl.cli.options import Command, Json, epilog
 from dptext_etl.errors import PolicyError
+from dptext_etl.extensions import pip_install
 
 app = typer.Typer(
     no_args_is_help=True, help="Build, calibrate and show corpora: the public texts that surrogate releases."
@@ -88,6 +89,52 @@ def build(
     _show_facts(building.card_facts(built), as_json=as_json)
     if not as_json:
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog(
+        'dptext corpus write --model FOLDER --about "messages of customers to their bank" --labels policy.toml '
+        "--out written.parquet",
+        ("out", "model", "licence", "counts", "nearest_is_intended", "seed"),
+    ),
+)
+def write(
+    *,
+    model: Annotated[str, typer.Option(help="A causal model: a folder, a name on the hub, or a .gguf file.")],
+    about: Annotated[str, typer.Option(metavar="WORDS", help="A public sentence about the texts.")],
+    labels: Annotated[Path, typer.Option(metavar="POLICY", help="The policy that lists the public labels.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="New .parquet file; its card is the .json next to it.")],
+    each: Annotated[int, typer.Option(min=1, help="Texts of each label.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of examples and of the draws.")] = 1,
+    guidance: Annotated[
+        float, typer.Option(help='Guidance against the label "any"; 1.6 for opinions, 1 for none.')
+    ] = 1,
+    licence: Annotated[str, typer.Option(metavar="WORDS", help="The model's license, if it states none.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Let a language model write public texts for the labels of a policy, to be rows or labeled texts of a corpus.
+
+    The model sees the words of the labels, the sentence, and six examples from other domains; nothing private. Use the
+    file as a source of `dptext corpus build`, and for few labels also as its --task. A process per core writes, with
+    one thread each (DPTEXT_THREADS limits them).
+    """
+    try:
+        from importlib import import_module
+
+        writing = import_module("dptext_etl_models.writing")
+    except ModuleNotFoundError as missing:
+        raise PolicyError(f"{missing.name} is not installed", pip_install("models")) from None
+    terminal.note("this command assumes that the labels and the sentence are public: the texts are published")
+    wanted = writing.Wanted(model, about, writing.topics_of(labels), each, seed, guidance, licence)
+    card = writing.write(wanted, out, terminal.note).card
+    if as_json:
+        terminal.emit({"out": str(out), **card})
+        return
+    texts = sum(card["counts"].values())
+    share = f"{card['nearest_is_intended']:.0%} nearest to their own label"
+    terminal.pairs({"texts": f"{texts:,} of {len(card['counts'])} labels", "check": share, "license": card["licence"]})
+    terminal.say(f'\nnext: dptext corpus build {out} … --licence "{card["licence"]}" --out corpus')
 
 
 @app.command(cls=Command, epilog=epilog("dptext corpus show corpus", KEYS))
