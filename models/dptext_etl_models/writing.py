@@ -139,7 +139,9 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
                 rows += done
                 progress(f"{len(rows):,} texts of {len(share)} more labels")
     order = {label: place for place, label in enumerate(labels)}
-    texts = pl.DataFrame(sorted(rows, key=lambda row: order[row[0]]), schema=["label", "text"], orient="row")
+    texts = pl.DataFrame(
+        sorted(rows, key=lambda row: order[row[0]]), schema={"label": pl.String, "text": pl.String}, orient="row"
+    )
     card = {
         "model": _identity(wanted.model),
         "licence": licence,

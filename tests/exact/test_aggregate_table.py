@@ -70,6 +70,19 @@ def test_the_classifier_finds_what_was_summed(statistic):
     assert learned.predict([text for text, _ in texts]) == [label for _, label in texts]
 
 
+def test_written_texts_follow_if_their_label_is_the_nearest_one_under_the_statistic(statistic):
+    found = released(statistic, 300)
+    texts = [(text, label) for label, some in SAYS.items() for text in some]
+    wrong = [("please pay the rent", "music"), ("the drug helped", "money")]
+    told, intended = zip(*texts, *wrong, strict=True)
+    written = pa.table({"text": told, "label": intended})
+    made = table(found, 100, written=written)
+    assert made[:100].equals(table(found, 100))
+    assert list(zip(*(made[100:][name].to_pylist() for name in ("text", "label")), strict=True)) == texts
+    with pytest.raises(InputError, match="written texts have the columns text and label"):
+        table(found, 100, written=written.drop_columns("label"))
+
+
 def test_a_table_is_a_function_of_the_noisy_sums_and_public_facts(statistic):
     found = released(statistic, 100)
     again = Noisy(statistic, found.sums.copy())

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
@@ -164,8 +165,15 @@ def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> Neares
     return NearestMean(statistic, fitted(points, sums, counts, statistic.sigma**2))
 
 
-def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa.Table:
+def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, written: pa.Table | None = None) -> pa.Table:
     """Return a table of public texts with labels, whose texts are near the noisy mean of their label.
+
+    Args:
+        noisy: The released statistic.
+        rows: Number of texts of the corpus in the table, from 1 to 2^31.
+        names: Public words that describe a label, by label.
+        written: Public texts, each for a label: columns `text` and `label`. Those of which the label is the nearest one
+            under the statistic follow the other rows, each once. This costs nothing, since it reads no private row.
 
     A label's candidates are the corpus texts of which it is the nearest label, and the 20 with the highest score. They
     are drawn with replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which
@@ -191,7 +199,18 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa
     columns = {"text": pa.array([text for _, text in pairs], pa.large_string())}
     if statistic.labels:
         columns["label"] = pa.array([label for label, _ in pairs], pa.large_string())
-    return pa.table(columns)
+    made = pa.table(columns)
+    return made if written is None else pa.concat_tables([made, _fitting(statistic, learned, written)])
+
+
+def _fitting(statistic: Statistic, learned: NearestMean, written: pa.Table) -> pa.Table:
+    """Return the written texts of which the intended label is the nearest one."""
+    if not {"text", "label"} <= {*written.column_names} or not statistic.labels:
+        raise InputError("written texts have the columns text and label, and the statistic has labels")
+    texts, intended = (written[name].cast(pa.large_string()).combine_chunks() for name in ("text", "label"))
+    nearest = learned.scores(encoded(statistic, texts)).argmax(axis=1)
+    labels = pa.array([learned.labels[number] for number in nearest], pa.large_string())
+    return pa.table({"text": texts, "label": intended}).filter(pc.equal(labels, intended))
 
 
 def _points(statistic: Statistic, vectors: Int8s) -> Floats:
