@@ -29,7 +29,7 @@ from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
 from dptext_etl.families.aggregate.contributions import Partial, encoded
-from dptext_etl.families.aggregate.max_entropy import _floored, _names, _points, _shares, fitted
+from dptext_etl.families.aggregate.max_entropy import _names, _points, fitted, floored, shares_of_rows
 from dptext_etl_eval.classifier import counted, fit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,7 +147,7 @@ def _slopes(found: Noisy) -> tuple[Floats, Floats, Floats]:
     """Return points of the corpus, and sums and counts with names, as `nearest_mean` has them."""
     statistic, k = found.statistic, len(found.statistic.labels)
     weight = 6.0 * statistic.sigma
-    sums, counts = found.vectors[:k] + weight * _names(statistic, {}), _floored(found.counts[:k]) + weight
+    sums, counts = found.vectors[:k] + weight * _names(statistic, {}), floored(found.counts[:k]) + weight
     return _points(statistic, statistic.corpus.vectors), sums, counts
 
 
@@ -198,7 +198,7 @@ def voted(data: Set, statistic: Statistic, seed: int, candidates: int) -> Rows:
     sigma = math.sqrt(statistic.variance) / statistic.projection.clip  # votes differ by sqrt(2), sums by 2 clips
     own, random, labels = vectors(statistic, data.train[0]), np.random.default_rng(seed), np.array(data.train[1])
     texts: list[str] = []
-    shares = _shares(_floored(first.counts[: len(statistic.labels)]), ROWS)
+    shares = shares_of_rows(floored(first.counts[: len(statistic.labels)]), ROWS)
     for number, (label, share) in enumerate(zip(statistic.labels, shares, strict=True)):
         best = np.argsort(-scores[:, number], kind="stable")[:candidates]
         nearest = (own[labels == label] @ statistic.corpus.vectors[best].T).argmax(axis=1)
