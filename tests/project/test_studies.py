@@ -4,12 +4,9 @@ import importlib
 import sys
 from pathlib import Path
 
-import pytest
-
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 
 
-@pytest.mark.thorough
 def test_every_module_imports(monkeypatch):
     for folder in (STUDIES, STUDIES / "benchmarks"):
         monkeypatch.syspath_prepend(str(folder))
