@@ -259,8 +259,7 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
-MOST_NAMES = 30
-"""Names of columns that a hint lists, at most."""
+MOST_NAMES = 30  # names of columns that a hint lists, at most
 
 
 def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:
@@ -274,8 +273,7 @@ def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:
 
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w{0,39}")
-_AGAIN = re.compile(r"_duplicated_\d+$")
-"""What Polars appends to a name that a CSV file has twice."""
+_AGAIN = re.compile(r"_duplicated_\d+$")  # what Polars appends to a name that a CSV file has twice
 
 
 def unlike_names(names: Iterable[str]) -> str | None:

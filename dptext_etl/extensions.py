@@ -45,8 +45,7 @@ _SINGULAR: dict[Group, str] = {
     "vectors": "set of word vectors",
     "engines": "engine",
 }
-_LONGEST = 40
-"""Characters of a wrong name that a message repeats, at most: a longer one may be a text."""
+_LONGEST = 40  # characters of a wrong name that a message repeats, at most: a longer one may be a text
 _EXTRAS = {
     "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
     "eval": ("audit", "evaluate", "rehearse"),

@@ -37,8 +37,7 @@ class Kind(Enum):
     VALUE = auto()  # numbers, switches, and texts that are contacted, opened, and run nowhere
 
 
-_REFERENCES = frozenset({Kind.SECRET, Kind.IDENTITY, Kind.URI})
-"""Kinds of options whose values may be "env:NAME"."""
+_REFERENCES = frozenset({Kind.SECRET, Kind.IDENTITY, Kind.URI})  # kinds of options whose values may be "env:NAME"
 
 
 def _kinds(listed: str) -> dict[str, Kind]:
@@ -90,14 +89,11 @@ _SQL = re.compile(
     rf"sqlite:///[^?]*|postgresql(?:\+psycopg2?)?://(?:[^@/:\s]*(?::[^@/\s]*)?@)?(?:{_HOST})?(?:/[\w.%-]*)?", re.ASCII
 )
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-KEY_DIGITS = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
-"""How a key is written in a variable or a file."""
+KEY_DIGITS = re.compile(r"\s*[0-9a-fA-F]{64}\s*")  # how a key is written in a variable or a file
 _SIGNING = re.compile(r"secret[_-]access[_-]key\Z", re.IGNORECASE)
 """The one kind of credential that may look like a key of ours: it signs requests and is never sent."""
-_CODE = re.compile(r"^py-|impl$")
-"""Properties of a table by which pyiceberg looks for code."""
-_OWN = ("pyiceberg.io.", "pyiceberg.table.locations.")
-"""Code of pyiceberg itself."""
+_CODE = re.compile(r"^py-|impl$")  # properties of a table by which pyiceberg looks for code
+_OWN = ("pyiceberg.io.", "pyiceberg.table.locations.")  # code of pyiceberg itself
 _STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs", "hf", "file")
 """Schemes of URLs whose hosts follow from the store, unless the URL names one after "@" that is not of Azure."""
 _AZURE = re.compile(r"(?is)[\w-]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com)(?:/.*)?")
@@ -191,16 +187,6 @@ def _require_uri(uri: str) -> None:
         raise ValueError(f"uri is not the address of a catalog: write {forms}, without parameters")
 
 
-def require_hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> None:
-    """Refuse options, their variables resolved, that lead to a host that the environment does not allow."""
-    for name, url in hosts(options, known).items():
-        require_host(host_of(url), name)
-    if not any(kind_of(name, known) is Kind.ENDPOINT for name in options):
-        for name in options:
-            if name.lower().endswith("allow_invalid_certificates"):
-                raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
-
-
 def hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> dict[str, str]:
     """Return the URLs and hosts that options name, by option; a variable that is not resolved is left as it is."""
     found = {}
@@ -281,16 +267,14 @@ def require_place(url: str) -> None:
 
 
 EXTRA = "objects"
-_PROBE = ".dptext-probe"
-"""Name of an object that is never there. Readers of tables skip names that begin with a dot."""
+_PROBE = ".dptext-probe"  # name of an object that is never there. Readers of tables skip names that begin with a dot
 _NO_BUCKET = ("<Code>NoSuchBucket</Code>", "<Code>ContainerNotFound</Code>")
 _CLIENT = re.compile(
     r"(?:aws_|azure_|google_)?(allow_http|allow_invalid_certificates|connect_timeout|timeout|proxy_url|user_agent)"
 )
 """Options of the connection; all stores have them, with a prefix or without."""
 _RETRIES = "max_retries"
-_POLARS = re.compile(r"retry_.*|file_cache_ttl")
-"""Options that Polars alone takes."""
+_POLARS = re.compile(r"retry_.*|file_cache_ttl")  # options that Polars alone takes
 _NUMBERS: dict[str, type[int] | type[float]] = {
     "max_retries": int,
     "retry_timeout_ms": int,
@@ -300,8 +284,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "file_cache_ttl": int,
 }
 """Options that Polars itself takes, as numbers."""
-_TAIL = 1 << 16
-"""Bytes at the end of a Parquet file that are read first: most descriptions of columns fit."""
+_TAIL = 1 << 16  # bytes at the end of a Parquet file that are read first: most descriptions of columns fit
 _READ_HINT = "is the object store reachable, and may these credentials read there?"
 
 
@@ -432,7 +415,13 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
         found[name] = value if variable is None else os.environ[variable]
         if variable is not None:
             require_value(name, found[name], known)
-    require_hosts(found, known)
+    # Refuse options, their variables resolved, that lead to a host that the environment does not allow
+    for name, url in hosts(found, known).items():
+        require_host(host_of(url), name)
+    if not any(kind_of(name, known) is Kind.ENDPOINT for name in found):
+        for name in found:
+            if name.lower().endswith("allow_invalid_certificates"):
+                raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
     return {name: _typed(name, value) for name, value in found.items()}
 
 

@@ -44,8 +44,7 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
         return "; ".join(filter(None, asked)) or listed or "docs/policy.md describes every entry"
 
 
-_FEW = 15
-"""Names that a hint lists, at most."""
+_FEW = 15  # names that a hint lists, at most
 _WORDS = {
     "extra_forbidden": "there is no such entry",
     "missing": "is missing",

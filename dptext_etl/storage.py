@@ -375,8 +375,7 @@ def _unless_missing(read: Callable[[], Result]) -> Result | None:
 
 
 LEASE = "lease.json"
-LEASE_SECONDS = 120.0
-"""How long a run that was killed keeps others out."""
+LEASE_SECONDS = 120.0  # how long a run that was killed keeps others out
 
 
 class Lease:

@@ -37,8 +37,7 @@ import numpy.typing as npt
 from dptext_etl.corpora.corpus import Corpus, Int8s, Reals, nearest, products
 from dptext_etl.errors import InputError
 
-MOST = 2**62
-"""Largest sum of all weights."""
+MOST = 2**62  # largest sum of all weights
 UNCALIBRATED: Mapping[Decimal, Decimal] = {
     Decimal(epsilon): Decimal(hit)
     for epsilon, hit in (("0", ".3"), ("1", ".4"), ("2", ".5"), ("4", ".7"), ("8", ".9"), ("12", ".97"), ("16", ".99"))
@@ -118,8 +117,7 @@ def near_weight(m: int, d: int, epsilon: float) -> float:
 
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 16.0)
-MOST_TEXTS = 1_000
-"""Public texts that are looked at."""
+MOST_TEXTS = 1_000  # public texts that are looked at
 POWER = 1.5
 _WEIGHTS_BLOCK = 128
 _VOTERS = 15

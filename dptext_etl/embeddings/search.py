@@ -225,7 +225,9 @@ _PAIRS = 2**14  # pairs compared exactly at once
 def largest_squared_distance(vectors: WordVectors) -> int:
     """Return the largest squared distance of two words, in squared grid steps: an exact integer."""
     grid = vectors.vectors
-    radii = _radii(grid)
+    centre = np.rint(grid.mean(axis=0, dtype=np.float64))
+    away = grid - centre
+    radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
     order = np.argsort(-radii, kind="stable")
     grid, radii = grid[order], radii[order] * _WIDER
     best = _sweep(grid)
@@ -245,14 +247,6 @@ def largest_squared_distance(vectors: WordVectors) -> int:
         guess += norms[first:last]
         best = larger_of_block(grid[rows], grid[first:last], guess, best, slack)
     return best
-
-
-def _radii(grid: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """Return the distances from the rounded mean, shape (n,), as square roots of exact integers."""
-    centre = np.rint(grid.mean(axis=0, dtype=np.float64))
-    away = grid - centre
-    radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
-    return radii
 
 
 def _sweep(grid: npt.NDArray[np.integer]) -> int:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -375,18 +375,14 @@ def _binary(path: Path) -> Iterator[Entry]:
         count, width = map(int, header)
         for number in range(1, count + 1):
             with seam(f"{path.name}: reading word {number} of {count}", ArtifactError, "is the file whole?"):
-                word = _word(file)
+                letters = bytearray()
+                while (letter := file.read(1)) != b" ":
+                    if not letter:
+                        raise ValueError("the file ends inside a word")
+                    letters += letter
+                word = letters.lstrip(b"\n").decode()
                 numbers = _finite(np.frombuffer(file.read(4 * width), dtype="<f4", count=width))
             yield word, numbers
-
-
-def _word(file: BinaryIO) -> str:
-    letters = bytearray()
-    while (letter := file.read(1)) != b" ":
-        if not letter:
-            raise ValueError("the file ends inside a word")
-        letters += letter
-    return letters.lstrip(b"\n").decode()
 
 
 def _npz(path: Path) -> Iterator[Entry]:

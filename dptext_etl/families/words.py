@@ -329,7 +329,10 @@ def release_divided(
         counts = np.diff(bounds).tolist()
         each = np.split(numbers[some], bounds[1:-1] - bounds[0])
         marks = [_marked(mechanism, *one) for one in zip(values, each, charged[first:last], strict=True)]
-        once = partial(division.draw, numbers[some], _slots(counts, keys), sampler)
+        records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+        positions = np.concatenate([np.zeros(0, np.uint64), *(np.arange(count, dtype=np.uint64) for count in counts)])
+
+        once = partial(division.draw, numbers[some], Slots(keys, records, positions), sampler)
         again = partial(_marked_again, division.names, marks, counts)
         chosen[some] = draw_in_passes(allocation, marks, keys, sampler, once=once, words=again)[-1]
     out = pa.array(reader.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
@@ -375,12 +378,6 @@ def _marked_again(
             at.append(None if word == PAD else here)
         found.append(Marked(["" if word == PAD else word for word in words], at, most))
     return found
-
-
-def _slots(counts: Sequence[int], keys: pa.Array) -> Slots:
-    records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
-    positions = np.concatenate([np.zeros(0, np.uint64), *(np.arange(count, dtype=np.uint64) for count in counts)])
-    return Slots(keys, records, positions)
 
 
 Exact = float | Fraction

@@ -29,8 +29,7 @@ from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.ledger.types import LEFT_OUT, Charge, CommitOutcome, IdForms, Outcome, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
 
-_PROBED = 8
-"""Records of a batch that are looked up first."""
+_PROBED = 8  # records of a batch that are looked up first
 
 
 class AccountTerms(LedgerSpec):
@@ -124,9 +123,19 @@ class Account:
             pa.array(_kernel.digests(released.text)),
             positions=drawn,
         )
-        _refuse_diverged(int((outcome == CommitOutcome.DIVERGED).sum()))
+        diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+        if diverged:
+            msg = (
+                f"{counted(diverged, 'record')}, computed again, gave other bytes than "
+                "committed; nothing of the batch is returned"
+            )
+            raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
         paid = column.with_spends(released, mechanism) if spend else released.text
-        return _spread(paid, fits)
+        # Put the rows under the cap back into their places, with nulls elsewhere
+        if len(paid) == len(fits):
+            return paid
+        places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1
+        return paid.take(pa.array(places, mask=~fits.to_numpy(zero_copy_only=False)))
 
     def _is_committed(self, ref: ReleaseRef, ids: pa.Array, ready: PreparedBatch, forms: IdForms) -> bool:
         """Return whether the release holds just these texts: Spark evaluates a column twice that a filter names."""
@@ -168,20 +177,3 @@ class Account:
             "no row of the batch was charged; release changed data, or data under another key, under a new name, at "
             "full spend",
         )
-
-
-def _refuse_diverged(diverged: int) -> None:
-    if diverged:
-        msg = (
-            f"{counted(diverged, 'record')}, computed again, gave other bytes than "
-            "committed; nothing of the batch is returned"
-        )
-        raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
-
-
-def _spread(released: pa.Array, fits: pa.Array) -> pa.Array:
-    """Put the rows under the cap back into their places, with nulls elsewhere."""
-    if len(released) == len(fits):
-        return released
-    places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1
-    return released.take(pa.array(places, mask=~fits.to_numpy(zero_copy_only=False)))

@@ -380,7 +380,19 @@ def verify(db: Database) -> VerifyReport:
         batches = [seq for seq, batch in replay.batches.items() if (batch.release, batch.nonce) == (release, nonce)]
         for within in id_ranges(_rows(replay, batches)):
             for key, what in (("record", "a record"), ("idem_key", "an identity")):
-                _check_unique(replay, db, within, batches, key, what)
+                # Add a problem for every id that occurs twice; rows that were aborted, or released again, do not count
+                ids, of = list[HashedIds](), [np.zeros(0, np.int64)]
+                for item in _scan(db, within, [seq for seq in batches if seq not in replay.again], key, []):
+                    alive = replay.batches[item.batch].states[item.rows] != State.ABORTED
+                    ids.append(item.ids.take(alive))
+                    of.append(np.full(ids[-1].size, item.batch, np.int64))
+                found, seqs = concatenated(ids), np.concatenate(of)
+                order = found.order()
+                repeated = np.delete(order, found.take(order).starts())
+                for seq in np.unique(seqs[repeated]).tolist():
+                    replay.note(
+                        f"batch {seq} (RESERVE): {what} occurs twice in {replay.name(replay.batches[seq].release)}"
+                    )
     _check_balances(db, replay)
     tallies = replay.tallies.values()
     counts = {name: sum(tally[name] for tally in tallies) for name in COUNTS}
@@ -464,22 +476,6 @@ def _compare_scopes(db: Database, replay: Replay) -> None:
     for number, dataset in replay.members:
         if number not in stored or (number, dataset) not in members:
             replay.problems.append(f"scope {number}: the journal has it, but the table of the ledger does not")
-
-
-def _check_unique(  # noqa: PLR0917
-    replay: Replay, db: Database, within: IdRange, batches: list[int], key: str, what: str
-) -> None:
-    """Add a problem for every id that occurs twice; rows that were aborted, or released again, do not count."""
-    ids, of = list[HashedIds](), [np.zeros(0, np.int64)]
-    for item in _scan(db, within, [seq for seq in batches if seq not in replay.again], key, []):
-        alive = replay.batches[item.batch].states[item.rows] != State.ABORTED
-        ids.append(item.ids.take(alive))
-        of.append(np.full(ids[-1].size, item.batch, np.int64))
-    found, seqs = concatenated(ids), np.concatenate(of)
-    order = found.order()
-    repeated = np.delete(order, found.take(order).starts())
-    for seq in np.unique(seqs[repeated]).tolist():
-        replay.note(f"batch {seq} (RESERVE): {what} occurs twice in {replay.name(replay.batches[seq].release)}")
 
 
 def _check_balances(db: Database, replay: Replay) -> None:

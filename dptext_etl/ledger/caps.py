@@ -23,8 +23,7 @@ from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, CapChange, Change, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap
 
-ALL = "all"
-"""The period of all time."""
+ALL = "all"  # the period of all time
 LARGEST = 1 << 54
 """A limit in its steps stays below this (epsilon 1.8e10, delta 18): sums of admitted charges fit 64 bits."""
 _SET_CAP = "`dptext ledger set-cap`, or Ledger.set_cap(scope, cap, raising=True)"

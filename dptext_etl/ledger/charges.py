@@ -21,12 +21,11 @@ from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.id_key import IdKey, RecordIds
 from dptext_etl.ledger.people import are_forgotten, refuse_other_units
 from dptext_etl.ledger.plan import LedgerPlan
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Values, hashed_ids, matrix
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
 from dptext_etl.ledger.storage.segments import Blob, Holdings, Places, seal
 from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, CommitOutcome, Event, Mask, Outcome, ReleaseRef, Scope, State
 
-CHARGED = (Outcome.RESERVED, Outcome.AGAIN)
-"""Outcomes of records that are charged."""
+CHARGED = (Outcome.RESERVED, Outcome.AGAIN)  # outcomes of records that are charged
 _RELEASED = (*CHARGED, Outcome.PENDING, Outcome.COMMITTED)
 
 
@@ -154,7 +153,16 @@ def judge(request: Request) -> Decision:
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     if not asking.any():
         return Decision(states, outcome)
-    totals = _totals(states, pinned, asking)
+    # Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1
+    totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
+    for state in states:
+        taken = state.new & asking
+        for at, (name, limit) in enumerate(zip(pinned.components, pinned.limits, strict=True)):
+            amounts = state.column.spends[name]
+            if (amounts[taken] == INFINITE).any():
+                msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
+                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in a scope of its own")
+            totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
     fits = admit(
         pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used(request.db, pinned)
     )
@@ -192,20 +200,6 @@ def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
     changed = holdings.known & ~same
     new = ~holdings.known | changed if request.again else ~holdings.known
     return ColumnState(column, holdings, new, changed, same & (holdings.state == State.COMMITTED))
-
-
-def _totals(states: list[ColumnState], pinned: Pinned, asking: Mask) -> Values:
-    """Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1."""
-    totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
-    for state in states:
-        taken = state.new & asking
-        for at, (name, limit) in enumerate(zip(pinned.components, pinned.limits, strict=True)):
-            amounts = state.column.spends[name]
-            if (amounts[taken] == INFINITE).any():
-                msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
-                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in a scope of its own")
-            totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
-    return totals
 
 
 def _write(request: Request, state: ColumnState, rows: Index, staged: int | None) -> None:
@@ -257,8 +251,7 @@ def _count(request: Request, state: ColumnState, rows: Index) -> None:
     )
 
 
-PROVENANCES = ("public", "disjoint-records")
-"""What a post-processing that costs nothing may have learned from."""
+PROVENANCES = ("public", "disjoint-records")  # what a post-processing that costs nothing may have learned from
 REFUNDED_MEASURE = "pure"
 _ENDS = {Event.EXPIRE: (State.EXPIRED, "expired"), Event.ABORT: (State.ABORTED, "aborted")}
 

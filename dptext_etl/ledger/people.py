@@ -41,8 +41,7 @@ from dptext_etl.ledger.types import (
     require_plain,
 )
 
-PINNED_FORMS = "form/"
-"""The prefix of names in the table `meta` of pinned forms and of pinned names of columns."""
+PINNED_FORMS = "form/"  # the prefix of names in the table `meta` of pinned forms and of pinned names of columns
 _COLUMN = "name"
 _ROLES = ("record", "subject")
 _HINT = "bring the column into the pinned form: another one would give everybody a new budget"
@@ -71,7 +70,15 @@ def require_forms(
             continue
         if before is None:
             if place == ("scope", scope.name, "record"):
-                _refuse_other_kind(db, scope, what, now)
+                # Refuse units of another type than releases state whose ids were charged before forms were pinned
+                rows = db.store.rows(
+                    "select distinct id_type from release join batch on batch.release = release.id"
+                    " join scope on scope.id = batch.scope where scope.name=?",
+                    (scope.name,),
+                )
+                kinds = sorted(kind for (kind,) in rows)
+                if kinds and now.kind not in kinds:
+                    raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
         elif before != now and not refines(before, now):
             order = "bring the fields into the pinned order: dptext runs do so by themselves"
             got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
@@ -88,18 +95,6 @@ def require_forms(
             msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
             hint = "another column may give everybody a new budget: name the pinned one, or accept the change by "
             raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
-
-
-def _refuse_other_kind(db: Database, scope: Scope, what: str, now: IdForm) -> None:
-    """Refuse units of another type than releases state whose ids were charged before forms were pinned."""
-    rows = db.store.rows(
-        "select distinct id_type from release join batch on batch.release = release.id"
-        " join scope on scope.id = batch.scope where scope.name=?",
-        (scope.name,),
-    )
-    kinds = sorted(kind for (kind,) in rows)
-    if kinds and now.kind not in kinds:
-        raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
 
 
 def _form_places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -46,12 +46,10 @@ if TYPE_CHECKING:
 
 RECENT = 4
 """Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
-BLOCK = 1 << 17
-"""Ids in a block, at most, unless one batch has more: small batches are gone through together."""
+BLOCK = 1 << 17  # ids in a block, at most, unless one batch has more: small batches are gone through together
 KEPT = 1 << 24
 """Ids that are kept in memory, in all columns of a ledger: 256 MB. Later batches are read again for each plan."""
-REFUNDED = (PURE,)
-"""The components of a cap of which committed rows may give a part back."""
+REFUNDED = (PURE,)  # the components of a cap of which committed rows may give a part back
 
 
 class Block(NamedTuple):
@@ -339,8 +337,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
     )
 
 
-NOWHERE = -1
-"""The place of a record that the release has never seen."""
+NOWHERE = -1  # the place of a record that the release has never seen
 
 
 class Lookup:

@@ -22,15 +22,12 @@ from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, Event, ReleaseRef
 
-COMMITMENTS = "key/"
-"""The prefix of names under which `meta` holds what releases commit to their noise keys."""
+COMMITMENTS = "key/"  # the prefix of names under which `meta` holds what releases commit to their noise keys
 RESTORE = "restore the key from your backup; a new key needs a new release name"
 PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
-SINK = "sink"
-"""Names in a PUBLISH or RETIRE event the keyed hash of the sink."""
+SINK = "sink"  # names in a PUBLISH or RETIRE event the keyed hash of the sink
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
-_CLASSES = list(GuaranteeClass)
-"""From the strongest to the weakest."""
+_CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
 _NEW_NAME = "take a new release name; its spend is charged in full"
 _COMMITTED_NAMES = ("dataset", "column", "release")
 _KEY_LABEL = b"dptext/key/v1\0"

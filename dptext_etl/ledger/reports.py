@@ -42,12 +42,9 @@ from dptext_etl.ledger.storage.store import POSTGRES, Store, ledger_exists, open
 from dptext_etl.ledger.types import I64, Anchor, Event, Mask, ReleaseRef, Scope, State
 from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_components, used_by_unit
 
-EVENTS = 10_000
-"""Events that are read at a time."""
-ROW_GROUP = 100_000
-"""Rows that are written together, at least."""
-HASH_BYTES = 16
-"""Bytes of a keyed id in the tables, as in the ledger's index."""
+EVENTS = 10_000  # events that are read at a time
+ROW_GROUP = 100_000  # rows that are written together, at least
+HASH_BYTES = 16  # bytes of a keyed id in the tables, as in the ledger's index
 _EXACT = 1 << 53
 
 Floats = npt.NDArray[np.float64]
@@ -398,7 +395,26 @@ def copy(source: Store, to: str) -> Anchor:
     """Copy a ledger to a place where there is none."""
     to = resolve_url(to)
     if not to.startswith(POSTGRES):
-        return _copy_to_file(source, sqlite_path(to))
+        path = sqlite_path(to)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        problem = hint = None
+        if path.exists():
+            raise LedgerError(_TAKEN, _OTHER_FILE)
+        try:
+            anchor = _draft(source, draft)
+            flush(draft)
+            os.link(draft, path)
+            flush(path.parent)
+        except FileExistsError:
+            problem, hint = _TAKEN, _OTHER_FILE
+        except OSError as exc:
+            problem, hint = f"the copy cannot be written ({exc.strerror})", "the folder must have room"
+        finally:
+            for left in path.parent.glob(f"{draft.name}*"):
+                left.unlink()
+        if problem is not None:
+            raise LedgerError(problem, hint)
+        return anchor
     if ledger_exists(to):
         raise LedgerError(_TAKEN, _OTHER_SCHEMA)
     target = open_store(to)
@@ -410,28 +426,6 @@ def copy(source: Store, to: str) -> Anchor:
         return _anchor(target)
     finally:
         target.close()
-
-
-def _copy_to_file(source: Store, path: Path) -> Anchor:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    problem = hint = None
-    if path.exists():
-        raise LedgerError(_TAKEN, _OTHER_FILE)
-    try:
-        anchor = _draft(source, draft)
-        flush(draft)
-        os.link(draft, path)
-        flush(path.parent)
-    except FileExistsError:
-        problem, hint = _TAKEN, _OTHER_FILE
-    except OSError as exc:
-        problem, hint = f"the copy cannot be written ({exc.strerror})", "the folder must have room"
-    finally:
-        for left in path.parent.glob(f"{draft.name}*"):
-            left.unlink()
-    if problem is not None:
-        raise LedgerError(problem, hint)
-    return anchor
 
 
 def _draft(source: Store, draft: Path) -> Anchor:

@@ -398,23 +398,20 @@ def export(db: Database) -> dict[str, Any]:
     for dataset, column, release, cfg, revoked, facts in db.store.rows(
         "select dataset, col, release, cfg, burnt, facts from release where publishable=1 order by id"
     ):
-        entry = datasets.setdefault(dataset, {"subjects": _units(db, dataset), "releases": []})
+        counts: dict[str, int] = {}
+        for unit in ("subject", "record"):
+            rows = db.store.rows(
+                "select seq, rows from batch join release on release.id = batch.release"
+                " join scope on scope.id = batch.scope where dataset=? and unit=? order by seq",
+                (dataset, unit),
+            )
+            batches = dict(rows)
+            for within in id_ranges(sum(batches.values())) if batches else ():
+                scanned = db.segments.scan(batches, "unit", ["canary"], within)
+                ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
+                counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
+
+        entry = datasets.setdefault(dataset, {"subjects": counts, "releases": []})
         names = {"column": column, "release": release, "cfg": cfg, "burnt": revoked is not None}
         entry["releases"].append(names | json.loads(facts))
     return {"format": "dptext-ledger-export/1", "amounts": "millionths", "datasets": datasets}
-
-
-def _units(db: Database, dataset: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for unit in ("subject", "record"):
-        rows = db.store.rows(
-            "select seq, rows from batch join release on release.id = batch.release"
-            " join scope on scope.id = batch.scope where dataset=? and unit=? order by seq",
-            (dataset, unit),
-        )
-        batches = dict(rows)
-        for within in id_ranges(sum(batches.values())) if batches else ():
-            scanned = db.segments.scan(batches, "unit", ["canary"], within)
-            ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
-            counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
-    return counts

@@ -33,8 +33,7 @@ from dptext_etl.runner.publish.own_ids import finder
 from dptext_etl.runner.publish.publication import copies_of
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
-Verdicts = Mapping[str | None, tuple[Verdict, ...]]
-"""Verdicts by partition; none where nothing new was staged."""
+Verdicts = Mapping[str | None, tuple[Verdict, ...]]  # verdicts by partition; none where nothing new was staged
 
 _NOTHING_NEW = "nothing new is staged, so there was nothing to judge"
 _NOT_EVALUATED = "not evaluated: another gate failed before it"
@@ -123,7 +122,10 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
         yield from _events(context, _gate_results(name.published, known, partitions, verdicts))
         for partition, decided in verdicts.items():
             with as_failure("checking the published table", partition):
-                _require_unchanged(decided)
+                failed = {f"{one.name}: {one.message}" for one in decided if not one.passed}
+                if failed:
+                    msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
+                    raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")
 
     return recheck
 
@@ -137,13 +139,6 @@ def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...
         raise InputError(*_NOTHING_PUBLISHED)
     layout = Layout.of(policy, partition)
     return published.check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger))
-
-
-def _require_unchanged(verdicts: Iterable[Verdict]) -> None:
-    failed = {f"{one.name}: {one.message}" for one in verdicts if not one.passed}
-    if failed:
-        msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
-        raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")
 
 
 @dataclass(frozen=True)
@@ -232,8 +227,7 @@ def _gate_result(asset: dg.AssetKey, gate: str, partition: str | None, verdicts:
 
 
 COPIES, LEFT_OUT, BUDGET = "report_copies", "report_left_out", "report_budget"
-NEAR = 0.9
-"""Share of a cap from which a unit counts as near it."""
+NEAR = 0.9  # share of a cap from which a unit counts as near it
 
 
 def report_catalog(policy: Policy) -> dict[str, str]:

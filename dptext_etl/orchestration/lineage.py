@@ -126,17 +126,6 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
             name = f"check {check.name} of {_written(check.asset_key)}"
             nodes[name] = _Node(check_kind, "", above, check.blocking)
             checks[name] = _written(check.asset_key)
-    _close(nodes)
-    for name, judged_asset in checks.items():
-        reads = [nodes[above].kind for above in nodes[name].above if above in nodes]
-        if nodes[name].kind == "other" and nodes[judged_asset].kind == "raw" and set(reads) == {"raw"}:
-            nodes[name] = replace(nodes[name], kind="raw")
-    if missing := raw - nodes.keys():
-        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
-    return nodes
-
-
-def _close(nodes: dict[str, _Node]) -> None:
     for staged in [node for node in nodes.values() if node.kind == "staged"]:
         for source in staged.above & nodes.keys():
             nodes[source] = replace(nodes[source], kind="raw", dataset=nodes[source].dataset or staged.dataset)
@@ -147,6 +136,13 @@ def _close(nodes: dict[str, _Node]) -> None:
             if nodes[name].kind == "other" and not nodes[name].public:
                 nodes[name] = replace(nodes[name], kind="raw", dataset=here.dataset)
                 waiting.append(name)
+    for name, judged_asset in checks.items():
+        reads = [nodes[above].kind for above in nodes[name].above if above in nodes]
+        if nodes[name].kind == "other" and nodes[judged_asset].kind == "raw" and set(reads) == {"raw"}:
+            nodes[name] = replace(nodes[name], kind="raw")
+    if missing := raw - nodes.keys():
+        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
+    return nodes
 
 
 def _kind(spec: dg.AssetSpec, module: str | None) -> tuple[Kind, str]:

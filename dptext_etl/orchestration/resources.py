@@ -106,8 +106,7 @@ def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckEx
 Backfill = Literal["multi_run", "single_run"]
 """Division of a backfill into runs: one per partition, or one for all of them."""
 
-GPU = "gpu"
-"""Default pool of mechanisms whose models run on a GPU."""
+GPU = "gpu"  # default pool of mechanisms whose models run on a GPU
 
 
 @dataclass(frozen=True)

@@ -58,23 +58,19 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None or not issubclass(kind, Exception) or issubclass(kind, dg.Failure):
             return
-        failure = _failure(self._action, exc, self._partition)
+        if isinstance(exc, DPTextError):
+            sentence, code = str(exc), exc.exit_code
+        else:
+            sentence, code = f"{self._action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
+        if self._partition is not None:
+            sentence = f"partition {self._partition}: {sentence}"
+        again = getattr(exc, "transient", True)
+        failure = dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=again)
         try:
             raise failure
         except dg.Failure:
             failure.__context__ = failure.__cause__ = None
             raise
-
-
-def _failure(action: str, exc: BaseException | None, partition: str | None) -> dg.Failure:
-    if isinstance(exc, DPTextError):
-        sentence, code = str(exc), exc.exit_code
-    else:
-        sentence, code = f"{action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
-    if partition is not None:
-        sentence = f"partition {partition}: {sentence}"
-    again = getattr(exc, "transient", True)
-    return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=again)
 
 
 def progress_logger(log: logging.Logger, partition: str | None) -> Listener:

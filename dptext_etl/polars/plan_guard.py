@@ -30,8 +30,7 @@ _EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
 """Joins after which the keys of both sides are equal, or one side is null."""
 _WHOLE = frozenset({"Inner", "Cross", "Semi", "Anti", "IEJoin"})
 """Joins that give no rows in which the columns of one side are null."""
-_MERGED = frozenset({"Right", "Full"})
-"""Joins whose output may take a column of a shared name from either side."""
+_MERGED = frozenset({"Right", "Full"})  # joins whose output may take a column of a shared name from either side
 
 
 @bare

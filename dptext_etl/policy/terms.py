@@ -74,8 +74,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
 """The name of a key. A policy refuses a key itself when it is built, so that no one can print or send one with it."""
 _Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{64}){1,2}$")]
-Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
-"""A finite number above 0; `True` is none."""
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]  # a finite number above 0; `True` is none
 
 
 class Checked(BaseModel):
@@ -156,10 +155,8 @@ def _is_kubernetes(value: Any) -> bool:
     )
 
 
-Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]
-"""Encodings of CSV files."""
-CsvType = Literal["String", "Int64", "Float64", "Boolean", "Date", "Datetime"]
-"""Types of kept columns of CSV files."""
+Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]  # encodings of CSV files
+CsvType = Literal["String", "Int64", "Float64", "Boolean", "Date", "Datetime"]  # types of kept columns of CSV files
 
 
 class CsvSpec(Checked):
@@ -197,8 +194,7 @@ class CsvSpec(Checked):
         return self
 
 
-PLAIN_CSV = CsvSpec()
-"""UTF-8 with commas."""
+PLAIN_CSV = CsvSpec()  # UTF-8 with commas
 
 
 _LEDGER_PARAMETERS = frozenset(

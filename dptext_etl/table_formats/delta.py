@@ -21,18 +21,14 @@ from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
 
 _HINT = "is the table whole, and may you read and write it? Run the same policy again: it goes on from here"
-_APP = "dptext"
-"""Name of our transactions in the log; their version is the number of the publication."""
-_DIGEST = "dptext.manifest"
-"""Entry of a commit that holds the digest of the manifest."""
+_APP = "dptext"  # name of our transactions in the log; their version is the number of the publication
+_DIGEST = "dptext.manifest"  # entry of a commit that holds the digest of the manifest
 _NAIVE = "timestampNtz"
 """Feature that a table of timestamps without a time zone needs; a commit cannot add one to a table."""
-_FEATURES = frozenset({_NAIVE, "appendOnly", "invariants"})
-"""Features of a table under which its files are its rows."""
+_FEATURES = frozenset({_NAIVE, "appendOnly", "invariants"})  # features of a table under which its files are its rows
 _VERSIONS = {"reader version": {1, 3}, "writer version": {1, 2, 7}}
 """Versions of the protocol that imply no other features: these state theirs, or have none."""
-_SETTINGS = {"delta.dataSkippingNumIndexedCols": "0"}
-"""Other writers keep statistics of no column, too."""
+_SETTINGS = {"delta.dataSkippingNumIndexedCols": "0"}  # other writers keep statistics of no column, too
 _NAME = re.compile(r"[^ ,;{}()\n\t=]+")
 _TYPES = (
     pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Float32, pl.Float64,

@@ -35,8 +35,7 @@ _S3 = {
     "s3.region": "aws_region",
 }
 """Properties of catalogs, and the options of a store that mean the same."""
-_NO_ROWS = ("metadata/", "_", ".")
-"""Beginnings of the names of files that hold no rows."""
+_NO_ROWS = ("metadata/", "_", ".")  # beginnings of the names of files that hold no rows
 
 
 class Iceberg:

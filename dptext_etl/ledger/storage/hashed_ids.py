@@ -20,11 +20,9 @@ from dptext_etl.ledger.types import I64, Mask
 U64 = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.intp]
-Values = I64
-"""Whole numbers per id, shape (values, ids)."""
+Values = I64  # whole numbers per id, shape (values, ids)
 WIDTH = 32
-MOST_BITS = 25
-"""The most bits by which a table finds ids; more ids share them."""
+MOST_BITS = 25  # the most bits by which a table finds ids; more ids share them
 SIEVE_BITS = 4
 """How many bits more a first look at other ids takes: of those that are not wanted, one of 16 to 32 passes it."""
 SATURATED = 1 << 62

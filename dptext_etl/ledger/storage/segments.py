@@ -56,8 +56,7 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.READMIT: RECORDS,
 }
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
-SCAN_ROWS = 1 << 22
-"""Rows whose ids a scan holds at a time, at most about."""
+SCAN_ROWS = 1 << 22  # rows whose ids a scan holds at a time, at most about
 
 
 def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
@@ -265,8 +264,7 @@ class Segments:
 
 # Every amount was counted in millionths once, deltas too. An event that counts delta in steps of 10^-15 says so in its
 # body (`units`); the row of a scope says it by its shape. A ledger keeps what it wrote, and readers convert it.
-UNITS = {"delta": 15}
-"""The power of ten of the steps of components that are not counted in millionths."""
+UNITS = {"delta": 15}  # the power of ten of the steps of components that are not counted in millionths
 _FINER = FINE // MICRO
 
 
@@ -292,8 +290,7 @@ def _finer(measure: str | None, limits: Sequence[int]) -> list[int]:
     return [limit * _FINER if name == "delta" else limit for name, limit in zip(names, limits, strict=True)]
 
 
-POSTS = "post/"
-"""The prefix of names under which `meta` lists the events that hold post-processed rows of a batch."""
+POSTS = "post/"  # the prefix of names under which `meta` lists the events that hold post-processed rows of a batch
 _HASHES = ("record", "unit", "idem_key", "digest")
 
 

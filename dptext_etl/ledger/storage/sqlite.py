@@ -25,12 +25,9 @@ from dptext_etl.ledger.storage.store import (
     Store,
 )
 
-KEY_SUFFIX = ".id.key"
-"""The suffix of the id key file next to a ledger, unless another key is given."""
-PAGE_BYTES = 65_536
-"""Batches are blobs of megabytes: large pages write them at twice the speed of small ones."""
-WAL_BYTES = 256 << 20
-"""The size to which a checkpoint cuts the write-ahead log back."""
+KEY_SUFFIX = ".id.key"  # the suffix of the id key file next to a ledger, unless another key is given
+PAGE_BYTES = 65_536  # batches are blobs of megabytes: large pages write them at twice the speed of small ones
+WAL_BYTES = 256 << 20  # the size to which a checkpoint cuts the write-ahead log back
 
 
 class SqliteStore(Store):

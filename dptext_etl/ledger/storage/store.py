@@ -24,14 +24,10 @@ POSTGRES = ("postgresql://", "postgres://")
 REFERENCE = "env:"
 NOTHING_WRITTEN = "nothing was written; the same call can be repeated"
 RETRY_SECONDS = 1.0
-AWAY_SECONDS = 300.0
-"""How long a server may be away."""
-VERSION = 4
-"""The schema version of tables and journal."""
-INDEXED = 3
-"""The version before, which kept an index in two tables more: the first writer drops them."""
-APPLICATION = 0x64707478
-"""`pragma application_id` of a ledger: "dptx"."""
+AWAY_SECONDS = 300.0  # how long a server may be away
+VERSION = 4  # the schema version of tables and journal
+INDEXED = 3  # the version before, which kept an index in two tables more: the first writer drops them
+APPLICATION = 0x64707478  # `pragma application_id` of a ledger: "dptx"
 
 SCHEMA = """
 -- What the ledger knows of itself: its id, the check value of its id key, the head of its chain.
