@@ -69,8 +69,7 @@ class DPTextError(Exception):
 
     def __init__(self, message: str, hint: str | None = None, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\nHint: {hint}")
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = message, hint
         self.fields = dict(fields or {})
 
     def __reduce__(self) -> tuple[type[DPTextError], tuple[str, str | None, dict[str, Any]]]:
@@ -173,9 +172,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
     """
 
     def __init__(self, action: str, error: type[DPTextError] = InputError, hint: str | None = None) -> None:
-        self._action = action
-        self._error = error
-        self._hint = hint
+        self._action, self._error, self._hint = action, error, hint
 
     def __enter__(self) -> Self:
         return self

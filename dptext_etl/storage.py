@@ -382,8 +382,7 @@ class Lease:
     """The right to publish to a sink, or to work in a staging folder."""
 
     def __init__(self, store: Objects, what: str) -> None:
-        self._store = store
-        self._what = what
+        self._store, self._what = store, what
         self._holder = secrets.token_hex(8)
         self._tag = ""
         self._until = 0.0

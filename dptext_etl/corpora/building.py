@@ -27,10 +27,10 @@ from dptext_etl.corpora.corpus import (
     SHARE,
     SMOOTHING,
     Corpus,
-    Int8s,
     SentenceModel,
     WordEncoder,
     add_directions,
+    encoded,
     learn,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
@@ -298,12 +298,6 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
         raise InputError("some public texts have a label and others have none", "leave those without one out")
     queries = encoded(corpus, [text for text, _ in rows])
     return calibrate(corpus.vectors, queries, epsilons, labels=labels or None)
-
-
-def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
-    if corpus.encoder_kind == "sentence-transformers":
-        return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
-    return corpus.encoder.encode(texts)
 
 
 def write_recalibrated(

@@ -388,6 +388,12 @@ class Corpus:
         return tensor
 
 
+def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
+    if corpus.encoder_kind == "sentence-transformers":
+        return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
+    return corpus.encoder.encode(texts)
+
+
 def write(
     path: Path,
     texts: Sequence[str],

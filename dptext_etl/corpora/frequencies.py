@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.corpora.corpus import Corpus, Int8s, Reals, nearest, products
+from dptext_etl.corpora.corpus import Corpus, Int8s, Reals, encoded, nearest, products
 from dptext_etl.errors import InputError
 
 MOST = 2**62  # largest sum of all weights
@@ -300,8 +300,6 @@ def estimate_frequencies(
 def _shrinkage(
     topics: Mapping[str, str], near: int, corpus: Corpus | None, public: Mapping[str, str] | None
 ) -> dict[str, Shrinkage]:
-    from dptext_etl.corpora.building import encoded
-
     if corpus is None and public is None:
         return {}
     if corpus is None or public is None:

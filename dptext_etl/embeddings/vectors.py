@@ -346,8 +346,7 @@ def _parse(fields: list[bytes], width: int) -> Entry:
     try:
         numbers = [float(field) for field in fields[blanks + 1 :]]
     except ValueError:
-        msg = f"expected {width} numbers after the word, got something else"
-        raise ValueError(msg) from None
+        raise ValueError(f"expected {width} numbers after the word, got something else") from None
     return b" ".join(fields[: blanks + 1]).decode(), _finite(np.array(numbers))
 
 

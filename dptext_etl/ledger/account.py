@@ -54,8 +54,7 @@ class Account:
 
     def __init__(self, policy: ColumnPolicy, terms: AccountTerms) -> None:
         require_row_by_row(policy)
-        self._policy = policy
-        self._terms = terms
+        self._policy, self._terms = policy, terms
         self._ledger = Ledger.open(terms.url, terms.id_key, create=False)
         if self._ledger.ledger_id != terms.ledger_id:
             msg = "the ledger that this worker finds is another one than the function was registered with"

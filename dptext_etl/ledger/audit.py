@@ -18,8 +18,8 @@ from dptext_etl.guarantee import PURE, GuaranteeClass
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.charges import PROVENANCES
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.people import PINNED_FORMS, form_name, names_of_units, refines
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.releases import COMMITMENTS, PINNED_NAMES
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, HashedIds, Index, Values, concatenated
 from dptext_etl.ledger.storage.journal import ChainCheck, Entry, stored_heads

@@ -57,10 +57,7 @@ class Scopes:
     def __init__(
         self, store: Store, journal: Journal, segments: Segments, records: Records, standing: Standing
     ) -> None:
-        self._store = store
-        self._journal = journal
-        self._segments = segments
-        self._records = records
+        self._store, self._journal, self._segments, self._records = store, journal, segments, records
         self._standing = standing
 
     def find(self, scope: Scope) -> Pinned:

@@ -17,10 +17,9 @@ from dptext_etl.errors import BudgetError, InputError, LedgerError, counted
 from dptext_etl.guarantee import PURE, refuse_more_records
 from dptext_etl.ledger.batch import BatchIds, ColumnCharge, seal_rows, whole_numbers
 from dptext_etl.ledger.caps import Pinned, admit
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.id_key import IdKey, RecordIds
 from dptext_etl.ledger.people import are_forgotten, refuse_other_units
-from dptext_etl.ledger.plan import LedgerPlan
+from dptext_etl.ledger.plan import Database, LedgerPlan
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
 from dptext_etl.ledger.storage.segments import Blob, Holdings, Places, seal
 from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, CommitOutcome, Event, Mask, Outcome, ReleaseRef, Scope, State

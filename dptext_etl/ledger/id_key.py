@@ -67,9 +67,7 @@ class IdKey:
     """Hash ids under the id key of one ledger; read the key when it is first needed."""
 
     def __init__(self, store: Store, reference: str | None, ledger_id: str) -> None:
-        self._store = store
-        self._reference = reference
-        self._ledger_id = ledger_id
+        self._store, self._reference, self._ledger_id = store, reference, ledger_id
         self._recent: deque[RecordIds] = deque(maxlen=RECENT)
 
     @cached_property

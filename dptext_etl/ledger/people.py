@@ -25,8 +25,8 @@ from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger import views
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.losses import checked_losses, in_micro, lower
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, binaries, hashed_ids, matrix
 from dptext_etl.ledger.types import (
     ACCEPTED_UNITS,

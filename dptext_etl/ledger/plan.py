@@ -13,16 +13,21 @@ Specification: docs/spec/ledger-plan.md#plan.
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl.errors import KeyReferenceError
 from dptext_etl.guarantee import PURE
-from dptext_etl.ledger.caps import LARGEST, Pinned
+from dptext_etl.ledger.caps import LARGEST, Pinned, Scopes
+from dptext_etl.ledger.id_key import IdKey, check_value, ensure_key_file, resolve_id_key
+from dptext_etl.ledger.releases import Releases
+from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import (
     SATURATED,
     WIDTH,
@@ -36,13 +41,10 @@ from dptext_etl.ledger.storage.hashed_ids import (
     plus,
     sums,
 )
-from dptext_etl.ledger.storage.journal import Head
-from dptext_etl.ledger.storage.segments import Holdings, Places
+from dptext_etl.ledger.storage.journal import Head, Journal
+from dptext_etl.ledger.storage.segments import Holdings, Places, Records, Segments
+from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 from dptext_etl.ledger.types import ACCEPTED_UNITS, I64, NEW, Event, Mask, ReleaseRef, State
-
-if TYPE_CHECKING:
-    from dptext_etl.ledger.database import Database
-
 
 RECENT = 4
 """Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
@@ -337,6 +339,46 @@ def _joined(blocks: Sequence[Block]) -> Block:
     )
 
 
+class Database:
+    """The parts of an open ledger, put together once for every operation."""
+
+    def __init__(self, store: Store, id_key: str | None) -> None:
+        ledger_id = store.meta("ledger_id")
+        if ledger_id is None:
+            raise MissingLedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
+        self.store, self.ledger_id = store, ledger_id
+        self.id_key = IdKey(store, id_key, ledger_id)
+        self.derived: dict[str, tuple[str | None, Any]] = {}  # what follows from entries of `meta`, with these entries
+        self.journal = Journal(store, ledger_id, secrets.token_hex(4))
+        self.segments = Segments(store, self.journal)
+        self.records = Records(store, self.journal, self.segments)
+        self.standing = Standing(store, self.journal)
+        self.releases = Releases(store, self.journal, self.standing)
+        self.scopes = Scopes(store, self.journal, self.segments, self.records, self.standing)
+        self.keys, self.plans = Keys(), Plans()
+
+    def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:
+        """Return what a release holds of records, each of which is given once; `order` is their ascending order."""
+        plan, at, _ = self.plans.covering(ref.dataset, records, order)
+        plan.catch_up(self)
+        return plan.holdings(self, ref, at)
+
+
+def initialize(store: Store, id_key: str | None) -> None:
+    """Give a new ledger its name and the check value of its id key."""
+    if id_key is None:
+        if store.key_file is None:
+            msg = f"a new ledger at {store.name} needs an id key of its own"
+            raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
+        ensure_key_file(store.key_file)
+    secret = resolve_id_key(id_key or f"file:{store.key_file}")
+    with store.transaction():
+        if store.meta("ledger_id") is None:  # no other process was faster
+            name = secrets.token_hex(16)
+            store.execute("insert into meta values('ledger_id',?)", (name,))
+            store.execute("insert into meta values('id_check',?)", (check_value(secret, name),))
+
+
 NOWHERE = -1  # the place of a record that the release has never seen
 
 
@@ -347,9 +389,7 @@ class Lookup:
     """
 
     def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
-        self._db = db
-        self.ref = ref
-        self.chain = chain
+        self._db, self.ref, self.chain = db, ref, chain
 
     def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
         """Hash record ids, shape (records, 16)."""

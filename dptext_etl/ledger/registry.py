@@ -10,7 +10,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.ledger import views
-from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.releases import public_facts
 from dptext_etl.ledger.types import Event, ReleaseRef, require_plain
 from dptext_etl.mechanism import worst_spend

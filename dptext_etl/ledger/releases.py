@@ -80,9 +80,7 @@ def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
 
 class Releases:
     def __init__(self, store: Store, journal: Journal, standing: Standing) -> None:
-        self._standing = standing
-        self._store = store
-        self._journal = journal
+        self._standing, self._store, self._journal = standing, store, journal
 
     def register(
         self,

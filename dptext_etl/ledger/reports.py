@@ -32,13 +32,14 @@ from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.id_forms import IdForm, normalized
 from dptext_etl.ledger import views
 from dptext_etl.ledger.caps import LARGEST
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.people import PINNED_FORMS
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.opening import ledger_exists, open_store
 from dptext_etl.ledger.storage.segments import Places
 from dptext_etl.ledger.storage.sqlite import SqliteStore
-from dptext_etl.ledger.storage.store import POSTGRES, Store, ledger_exists, open_store, resolve_url, sqlite_path
+from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import I64, Anchor, Event, Mask, ReleaseRef, Scope, State
 from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_components, used_by_unit
 

@@ -28,8 +28,7 @@ Rows = dict[Any, Any]
 
 class Standing:
     def __init__(self, store: Store, journal: Journal) -> None:
-        self._store = store
-        self._journal = journal
+        self._store, self._journal = store, journal
         self._restart()
 
     def _restart(self) -> None:

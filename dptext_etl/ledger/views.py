@@ -16,8 +16,7 @@ from dptext_etl.accounting import MEASURES, log10_odds
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
 from dptext_etl.ledger.caps import LARGEST, Pinned, limits
-from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.plan import REFUNDED, LedgerPlan
+from dptext_etl.ledger.plan import REFUNDED, Database, LedgerPlan
 from dptext_etl.ledger.releases import SINK
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Part, WantedIds, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of

@@ -172,8 +172,7 @@ Columns = Mapping[str, Content]
 
 class Expressions:
     def __init__(self, nodes: Any, releases: Releases) -> None:
-        self._nodes = nodes
-        self._releases = releases
+        self._nodes, self._releases = nodes, releases
 
     def content(self, number: int, columns: Columns) -> Content:
         try:

@@ -65,8 +65,7 @@ def _library() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        msg = f"a signed cap needs cryptography: {extensions.pip_install('signing')}"
-        raise ValueError(msg) from None
+        raise ValueError(f"a signed cap needs cryptography: {extensions.pip_install('signing')}") from None
     return ed25519
 
 
@@ -182,15 +181,13 @@ class CsvSpec(Checked):
     def _one_character(cls, value: str, info: ValidationInfo) -> str:
         empty = info.field_name == "quote" and not value
         if not empty and (len(value) != 1 or not value.isascii() or value.isalnum() or value in "\n\r"):
-            msg = "must be one ASCII character, and no letter, digit or line break"
-            raise ValueError(msg)
+            raise ValueError("must be one ASCII character, and no letter, digit or line break")
         return value
 
     @model_validator(mode="after")
     def _differ(self) -> Self:
         if self.separator == self.quote:
-            msg = "separator and quote must differ"
-            raise ValueError(msg)
+            raise ValueError("separator and quote must differ")
         return self
 
 
@@ -236,8 +233,7 @@ class LedgerSpec(Checked):
     @classmethod
     def _no_password(cls, url: str) -> str:
         if holds_password(url):
-            msg = 'the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"'
-            raise ValueError(msg)
+            raise ValueError('the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"')
         if "://" in url and (other := dict(parse_qsl(url.partition("?")[2])).keys() - _LEDGER_PARAMETERS):
             msg = (
                 f"the URL has {len(other)} parameters of another kind; allowed: {', '.join(sorted(_LEDGER_PARAMETERS))}"
@@ -274,8 +270,7 @@ class TableSpec(Checked):
             msg = "name and catalog are entries of Iceberg: a table of Delta Lake is found by its folder, the sink"
             raise ValueError(msg)
         if self.format == "iceberg" and ("." not in (self.name or "") or not self.catalog):
-            msg = 'Iceberg needs name = "namespace.table" and catalog = { type = "…", uri = "…" }'
-            raise ValueError(msg)
+            raise ValueError('Iceberg needs name = "namespace.table" and catalog = { type = "…", uri = "…" }')
         return self
 
 
@@ -337,8 +332,7 @@ class Cap(Checked):
             )
             raise ValueError(msg)
         if not is_signed(self.stated(), self.public_key, self.signature):
-            msg = "the signature of the cap is wrong: an entry was changed, or another key signed it"
-            raise ValueError(msg)
+            raise ValueError("the signature of the cap is wrong: an entry was changed, or another key signed it")
         return self
 
     def stated(self) -> dict[str, Any]:
@@ -350,8 +344,7 @@ class Cap(Checked):
         wanted = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
         given = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
         if given != wanted:
-            msg = f'a cap of measure "{self.measure}" takes {" and ".join(sorted(wanted))}'
-            raise ValueError(msg)
+            raise ValueError(f'a cap of measure "{self.measure}" takes {" and ".join(sorted(wanted))}')
         return self
 
 
@@ -379,14 +372,11 @@ class Kept(Checked):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if sum(way is not None for way in (self.as_, self.bins, self.top)) > 1:
-            msg = "a column is coarsened in one way: as, bins, or top"
-            raise ValueError(msg)
+            raise ValueError("a column is coarsened in one way: as, bins, or top")
         if self.bins is not None and any(low >= high for low, high in pairwise(self.bins)):
-            msg = "bins must ascend"
-            raise ValueError(msg)
+            raise ValueError("bins must ascend")
         if self.top is not None and (len(set(self.top)) < len(self.top) or OTHER in self.top):
-            msg = f'top lists different values, and not "{OTHER}", which stands for all others'
-            raise ValueError(msg)
+            raise ValueError(f'top lists different values, and not "{OTHER}", which stands for all others')
         return self
 
     @property

@@ -45,8 +45,7 @@ class Iceberg:
 
     def __init__(self, files: Storage, table: str, catalog: Mapping[str, str]) -> None:
         self._files = files.absolute()
-        self._table = table
-        self._properties = catalog
+        self._table, self._properties = table, catalog
 
     @property
     def _root(self) -> str:

@@ -73,8 +73,7 @@ def _head_name(chain: int) -> str:
 
 class Journal:
     def __init__(self, store: Store, ledger_id: str, writer: str) -> None:
-        self._store = store
-        self._ledger_id = ledger_id
+        self._store, self._ledger_id = store, ledger_id
         self._genesis = genesis(ledger_id)
         self._writer = writer
 

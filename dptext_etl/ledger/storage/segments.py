@@ -181,8 +181,7 @@ def id_ranges(rows: int) -> Iterator[IdRange]:
 
 class Segments:
     def __init__(self, store: Store, journal: Journal) -> None:
-        self._store = store
-        self._journal = journal
+        self._store, self._journal = store, journal
 
     def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
         return self.append_sealed(kind, *seal(kind, columns), **facts)
@@ -351,9 +350,7 @@ class Holdings(NamedTuple):
 
 class Records:
     def __init__(self, store: Store, journal: Journal, segments: Segments) -> None:
-        self._store = store
-        self._journal = journal
-        self._segments = segments
+        self._store, self._journal, self._segments = store, journal, segments
 
     def batches(self, ref: ReleaseRef) -> I64:
         """Return the batches of a release, in ascending order."""
