@@ -72,8 +72,7 @@ def device() -> Device:
         return "cuda"
     if asked == "cuda":
         raise PolicyError(
-            f"{SETTING} is cuda, but torch sees no GPU here",
-            f"install a CUDA build of torch, or set {SETTING}=auto",
+            f"{SETTING} is cuda, but torch sees no GPU here", f"install a CUDA build of torch, or set {SETTING}=auto"
         )
     return "cpu"
 

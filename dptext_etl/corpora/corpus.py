@@ -156,11 +156,7 @@ _NEGLIGIBLE = 1e-9
 
 
 def learn(
-    texts: Sequence[str],
-    vectors: WordVectors,
-    *,
-    components: int = 1,
-    half_whitening: bool = True,
+    texts: Sequence[str], vectors: WordVectors, *, components: int = 1, half_whitening: bool = True
 ) -> WordEncoder:
     """Learn an encoder from public texts.
 

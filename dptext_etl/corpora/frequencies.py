@@ -133,11 +133,7 @@ class Hit(NamedTuple):
 
 
 def calibrate(
-    vectors: Int8s,
-    queries: Int8s,
-    epsilons: Sequence[float] = EPSILONS,
-    *,
-    labels: Sequence[str] | None = None,
+    vectors: Int8s, queries: Int8s, epsilons: Sequence[float] = EPSILONS, *, labels: Sequence[str] | None = None
 ) -> tuple[Hit, ...]:
     """Find the best hit rate for every epsilon: maximize (e^eps - 1) * gains[d-1] / (m + d * (e^eps - 1)) over d."""
     gains = _gains(vectors, queries, None if labels is None else np.unique(np.array(labels), return_inverse=True)[1])

@@ -304,13 +304,7 @@ class ListMechanism(MappedMechanism):
         return found
 
     def _draw_by_steps(  # noqa: PLR0917
-        self,
-        words: Order,
-        lists: Order,
-        rates: Sequence[Fraction],
-        slots: Slots,
-        sampler: WordSampler,
-        purpose: int,
+        self, words: Order, lists: Order, rates: Sequence[Fraction], slots: Slots, sampler: WordSampler, purpose: int
     ) -> Order:
         """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,)."""
         chosen = np.empty_like(words)

@@ -120,14 +120,7 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     return decision.outcome
 
 
-def preview(
-    db: Database,
-    scope: Scope,
-    batch: BatchIds,
-    columns: list[ColumnCharge],
-    *,
-    again: bool,
-) -> Preview:
+def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool) -> Preview:
     """Judge a batch without a look at the cap. Call it inside a snapshot.
 
     What fits a cap depends on all records before, which are in other batches; a forecast adds them up.

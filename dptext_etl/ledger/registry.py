@@ -162,14 +162,7 @@ class Registry:
             self._db.releases.publish(listed, version, manifest, rows, where)
 
     def retire(
-        self,
-        refs: Sequence[ReleaseRef],
-        place: str,
-        version: str,
-        manifest: str,
-        rows: int,
-        *,
-        sink: str | None = None,
+        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str | None = None
     ) -> None:
         """Record a version from which rows were taken away, and retire what its place in the sink held before.
 

@@ -25,12 +25,7 @@ from dptext_etl.policy import Cap
 
 COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
 """The counts of a release, in the order of their columns in the table `tally`."""
-_STATES = {
-    State.RESERVED: "pending",
-    State.COMMITTED: "committed",
-    State.EXPIRED: "expired",
-    State.ABORTED: "aborted",
-}
+_STATES = {State.RESERVED: "pending", State.COMMITTED: "committed", State.EXPIRED: "expired", State.ABORTED: "aborted"}
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 

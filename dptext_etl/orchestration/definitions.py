@@ -16,13 +16,7 @@ from dptext_etl.orchestration.assets import raw_asset, schedule_of, source_senso
 from dptext_etl.orchestration.gates import gate_checks, published_checks
 from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import Partitions, PolicyTranslator, names, partitions_definition
-from dptext_etl.orchestration.resources import (
-    Backfill,
-    KeyResource,
-    LedgerResource,
-    PublishedTable,
-    Settings,
-)
+from dptext_etl.orchestration.resources import Backfill, KeyResource, LedgerResource, PublishedTable, Settings
 from dptext_etl.policy import Policy, PolicyLike, resolve
 
 

@@ -187,12 +187,7 @@ class Segments:
         return self.append_sealed(kind, *seal(kind, columns), **facts)
 
     def append_sealed(
-        self,
-        kind: Event,
-        sealed: Mapping[str, Any],
-        blobs: Mapping[str, Blob],
-        staged: int | None = None,
-        **facts: Any,
+        self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, Blob], staged: int | None = None, **facts: Any
     ) -> int:
         """Append an event and its blobs, which may be `staged` already.
 
