@@ -15,9 +15,8 @@ import pyarrow as pa
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError, counted
 from dptext_etl.guarantee import PURE, refuse_more_records
-from dptext_etl.ledger.batch import BatchIds, ColumnCharge, seal_rows, whole_numbers
+from dptext_etl.ledger.batch import BatchIds, ColumnCharge, IdKey, RecordIds, seal_rows, whole_numbers
 from dptext_etl.ledger.caps import Pinned, admit
-from dptext_etl.ledger.id_key import IdKey, RecordIds
 from dptext_etl.ledger.people import are_forgotten, refuse_other_units
 from dptext_etl.ledger.plan import Database, LedgerPlan
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix

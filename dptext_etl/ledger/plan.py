@@ -24,10 +24,9 @@ import pyarrow as pa
 
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.guarantee import PURE
-from dptext_etl.ledger.caps import LARGEST, Pinned, Scopes
-from dptext_etl.ledger.id_key import IdKey, check_value, ensure_key_file, resolve_id_key
+from dptext_etl.ledger.batch import IdKey, check_value, ensure_key_file, resolve_id_key
+from dptext_etl.ledger.caps import LARGEST, Pinned, Scopes, Standing
 from dptext_etl.ledger.releases import Releases
-from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import (
     SATURATED,
     WIDTH,

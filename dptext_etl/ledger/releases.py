@@ -17,7 +17,7 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger.standing import Standing
+from dptext_etl.ledger.caps import Standing
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, Event, ReleaseRef
