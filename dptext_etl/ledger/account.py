@@ -102,8 +102,8 @@ class Account:
         self._require_key(ref, ready, forms)
         if self._is_committed(ref, ids, ready, forms):
             released = column.release(texts, ids, policy)
-            held = self._ledger.committed(ref, ids).digests
-            if pc.all(pc.equal(pa.array(_kernel.digests(released.text)), held)).as_py():
+            committed_digests = self._ledger.committed(ref, ids).digests
+            if pc.all(pc.equal(pa.array(_kernel.digests(released.text)), committed_digests)).as_py():
                 return column.with_spends(released, mechanism) if spend else released.text
         result = self._ledger.reserve(
             job, self._scope, self._terms.cap, *batch, on_cap=self._terms.on_cap, forms=forms, ready=ready
@@ -142,16 +142,16 @@ class Account:
             return False
         self._ledger.require_cap(self._scope, self._terms.cap)
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
-        found = self._ledger.preview(self._scope, ready)
-        return bool(((found.outcome == Outcome.COMMITTED) & ~found.moved).all())
+        answer = self._ledger.preview(self._scope, ready)
+        return bool(((answer.outcome == Outcome.COMMITTED) & ~answer.moved).all())
 
     def _require_key(self, ref: ReleaseRef, ready: PreparedBatch, forms: IdForms) -> None:
         """Commit a release of an earlier version to its noise key, if a record of the batch shows that it is so."""
         self._ledger.releases.require_key(ref, self._policy.secret)  # it may be committed since this worker began
         if not self._ledger.releases.lacks_key(ref):
             return
-        held = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))
-        if not held.any():
+        same_identity = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))
+        if not same_identity.any():
             msg = f"no record of this batch has the identity under this noise key that {ref} holds of it"
             raise KeyReferenceError(msg, f"{RESTORE}; with the right key, begin with a query over its records")
         self._ledger.releases.register(self._policy, forms.record.kind, proven=True)

@@ -67,14 +67,14 @@ class StoredAnchor(NamedTuple):
         losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
         return not ledger.losses.settled(dataset, self.anchor, losses)
 
-    def refuse(self, ledger: Ledger | None, dataset: str, asked: Scope, *, freezing: bool = True) -> None:
+    def refuse(self, ledger: Ledger | None, dataset: str, scope: Scope, *, freezing: bool = True) -> None:
         """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
-        mine = dataset == asked.dataset
-        groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
+        mine = dataset == scope.dataset
+        groups = {*self.groups, *([scope.group] if mine and scope.group is not None else [])}
         if ledger is not None and freezing:
             ledger.losses.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
         shared = "" if mine else f" with {dataset}, whose cap it shares"
-        raise FrozenError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
+        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON}", _HINT)
 
 
 class AnchorFiles:
@@ -242,10 +242,10 @@ def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | N
     """Write the anchor of a ledger into a store as `write` does into a folder; the condition takes the lock's part."""
     name = f"{_hashed(scope.dataset)}.json"
     for _ in range(_TRIES):
-        found = place.read_versioned(name)
-        before = [] if found is None else [_parsed(found[0], place.location(name))]
+        version = place.read_versioned(name)
+        before = [] if version is None else [_parsed(version[0], place.location(name))]
         text = _merged(ledger, before, scope, release, named=True)
-        if place.replace_object(name, text, None if found is None else found[1]) is not None:
+        if place.replace_object(name, text, None if version is None else version[1]) is not None:
             return
     raise BusyError(f"others keep writing the head of the ledger in {place.url}", "run again")
 

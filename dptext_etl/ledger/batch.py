@@ -130,13 +130,13 @@ class IdKey:
         canary = np.zeros(len(ids), np.bool_) if canary is None else canary
         if len(ids) != len(canary):
             raise InputError(f"{len(canary)} records and {len(ids)} subjects: one subject per record")
-        known = ids.filter(to_arrow(~canary)) if canary.any() else ids
-        if known.null_count:
-            raise InputError(counted(known.null_count, "record has no subject", "records have no subject"), hint)
+        person_ids = ids.filter(to_arrow(~canary)) if canary.any() else ids
+        if person_ids.null_count:
+            raise InputError(counted(person_ids.null_count, "record has no subject", "records have no subject"), hint)
         if not canary.any():
-            return self._hash("sub", known)
+            return self._hash("sub", person_ids)
         hashes = np.zeros((len(ids), WIDTH), np.uint8)
-        hashes[~canary] = self._hash("sub", known)
+        hashes[~canary] = self._hash("sub", person_ids)
         return hashes
 
     def sink(self, place: str) -> str:
@@ -277,9 +277,9 @@ def hash_ids(
 
 def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, canary: Mask, *, own: bool) -> Bytes:
     """Hash the subjects of records; with `own`, a record without one is a unit of its own."""
-    alone = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)
-    units = id_key.subjects(subjects, canary | alone)
-    return np.where(alone[:, None], records.hashes, units) if alone.any() else units
+    without_subject = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)
+    units = id_key.subjects(subjects, canary | without_subject)
+    return np.where(without_subject[:, None], records.hashes, units) if without_subject.any() else units
 
 
 def read_charge(charge: Charge, size: int) -> ColumnCharge:

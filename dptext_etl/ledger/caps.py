@@ -103,7 +103,7 @@ class Standing:
             "caps": (self._caps, {row[0]: (row[1], read_limits(*row[1:])) for row in rows(_CAPS)}),
             "forgotten people": (self._meta, self._store.metas(FORGOTTEN) | self._store.metas(ACCEPTED_UNITS)),
         }
-        differ = [what for what, (derived, held) in stored.items() if derived != held]
+        differ = [what for what, (derived, rows_of_table) in stored.items() if derived != rows_of_table]
         return f"the {' and '.join(differ)} of the ledger differ from its journal" if differ else None
 
     def _take(self, seq: int, kind: str, facts: dict[str, Any]) -> None:
@@ -440,11 +440,11 @@ def _admit_one_by_one(fits: Mask, rows: Index, amounts: Values, used: Values, li
 def cap_change(scope: Scope, pinned: Pinned, cap: Cap | None) -> CapChange | None:
     if pinned.measure is None or cap is None:
         return None
-    wanted = pinned._replace(measure=cap.measure, limits=limits(cap))
-    if pinned == wanted:
+    policy_cap = pinned._replace(measure=cap.measure, limits=limits(cap))
+    if pinned == policy_cap:
         return None
-    shown = [
+    before_and_after = [
         {name: limit / steps(name) for name, limit in zip(item.components, item.limits, strict=True)}
-        for item in (pinned, wanted)
+        for item in (pinned, policy_cap)
     ]
-    return CapChange(str(scope), _change(pinned, wanted), *shown)
+    return CapChange(str(scope), _change(pinned, policy_cap), *before_and_after)

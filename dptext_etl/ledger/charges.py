@@ -54,8 +54,8 @@ class Request(NamedTuple):
         again: bool,
     ) -> Request:
         """Find a plan that covers the batch, or make one; nothing is read yet."""
-        found = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
-        return cls(db, job, scope, pinned, batch, columns, again, *found)
+        plan_and_places = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
+        return cls(db, job, scope, pinned, batch, columns, again, *plan_and_places)
 
 
 class ColumnState(NamedTuple):
@@ -97,11 +97,17 @@ def reserve(request: Request, *, refuse: bool) -> U8:
 
     Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
     with the first event that of appending. What a lock protects is read after it is held: it may have changed before.
+    They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
     db, refs = request.db, [column.ref for column in request.columns]
+    # Blobs take the longest, and no other writer can see them before an event names them: they need no lock.
     ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
+    # 1. Who may add: balances of the scope, and records of the releases. Two batches of one unit wait for each other.
     db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
+    # 2. Who may change states and counts: a commit takes this lock, too, and a scope only where it gives back.
     db.store.lock(*map(db.records.states_lock_name, refs))
+    # The plan was read before the locks. It reads once more what others appended meanwhile; from here on, only this
+    # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
     request.plan.catch_up(db)
     decision = judge(request)
     over = int((decision.outcome == Outcome.OVER_CAP).sum())
@@ -315,15 +321,15 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
             f"release, {counted(other, 'was', 'were')} reserved with another text"
         )
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
-    done = holdings.state == State.COMMITTED
+    committed = holdings.state == State.COMMITTED
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
     if over:
         msg = f"{counted(over, 'record')} took more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
-    if done.any():
-        differs = (db.records.digests(holdings.places.take(done)) != results.digests[done]).any(axis=1)
-        outcome[done] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
+    if committed.any():
+        differs = (db.records.digests(holdings.places.take(committed)) != results.digests[committed]).any(axis=1)
+        outcome[committed] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
     new, diverged = (np.flatnonzero(outcome == kind) for kind in (CommitOutcome.COMMITTED, CommitOutcome.DIVERGED))
     sealed = {}
     for kind, rows in ((Event.COMMIT, new), (Event.DIVERGED, diverged)):
@@ -339,16 +345,18 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     ref, results, comparison = ready
     db.releases.require_usable(ref)
     records = results.records.ids
-    gone = int(are_forgotten(db, ref.dataset, records).sum())
-    if gone:
-        msg = f"{gone:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
+    rows = int(are_forgotten(db, ref.dataset, records).sum())
+    if rows:
+        msg = f"{rows:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
         raise LedgerError(msg, "run again: forgotten records are left out then")
+    # Giving back changes balances, so the scopes come first, as in `reserve`; other commits leave them to reservations.
     if results.spent is not None:
         batches = np.unique(comparison.holdings.places.batch).tolist()
         db.store.lock(*(db.scopes.lock_name(db.scopes.of_batch(batch)) for batch in batches))
     db.store.lock(db.records.states_lock_name(ref))
+    # `examine` read the states without this lock; where another writer changed them since, it reads all once more.
     if (db.records.states_of(comparison.holdings.places) != comparison.holdings.state).any():
-        comparison = examine(db, ref, results)  # another writer was faster
+        comparison = examine(db, ref, results)
     holdings, outcome, new, diverged, sealed = comparison
     places, seq = holdings.places.take(new), 0
     names: dict[str, Any] = {"job": job, "release": ref.id, "nonce": ref.nonce}
@@ -409,6 +417,7 @@ def record_postprocessing(  # noqa: PLR0917
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
         raise LedgerError(f"post-processing costs nothing only where its training_provenance is {allowed}")
+    # The first result under a chain is the one that is published: two writers must not both find none.
     db.store.lock(db.records.states_lock_name(ref))
     holdings = db.look_up(ref, records.ids, records.distinct_order)
     missing = int((~holdings.committed).sum())
@@ -417,12 +426,14 @@ def record_postprocessing(  # noqa: PLR0917
             f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten",
             "commit them before",
         )
-    done, first = db.records.postprocessed(holdings.places, chain)
+    rewritten, first = db.records.postprocessed(holdings.places, chain)
     outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
-    outcome[done] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[done]
-    if not done.all():
-        places = holdings.places.take(~done)
-        columns = places.columns() | {"digest": digests[~done]}
+    outcome[rewritten] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[
+        rewritten
+    ]
+    if not rewritten.all():
+        places = holdings.places.take(~rewritten)
+        columns = places.columns() | {"digest": digests[~rewritten]}
         facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
         seq = db.segments.append(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
         db.records.note_postprocessed(places, seq)

@@ -203,8 +203,8 @@ class Ledger(LedgerReader):
         """
         if count is not None:
             with self._db.store.snapshot():
-                held = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
-            if 2 * (int(held) + count) <= KEPT:
+                ledger_rows = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
+            if 2 * (int(ledger_rows) + count) <= KEPT:
                 return None
         pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]
         records, units = concatenated(pair[0] for pair in pairs), concatenated(pair[1] for pair in pairs)

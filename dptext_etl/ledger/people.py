@@ -200,49 +200,51 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
 
 def forgotten(db: Database, dataset: str) -> Forgotten:
     name = f"{FORGOTTEN}{dataset}"
-    listed = db.store.meta(name)
-    if name not in db.derived or db.derived[name][0] != listed:
-        db.derived[name] = listed, _forgotten_by(db, db.journal.listed(name))
-    found: Forgotten = db.derived[name][1]
-    return found
+    events = db.store.meta(name)
+    if name not in db.derived or db.derived[name][0] != events:
+        db.derived[name] = events, _forgotten_by(db, db.journal.listed(name))
+    people: Forgotten = db.derived[name][1]
+    return people
 
 
 def _forgotten_by(db: Database, events: Iterable[int]) -> Forgotten:
-    gone = Forgotten(set(), {}, {})
+    people = Forgotten(set(), {}, {})
     for seq in events:
         facts = db.journal.facts(seq)
-        named = _set(db.segments.read(seq, ["record"], facts)["record"])
+        hashes = _set(db.segments.read(seq, ["record"], facts)["record"])
         forgets, of_units = facts["event"] == Event.FORGET, facts.get(OF) == UNIT
         if of_units and forgets:
-            gone.units.update(dict.fromkeys(named, seq))
+            people.units.update(dict.fromkeys(hashes, seq))
         elif of_units:
-            for unit in named:
-                gone.units.pop(unit, None)
+            for unit in hashes:
+                people.units.pop(unit, None)
         elif forgets:
-            gone.records.update(named)
+            people.records.update(hashes)
         else:
-            gone.records.difference_update(named)
-            gone.readmitted.update(dict.fromkeys(named, seq))
-    return gone
+            people.records.difference_update(hashes)
+            people.readmitted.update(dict.fromkeys(hashes, seq))
+    return people
 
 
 def are_forgotten(db: Database, dataset: str, records: HashedIds, units: HashedIds | None = None) -> Mask:
     """Return which records of a dataset are forgotten, by themselves or with their units, shape (records,)."""
-    gone = forgotten(db, dataset)
-    mask = _among(records, gone.records)
-    if units is not None and gone.units:
-        at = np.flatnonzero(_among(units, gone.units) & ~mask)
-        since, again = ({name[:16]: seq for name, seq in events.items()} for events in (gone.units, gone.readmitted))
+    people = forgotten(db, dataset)
+    mask = _among(records, people.records)
+    if units is not None and people.units:
+        at = np.flatnonzero(_among(units, people.units) & ~mask)
+        since, again = (
+            {name[:16]: seq for name, seq in events.items()} for events in (people.units, people.readmitted)
+        )
         pairs = zip(units.take(at).as_bytes(), records.take(at).as_bytes(), strict=True)
         mask[at] = [since[unit.tobytes()] > again.get(record.tobytes(), 0) for unit, record in pairs]
     return mask
 
 
 def _among(ids: HashedIds, names: Collection[bytes]) -> Mask:
-    known = hashed_ids(as_rows(names))
-    mask = np.isin(ids.hi, known.hi)
+    hashes = hashed_ids(as_rows(names))
+    mask = np.isin(ids.hi, hashes.hi)
     if mask.any():
-        pairs = set(zip(known.hi.tolist(), known.lo.tolist(), strict=True))
+        pairs = set(zip(hashes.hi.tolist(), hashes.lo.tolist(), strict=True))
         some = ids.take(mask)
         mask[mask] = [pair in pairs for pair in zip(some.hi.tolist(), some.lo.tolist(), strict=True)]
     return mask
@@ -318,8 +320,8 @@ class People:
     def count_forgotten(self, ref: ReleaseRef) -> int:
         """Return how many records of a release are forgotten in its dataset."""
         with self._db.store.snapshot():
-            gone = hashed_ids(as_rows(forgotten(self._db, ref.dataset).records))
-            return int(self._db.look_up(ref, gone).known.sum()) if gone.size else 0
+            hashes = hashed_ids(as_rows(forgotten(self._db, ref.dataset).records))
+            return int(self._db.look_up(ref, hashes).known.sum()) if hashes.size else 0
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
@@ -332,20 +334,22 @@ class People:
         """Return which subjects any record of a dataset was ever charged to, or are forgotten, shape (subjects,)."""
         hashes = self._db.id_key.subjects(subjects)
         with self._db.store.snapshot():
-            gone = forgotten(self._db, dataset).units
+            forgotten_units = forgotten(self._db, dataset).units
             records = [charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
-        known = [len(theirs) > 0 or row.tobytes() in gone for theirs, row in zip(records, hashes, strict=True)]
-        return np.array(known, np.bool_)
+        mask = [
+            len(theirs) > 0 or row.tobytes() in forgotten_units for theirs, row in zip(records, hashes, strict=True)
+        ]
+        return np.array(mask, np.bool_)
 
     def known_records(self, dataset: str, ids: pa.Array) -> Mask:
         """Return which records any release of a dataset holds, or are forgotten, shape (records,)."""
         records = self._db.id_key.records(ids).ids
         order = records.order()
         with self._db.store.snapshot():
-            known = are_forgotten(self._db, dataset, records)
+            mask = are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
-                known |= self._db.look_up(ref, records, order).known
-        return known
+                mask |= self._db.look_up(ref, records, order).known
+        return mask
 
     def unit_hashes(self, subjects: pa.Array) -> pa.Array:
         """Return the keyed hashes of subjects as the ledger keeps them, fixed-size binary (32), null where unknown."""

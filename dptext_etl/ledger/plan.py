@@ -76,7 +76,10 @@ class Block(NamedTuple):
 
 
 class Keys:
-    """The ids in a column of the batches of a release or a scope: read once, as far as they fit into memory."""
+    """The ids in a column of the batches of a release or a scope: read once, as far as they fit into memory.
+
+    Threads share it, and read into it one at a time: within a transaction or a snapshot, which hold the store's lock.
+    """
 
     def __init__(self) -> None:
         self.clear()
@@ -174,10 +177,10 @@ class LedgerPlan:
     def read_ahead(self, db: Database, refs: Sequence[ReleaseRef], at: Index, pinned: Pinned) -> None:
         """Read what a reservation will look up, so that little is left to read under its locks."""
         self.catch_up(db)
-        known = [self.places(db, ref, at) > 0 for ref in refs]
-        if np.all(known):
+        in_release = [self.places(db, ref, at) > 0 for ref in refs]
+        if np.all(in_release):
             return
-        unseen = ~np.any(known, axis=0)
+        unseen = ~np.any(in_release, axis=0)
         for ref in self._others(db, refs):
             if not unseen.any():
                 break
@@ -196,12 +199,12 @@ class LedgerPlan:
 
     def holdings(self, db: Database, ref: ReleaseRef, at: Index) -> Holdings:
         """Return what a release holds of the records at some places of this plan, shape (places,)."""
-        held = self._of_release(db, ref)
-        places = Places.unpack(held.places[at])
-        known, state = held.places[at] > 0, np.zeros(len(at), np.uint8)
-        state[known] = db.records.states_of(places.take(known))
-        known &= ~(known & (state == State.ABORTED))
-        return Holdings(known, held.idem_keys.take(at), places, state)
+        of_release = self._of_release(db, ref)
+        places = Places.unpack(of_release.places[at])
+        mask, state = of_release.places[at] > 0, np.zeros(len(at), np.uint8)
+        state[mask] = db.records.states_of(places.take(mask))
+        mask &= ~(mask & (state == State.ABORTED))
+        return Holdings(mask, of_release.idem_keys.take(at), places, state)
 
     def moved(self, db: Database, refs: Sequence[ReleaseRef], at: Index, units: HashedIds) -> Mask:
         """Return which records were charged to another unit before, in these or other releases of the dataset.
@@ -241,20 +244,20 @@ class LedgerPlan:
 
     def _of_release(self, db: Database, ref: ReleaseRef) -> _Held:
         key, size = (ref.id, ref.nonce), self.records.ids.size
-        held = self._held.get(key)
-        if held is None:  # memory that holds zeros only is not taken
+        of_release = self._held.get(key)
+        if of_release is None:  # memory that holds zeros only is not taken
             ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
-            held = self._held[key] = _Held(np.zeros(size, np.int64), ids)
-        if held.batch < self._head.seq and ref.id != NEW:
-            for block in db.keys.blocks(db, "record", f"release={ref.id} and nonce={ref.nonce}", held.batch):
+            of_release = self._held[key] = _Held(np.zeros(size, np.int64), ids)
+        if of_release.batch < self._head.seq and ref.id != NEW:
+            for block in db.keys.blocks(db, "record", f"release={ref.id} and nonce={ref.nonce}", of_release.batch):
                 rows, at = self.records.find(block.ids)
                 places = block.places(rows)
-                np.maximum.at(held.places, at, places)  # the last place of a record holds
-                last = held.places[at] == places
+                np.maximum.at(of_release.places, at, places)  # the last place of a record holds
+                last = of_release.places[at] == places
                 at, identities = at[last], db.records.reserved(Places.unpack(places[last]), "idem_key")
-                held.idem_keys.hi[at], held.idem_keys.lo[at] = hashed_ids(identities)
-                held.batch = int(block.batches[-1])
-        return held
+                of_release.idem_keys.hi[at], of_release.idem_keys.lo[at] = hashed_ids(identities)
+                of_release.batch = int(block.batches[-1])
+        return of_release
 
     def _add_up(self, db: Database, used: _Used) -> None:
         """Add what was reserved and not given back, less what committed rows gave back; canary rows have no unit."""
@@ -302,8 +305,8 @@ class Plans:
                 if ids.hi is records.hi and plan.dataset == dataset:
                     return plan, at, unit_at
         for plan in (*([] if self.run is None else [self.run]), *(item[0] for item in reversed(self._recent))):
-            if plan.dataset == dataset and (found := plan.places_of(records, wanted)) is not None:
-                at, unit_at[real] = found
+            if plan.dataset == dataset and (places := plan.places_of(records, wanted)) is not None:
+                at, unit_at[real] = places
                 return plan, at, unit_at
         plan = LedgerPlan(dataset, WantedIds(records, order), WantedIds(wanted))
         at, unit_at[real] = plan.records.given(), plan.units.given()

@@ -221,11 +221,11 @@ class Releases:
 
     def sinks(self) -> dict[str, set[str]]:
         """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
-        found: dict[str, set[str]] = {}
+        sinks: dict[str, set[str]] = {}
         for facts in (entry.facts for entry in self._journal.entries(Event.PUBLISH, Event.RETIRE)):
             if SINK in facts:
-                found.setdefault(facts["manifest"], set()).add(facts[SINK])
-        return found
+                sinks.setdefault(facts["manifest"], set()).add(facts[SINK])
+        return sinks
 
     def _is_elsewhere(self, manifest: str, sink: str | None) -> bool:
         """Return whether a manifest is known, and not of this sink: two sinks may hold equal ones."""
@@ -259,8 +259,8 @@ class Releases:
         It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before.
         """
         _require_publication(refs, manifest)
-        known = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
-        if known and not self._is_elsewhere(manifest, sink):
+        is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
+        if is_recorded and not self._is_elsewhere(manifest, sink):
             return
         before: dict[tuple[int, int], dict[str, int]] = {}
         for number, nonce, name, digest, count in self._store.rows(

@@ -272,8 +272,8 @@ class Policy(Checked):
     @property
     def id_columns(self) -> dict[str, str]:
         """The names of the columns of ids, by "record" and, where it is the unit, "subject"."""
-        found = {"record": self.id}
-        return found if self.unit == "record" or self.subject is None else {**found, "subject": self.subject}
+        columns = {"record": self.id}
+        return columns if self.unit == "record" or self.subject is None else {**columns, "subject": self.subject}
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -323,8 +323,8 @@ class Policy(Checked):
         if self.synthetic is None:
             raise PolicyError("the policy publishes no synthetic table", "describe one in a table [synthetic]")
         (column,) = self._column_policies
-        found: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
-        return found
+        statistic: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
+        return statistic
 
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once.
@@ -359,12 +359,12 @@ class Policy(Checked):
         Raises:
             PolicyError: There is no text column of that name, or there are several and none is named.
         """
-        found = [item for item in self.column_policies() if column in {None, item.column}]
-        if len(found) == 1:
-            return found[0]
+        policies = [item for item in self.column_policies() if column in {None, item.column}]
+        if len(policies) == 1:
+            return policies[0]
         names = ", ".join(item.name for item in self.columns)
-        wanted = f"no text column {column!r}" if column is not None else "several text columns"
-        raise PolicyError(f"the policy has {wanted}; text columns: {names}", "name one: policy.column_policy(…)")
+        problem = f"no text column {column!r}" if column is not None else "several text columns"
+        raise PolicyError(f"the policy has {problem}; text columns: {names}", "name one: policy.column_policy(…)")
 
 
 def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
@@ -385,7 +385,7 @@ def _require_consistent(policy: Policy) -> None:
     no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
-    own = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
+    null_as_unit = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
     table = "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole"
     adds = f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, '
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
@@ -403,7 +403,7 @@ def _require_consistent(policy: Policy) -> None:
         (record and bool(policy.normalize), 'normalize spells subjects, and unit = "record" has none'),
         ((synthetic is None) != bool(policy.columns), kinds),
         (record and policy.on_null_subject != "refuse", null_subject),
-        (policy.one_table and policy.on_null_subject == "own", own),
+        (policy.one_table and policy.on_null_subject == "own", null_as_unit),
         (policy.one_table and policy.on_changed != "refuse", table),
         (policy.incremental and policy.discloses_changes, adds),
         (bool(policy.csv.types.keys() - {*policy.kept_columns} | policy.csv.types.keys() & {policy.subject}), types),

@@ -17,16 +17,20 @@ from dptext_etl.object_stores import KEY_DIGITS, variable_of
 
 def require_other_variables(ledger: str, key: str, id_key: str | None, options: Iterable[tuple[str, str]]) -> None:
     """Refuse options of stores and catalogs that name the variable of a key or of the ledger, or one of equal value."""
-    named = variable_of(ledger)
-    url = ledger if named is None else os.environ.get(named)
+    ledger_variable = variable_of(ledger)
+    url = ledger if ledger_variable is None else os.environ.get(ledger_variable)
     references = [key, id_key or f"file:{(url or '').removeprefix('sqlite:///')}.id.key"]
-    own = {named, *map(variable_of, references)}
+    secret_variables = {ledger_variable, *map(variable_of, references)}
     for option, value in options:
         variable = variable_of(value)
         if variable is None:
             continue
-        found = os.environ.get(variable, "")
-        if variable in own or (found and found == url) or any(_holds(found, reference) for reference in references):
+        value_here = os.environ.get(variable, "")
+        if (
+            variable in secret_variables
+            or (value_here and value_here == url)
+            or any(_holds(value_here, reference) for reference in references)
+        ):
             msg = f"{option} names a variable that holds the noise key, the id key, or the URL of the ledger"
             raise ValueError(f"{msg}, and the store would get it; name the variable of this credential")
 

@@ -341,10 +341,10 @@ class Cap(Checked):
 
     @model_validator(mode="after")
     def _amounts(self) -> Self:
-        wanted = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
-        given = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
-        if given != wanted:
-            raise ValueError(f'a cap of measure "{self.measure}" takes {" and ".join(sorted(wanted))}')
+        components = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
+        names = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
+        if names != components:
+            raise ValueError(f'a cap of measure "{self.measure}" takes {" and ".join(sorted(components))}')
         return self
 
 

@@ -164,13 +164,13 @@ class WantedIds:
         rows = np.flatnonzero(self._sieve[(ids.hi >> self._sieve_shift).view(np.int64)])
         prefixes = (ids.hi[rows] >> self._shift).view(np.int64)
         at, ends = self._begins[prefixes], self._begins[prefixes + 1]
-        found = [(rows[:0], at[:0])]
+        matches = [(rows[:0], at[:0])]
         while len(rows):
             same = (self.ids.hi[at] == ids.hi[rows]) & (self.ids.lo[at] == ids.lo[rows])
-            found.append((rows[same], at[same]))
+            matches.append((rows[same], at[same]))
             left = ~same & (at + 1 < ends)
             rows, at, ends = rows[left], at[left] + 1, ends[left]
-        rows, places = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        rows, places = (np.concatenate(parts) for parts in zip(*matches, strict=True))
         order = np.argsort(rows, kind="stable")  # few lists in order
         return rows[order], places[order].astype(np.intp)
 

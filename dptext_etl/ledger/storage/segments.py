@@ -59,11 +59,11 @@ LAYOUTS: Mapping[str, Layout] = {
 SCAN_ROWS = 1 << 22  # rows whose ids a scan holds at a time, at most about
 
 
-def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
+def encode(column: Column, columns: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
     """Return the rule of a column, and its blob if it needs one, which shares the memory of the column if it can."""
     if column.ndim == 1:
-        return _encode_numbers(column.astype(np.int64, copy=False), known)
-    for name, other in known.items():
+        return _encode_numbers(column.astype(np.int64, copy=False), columns)
+    for name, other in columns.items():
         if other.shape == column.shape and (other is column or np.array_equal(other, column)):
             return {"same": name}, None
     if not column.any():
@@ -71,13 +71,13 @@ def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, Blob | No
     return {"bytes": column.shape[1]}, np.ascontiguousarray(column).reshape(-1).data
 
 
-def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
+def _encode_numbers(values: I64, columns: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
     first = int(values[0])
     if (values == first).all():
         return {"all": "inf" if first == INFINITE else first}, None
     if first < 1 << 62 and np.array_equal(values, np.arange(first, first + len(values))):
         return {"from": first}, None
-    for name, other in known.items():
+    for name, other in columns.items():
         factor = _factor(values, other)
         if factor is not None:
             return {"times": factor, "of": name}, None
@@ -99,15 +99,15 @@ def _factor(values: I64, other: Column) -> int | None:
     return factor if np.array_equal(values, base * factor) else None
 
 
-def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column]) -> Column:
+def decode(rule: Rule, data: bytes | None, rows: int, columns: Mapping[str, Column]) -> Column:
     if "same" in rule:
-        return known[rule["same"]]
+        return columns[rule["same"]]
     if "bytes" in rule or "raw" in rule:
         return _decode_blob(rule, data, rows)
     if "zero" in rule:
         return np.zeros((rows, rule["zero"]), np.uint8)
     if "times" in rule:
-        return known[rule["of"]].astype(np.int64, copy=False) * int(rule["times"])
+        return columns[rule["of"]].astype(np.int64, copy=False) * int(rule["times"])
     if rule.get("from") is not None:
         return np.arange(rule["from"], rule["from"] + rows, dtype=np.int64)
     return np.full(rows, INFINITE if rule["all"] == "inf" else rule["all"], np.int64)
@@ -127,12 +127,12 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
     layout = LAYOUTS[kind]
     rules: dict[str, Rule] = {}
     blobs: dict[str, Blob] = {}
-    known: dict[str, Column] = {}
+    encoded: dict[str, Column] = {}
     for name, _ in layout:
-        rules[name], blob = encode(columns[name], known)
+        rules[name], blob = encode(columns[name], encoded)
         if blob is not None:
             blobs[name] = blob
-        known[name] = columns[name]
+        encoded[name] = columns[name]
     facts: dict[str, Any] = {"rows": len(columns[layout[0][0]]), "root": root(kind, columns).hex(), "columns": rules}
     delta = columns.get("delta")
     if delta is not None and ((delta > 0) & (delta < INFINITE)).any():
@@ -384,6 +384,7 @@ class Records:
         return states
 
     def move(self, places: Places, state: State) -> None:
+        """Change the state of rows. Only the holder of the lock of states may do so: it rewrites whole batches."""
         for batch, group in places.groups():
             states = self.states(batch).copy()
             states[places.row[group]] = state
@@ -406,17 +407,17 @@ class Records:
 
     def settled(self, places: Places) -> tuple[Mask, I64]:
         """Return which rows were settled ex post, and the pure epsilon that they used, in millionths."""
-        known, used = self._recorded(places, [entry.seq for entry in self._journal.entries(Event.SETTLE)], PURE)
-        return known, used
+        mask, used = self._recorded(places, [entry.seq for entry in self._journal.entries(Event.SETTLE)], PURE)
+        return mask, used
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
         batches = np.unique(places.batch).tolist()
         events = sorted({seq for batch in batches for seq in self._journal.listed(f"{POSTS}{batch}")})
-        known, digests = self._recorded(
+        mask, digests = self._recorded(
             places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest"
         )
-        return known, digests
+        return mask, digests
 
     def note_postprocessed(self, places: Places, seq: int) -> None:
         for batch in np.unique(places.batch).tolist():
@@ -424,21 +425,21 @@ class Records:
 
     def _recorded(self, places: Places, events: list[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
         """Return which rows some events hold, and what columns of theirs hold of them."""
-        found = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
+        outputs = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
         keys, order = places.packed(), np.arange(len(places.batch))
         if (keys[1:] < keys[:-1]).any():
             order = np.argsort(keys)
             keys = keys[order]
         for seq in events if len(keys) else ():
             columns = self._segments.read(seq, ["batch", "row", *names])
-            held = Places(columns["batch"], columns["row"]).packed()
-            at = np.searchsorted(keys, held)
-            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == held)
+            event_rows = Places(columns["batch"], columns["row"]).packed()
+            at = np.searchsorted(keys, event_rows)
+            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == event_rows)
             rows = order[at[hit]]
-            found[0][rows] = True
-            for values, name in zip(found[1:], names, strict=True):
+            outputs[0][rows] = True
+            for values, name in zip(outputs[1:], names, strict=True):
                 values[rows] = columns[name][hit]
-        return tuple(found)
+        return tuple(outputs)
 
     def _commits(self, places: Places) -> list[int]:
         batches = np.unique(places.batch).tolist()
