@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from dptext_etl import _kernel, catalog, html_output, keys
+from dptext_etl import _kernel, catalog, keys
 from dptext_etl.errors import DisclosureError, PolicyError
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism, PostProcess, chain
@@ -134,6 +134,8 @@ class ColumnPolicy(Checked):
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without the reference to its key."""
+        from dptext_etl import html_output
+
         about = {"column": self.column, "dataset": self.dataset, "release": self.release, "allow": self.allow}
         return html_output.facts("column policy", about) + self.mechanism._repr_html_()
 

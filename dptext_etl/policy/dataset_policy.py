@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
-from dptext_etl import html_output
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Unlinked, UnlinkedLabels, unlinked_of
@@ -147,6 +146,8 @@ class Policy(Checked):
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
+        from dptext_etl import html_output
+
         about = {name: getattr(self, name) for name in _SHOWN} | {"keep": self.kept_columns}
         limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
         about["cap"] = ", ".join(f"{name} {value}" for name, value in limits.items())

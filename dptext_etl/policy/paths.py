@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from dptext_etl import _kernel, catalog, extensions, keys
 from dptext_etl.errors import KeyReferenceError
-from dptext_etl.key_providers import installed
 from dptext_etl.object_stores import KEY_DIGITS, variable_of
 
 
@@ -128,5 +127,9 @@ def _from_folder(reference: str, folder: Path) -> str:
     for prefix in ("file:", "sqlite:///"):
         if reference.startswith(prefix):
             return prefix + str(folder / reference.removeprefix(prefix))
-    provided = name and scheme in installed()
-    return reference if provided or "://" in reference else str(folder / reference)
+    if name:
+        from dptext_etl.key_providers import installed
+
+        if "://" in reference or scheme in installed():
+            return reference
+    return str(folder / reference)

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.csv_files import require_names
 from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant
 from dptext_etl.families.choice import OTHER
@@ -60,6 +59,8 @@ def open_table(
     scanned = with_logical_types(scan(), policy, types)
     found = schema_of(scanned)
     if files.format == "ndjson":  # Spark takes upper and lower case of names for the same
+        from dptext_etl.csv_files import require_names
+
         require_names(found.names(), "the source")
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from dptext_etl import extensions, object_stores
 from dptext_etl.corpora.corpus import Corpus
-from dptext_etl.csv_files import require_local_rows, require_rows
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
 from dptext_etl.object_stores import require_no_code, require_place
@@ -303,6 +302,8 @@ class Files:
             paths = tuple(object_stores.matching(paths[0], self.storage))
         if self.format != "csv" or not self.raw:
             return paths
+        from dptext_etl.csv_files import require_local_rows, require_rows
+
         dialect = self.csv.separator, self.csv.quote, self.csv.encoding
         first: tuple[str, ...] = ()
         for path in paths:
