@@ -296,8 +296,8 @@ def by_place(names: Iterable[str], among: Iterable[str], *, shown: bool = False)
     'column 1, column 3'
     """
     chosen = set(names)
-    found = [(place, name) for place, name in enumerate(among, start=1) if name in chosen]
-    return ", ".join(name if shown else f"column {place}" for place, name in found)
+    places = [(place, name) for place, name in enumerate(among, start=1) if name in chosen]
+    return ", ".join(name if shown else f"column {place}" for place, name in places)
 
 
 def meant(wrong: Iterable[str], among: Sequence[str], hidden: str | None) -> str:

@@ -189,23 +189,23 @@ def _require_uri(uri: str) -> None:
 
 def hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> dict[str, str]:
     """Return the URLs and hosts that options name, by option; a variable that is not resolved is left as it is."""
-    found = {}
+    places = {}
     for name, value in options.items():
         kind = kind_of(name, known)
         if kind is Kind.ENDPOINT or (kind is Kind.URI and not value.startswith(("sqlite:", "postgresql:///"))):
-            found[name] = value
+            places[name] = value
         elif kind is Kind.FILE and (base := _base_url(value)) is not None:
-            found[f"gcs_base_url in the file of {name}"] = base
-    return found
+            places[f"gcs_base_url in the file of {name}"] = base
+    return places
 
 
 def _base_url(path: str) -> str | None:
     """Return the host that the account file of Google Cloud Storage names, if any."""
     try:
-        found = json.loads(Path(path).read_text("utf-8"))
+        content = json.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError):  # the library that opens it refuses it
         return None
-    return str(found["gcs_base_url"]) if isinstance(found, dict) and "gcs_base_url" in found else None
+    return str(content["gcs_base_url"]) if isinstance(content, dict) and "gcs_base_url" in content else None
 
 
 def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None) -> None:
@@ -229,16 +229,16 @@ def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None
 
 def require_no_code(properties: Mapping[str, Any]) -> None:
     """Refuse properties of a table of Iceberg, or from its catalog, by which pyiceberg would import and call code."""
-    found = [name for name, value in properties.items() if _CODE.search(name) and not str(value).startswith(_OWN)]
-    if found:
-        msg = f"the table or its catalog has {len(found)} properties that name code, such as {min(found)[:60]!r}"
+    code = [name for name, value in properties.items() if _CODE.search(name) and not str(value).startswith(_OWN)]
+    if code:
+        msg = f"the table or its catalog has {len(code)} properties that name code, such as {min(code)[:60]!r}"
         raise InputError(msg, "remove them there, or name another table")
 
 
 def host_of(url: str) -> str:
     """Return HOST or HOST:PORT of a URL, in small letters; "" if none can be read without doubt."""
-    found = _ENDPOINT.fullmatch(url) or _SQL.fullmatch(url)
-    return "" if found is None or not found["host"] else _named(found)
+    match = _ENDPOINT.fullmatch(url) or _SQL.fullmatch(url)
+    return "" if match is None or not match["host"] else _named(match)
 
 
 def _named(found: re.Match[str]) -> str:
@@ -262,8 +262,8 @@ def require_place(url: str) -> None:
     container, at, host = rest.rpartition("@")
     if not slashes or (scheme.lower() in _STORES and (not at or "/" in container or _AZURE.fullmatch(host))):
         return
-    found = _PLACE.fullmatch(rest if scheme.lower() not in _STORES else host)
-    require_host("" if found is None else _named(found), "a place")
+    match = _PLACE.fullmatch(rest if scheme.lower() not in _STORES else host)
+    require_host("" if match is None else _named(match), "a place")
 
 
 EXTRA = "objects"
@@ -328,10 +328,10 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
     wanted = re.compile(
         "".join(parts.get(one) or (one.replace("[!", "[^") if len(one) > 1 else re.escape(one)) for one in tokens)
     )
-    found = sorted(url for url in urls if wanted.fullmatch(url))
-    if not found:
+    objects = sorted(url for url in urls if wanted.fullmatch(url))
+    if not objects:
         raise InputError(f"the source {pattern} has no objects", "is the pattern right?")
-    return found
+    return objects
 
 
 def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:
@@ -407,22 +407,22 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
         problem = str(refused)
     if problem is not None:
         raise PolicyError(problem)
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in options.items():
         variable = variable_of(value)
         if variable is not None and variable not in os.environ:
             raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
-        found[name] = value if variable is None else os.environ[variable]
+        values[name] = value if variable is None else os.environ[variable]
         if variable is not None:
-            require_value(name, found[name], known)
+            require_value(name, values[name], known)
     # Refuse options, their variables resolved, that lead to a host that the environment does not allow
-    for name, url in hosts(found, known).items():
+    for name, url in hosts(values, known).items():
         require_host(host_of(url), name)
-    if not any(kind_of(name, known) is Kind.ENDPOINT for name in found):
-        for name in found:
+    if not any(kind_of(name, known) is Kind.ENDPOINT for name in values):
+        for name in values:
             if name.lower().endswith("allow_invalid_certificates"):
                 raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
-    return {name: _typed(name, value) for name, value in found.items()}
+    return {name: _typed(name, value) for name, value in values.items()}
 
 
 def _typed(name: str, value: str) -> str | float:

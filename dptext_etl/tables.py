@@ -103,9 +103,9 @@ def _is_string(dtype: pa.DataType) -> bool:
 
 def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids: str) -> None:
     for wanted in (ids, *(str(item.column) for item in columns)):
-        found = list(names).count(wanted)
-        if found != 1:
-            msg = f"the table has {f'{found} columns' if found else 'no column'} {wanted!r}"
+        count = list(names).count(wanted)
+        if count != 1:
+            msg = f"the table has {f'{count} columns' if count else 'no column'} {wanted!r}"
             raise InputError(msg, "correct id or [[column]] in the policy, or rename the column")
 
 

@@ -284,9 +284,9 @@ def _encoder(
 
 def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[float] = EPSILONS) -> tuple[Hit, ...]:
     """Find the best hit rate of every epsilon on public texts; texts that the corpus holds are left out."""
-    own = frozenset(corpus.texts)
+    old = frozenset(corpus.texts)
     rows = [(normalized(text), label) for source in public for text, label in source.rows()]
-    rows = sorted({row for row in rows if row[0] and row[0] not in own}, key=lambda row: (row[0], row[1] or ""))
+    rows = sorted({row for row in rows if row[0] and row[0] not in old}, key=lambda row: (row[0], row[1] or ""))
     if len(rows) < _FEWEST_PUBLIC:
         raise InputError(
             f"{len(rows):,} public texts are left that are not in the corpus; allowed: {_FEWEST_PUBLIC} and more",

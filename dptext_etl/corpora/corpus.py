@@ -99,8 +99,8 @@ class WordEncoder:
         for row, numbers in enumerate(self.numbers(texts, n_max) if len(texts) else ()):
             for part in range(parts):
                 own = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
-                known = own[own != _UNKNOWN]
-                sums[row * parts + part] = self.vectors[known].sum(axis=0, dtype=np.int64)
+                in_vocabulary = own[own != _UNKNOWN]
+                sums[row * parts + part] = self.vectors[in_vocabulary].sum(axis=0, dtype=np.int64)
         return sums
 
     def encode(self, texts: Sequence[str], *, parts: int = 1, n_max: int = MOST_WORDS) -> Int8s:
@@ -183,8 +183,8 @@ def word_numbers(encoder: WordEncoder, texts: Sequence[str]) -> tuple[Integers, 
     by_text = encoder.numbers(texts)
     rows = np.repeat(np.arange(len(by_text)), [len(numbers) for numbers in by_text])
     joined = np.concatenate([np.zeros(0, np.uint32), *by_text]).astype(np.int64)
-    known = joined != _UNKNOWN
-    return rows[known], joined[known]
+    in_vocabulary = joined != _UNKNOWN
+    return rows[in_vocabulary], joined[in_vocabulary]
 
 
 def _sums(table: Reals, rows: Integers, numbers: Integers, texts: int) -> Reals:

@@ -87,9 +87,9 @@ def near_texts(m: int, epsilon: Decimal, hit: Decimal) -> int:
 
 def usual_hit(epsilon: Decimal, calibrated: Mapping[Decimal, Decimal]) -> Decimal:
     """Return the hit rate of an epsilon, on the line between its neighbors among the calibrated ones."""
-    known = sorted((calibrated or UNCALIBRATED).items())
-    below = [point for point in known if point[0] <= epsilon]
-    above = [point for point in known if point[0] > epsilon]
+    hits = sorted((calibrated or UNCALIBRATED).items())
+    below = [point for point in hits if point[0] <= epsilon]
+    above = [point for point in hits if point[0] > epsilon]
     if not below or not above:
         return below[-1][1] if below else above[0][1]
     (left, low), (right, high) = below[-1], above[0]
@@ -311,10 +311,10 @@ def _shrinkage(
         rows = nearest(products(queries[first : first + _BLOCK], corpus.vectors), near)
         for place in range(len(names)):
             shares[first : first + _BLOCK, place] = (codes[rows] == place).mean(axis=1)
-    own = np.array([public[text] for text in texts])
+    topics_of_texts = np.array([public[text] for text in texts])
     shrinkages = {}
     for place, name in enumerate(names.tolist()):
-        has = own == name
+        has = topics_of_texts == name
         if has.any() and not has.all():
             means = (float(shares[rows, place].mean()) for rows in (has, ~has))
             shrinkages[name] = Shrinkage(int(has.sum()), *means)

@@ -175,11 +175,11 @@ def forget(db: Database, dataset: str, records: Bytes, subjects: Bytes) -> int:
 
     Call it inside a transaction.
     """
-    gone = forgotten(db, dataset)
+    past = forgotten(db, dataset)
     wanted = _set(records) | _set(charged_to(db, dataset, subjects))
-    last = max(gone.readmitted.values(), default=0)
-    _note(db, Event.FORGET, dataset, {unit for unit in _set(subjects) if gone.units.get(unit, 0) <= last}, **{OF: UNIT})
-    return _note(db, Event.FORGET, dataset, wanted - gone.records)
+    last = max(past.readmitted.values(), default=0)
+    _note(db, Event.FORGET, dataset, {unit for unit in _set(subjects) if past.units.get(unit, 0) <= last}, **{OF: UNIT})
+    return _note(db, Event.FORGET, dataset, wanted - past.records)
 
 
 def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason: str) -> int:
@@ -187,13 +187,13 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
 
     Call it inside a transaction.
     """
-    gone, wanted, units = forgotten(db, dataset), _set(records), _set(subjects)
-    missing = len(wanted - gone.records) + len(units - gone.units.keys())
+    people, wanted, units = forgotten(db, dataset), _set(records), _set(subjects)
+    missing = len(wanted - people.records) + len(units - people.units.keys())
     if missing:
         whom = "records and subjects" if units else "records"
         msg = f"{missing:,} of {len(wanted) + len(units):,} {whom} are not forgotten in {dataset}; nothing was changed"
         raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
-    wanted |= gone.records & _set(charged_to(db, dataset, subjects))
+    wanted |= people.records & _set(charged_to(db, dataset, subjects))
     _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
     return _note(db, Event.READMIT, dataset, wanted, reason=reason)
 

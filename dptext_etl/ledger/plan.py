@@ -435,6 +435,6 @@ class Lookup:
             committed = every.take(mask)
             digests[mask], positions[mask] = records.digests_and_positions(committed)
             if self.chain is not None:
-                done, digests[mask] = records.postprocessed(committed, self.chain)
-                mask[mask] = done
+                rewritten, digests[mask] = records.postprocessed(committed, self.chain)
+                mask[mask] = rewritten
         return mask[where], digests[where], positions[where]

@@ -112,8 +112,8 @@ class LedgerReader:
         with self._db.store.snapshot():
             holdings = self._db.look_up(ref, records)
             mask = holdings.committed
-            done, digests[mask] = self._db.records.postprocessed(holdings.places.take(mask), chain)
-        mask[mask] = done
+            rewritten, digests[mask] = self._db.records.postprocessed(holdings.places.take(mask), chain)
+        mask[mask] = rewritten
         return Postprocessed(mask, binaries(digests, mask))
 
     def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:

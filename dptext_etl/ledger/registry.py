@@ -204,8 +204,8 @@ class Registry:
         """Revoke a release name, as `revoke` does, by what it is called."""
         require_plain(reason, "revocation")
         with self._db.store.transaction():
-            known = "select 1 from release where dataset=? and release=?"
-            if self._db.store.row(known, (dataset, release)) is None:
+            query = "select 1 from release where dataset=? and release=?"
+            if self._db.store.row(query, (dataset, release)) is None:
                 msg = f"release {release!r} of {dataset} is not registered in this ledger"
                 raise LedgerError(msg, "`dptext ledger show` lists the releases")
             self._db.releases.revoke(dataset, release, reason)

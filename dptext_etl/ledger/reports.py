@@ -249,7 +249,7 @@ def _releases(db: Database) -> Rows:
 
 
 def _publications(db: Database) -> Rows:
-    names, events, gone = _releases_by_id(db), dict[tuple[int, int, str], tuple[int, datetime]](), {}
+    names, events, by = _releases_by_id(db), dict[tuple[int, int, str], tuple[int, datetime]](), {}
     for entry in db.journal.entries(Event.PUBLISH, Event.RETIRE):
         for release, nonce in entry.facts["releases"]:
             events.setdefault((release, nonce, entry.facts["version"]), (entry.seq, _time(entry.facts)))
@@ -257,10 +257,10 @@ def _publications(db: Database) -> Rows:
     for release, nonce, version, manifest, count in db.store.rows(
         "select release, nonce, version, manifest, rows from publication order by release, nonce, version"
     ):
-        if (release, nonce) not in gone:
-            gone[release, nonce] = retired(db, ReleaseRef(release, *names[release], "", nonce))
+        if (release, nonce) not in by:
+            by[release, nonce] = retired(db, ReleaseRef(release, *names[release], "", nonce))
         event, when = events[release, nonce, version]
-        about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in gone[release, nonce]}
+        about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in by[release, nonce]}
         rows.append({**_named(names, release, nonce), **about, "event": event, "published_at": when})
     yield _columns("publication", rows)
 

@@ -327,8 +327,8 @@ def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:
         others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
         for digest in chain(facts["retired"] if [ref.id, ref.nonce] in facts["releases"] else (), *others):
             where.setdefault(digest, set()).add(facts.get(SINK))
-    known = db.releases.sinks() if where else {}
-    return {digest for digest, sinks in where.items() if _is_retired(sinks, known.get(digest, set()), sink)}
+    sinks_of = db.releases.sinks() if where else {}
+    return {digest for digest, sinks in where.items() if _is_retired(sinks, sinks_of.get(digest, set()), sink)}
 
 
 def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:

@@ -110,18 +110,18 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
         module = _module(item)
         read = {_written(key) for key in item.keys_by_input_name.values()} if item.is_executable else set()
         declared = {spec.key: {_written(dep.asset_key) for dep in spec.deps} for spec in item.specs}
-        own = {_written(key) for key in declared}
-        step = (read.union(*declared.values()) - own) if item.is_executable else set()
+        keys = {_written(key) for key in declared}
+        step = (read.union(*declared.values()) - keys) if item.is_executable else set()
         for spec in item.specs:
             name = _written(spec.key)
             kind, dataset = _kind(spec, module)
             above = frozenset(step or declared[spec.key])
-            made_with = frozenset(own) if item.is_executable else frozenset[str]()
+            made_with = frozenset(keys) if item.is_executable else frozenset[str]()
             public = PUBLIC_TAG in {**spec.metadata, **spec.tags}
             nodes[name] = _Node("raw" if name in raw else kind, dataset, above, made_with=made_with, public=public)
         for check in item.check_specs:
             judged = {_written(check.asset_key), *(_written(dep.asset_key) for dep in check.additional_deps)}
-            above = frozenset(judged | step | read | own)
+            above = frozenset(judged | step | read | keys)
             check_kind: Kind = "gate" if module == _GATES else "check" if RAW_TAG in check.metadata else "other"
             name = f"check {check.name} of {_written(check.asset_key)}"
             nodes[name] = _Node(check_kind, "", above, check.blocking)

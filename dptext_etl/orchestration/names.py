@@ -182,10 +182,10 @@ def _check(policy: Policy, partitions: dg.PartitionsDefinition) -> None:
     if isinstance(partitions, dg.MultiPartitionsDefinition):
         raise PolicyError("partitions of two dimensions have no place in a path", "give one dimension")
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        known = [_SOME_TIME.strftime(partitions.fmt)]
+        examples = [_SOME_TIME.strftime(partitions.fmt)]
     elif isinstance(partitions, dg.StaticPartitionsDefinition):
-        known = list(partitions.get_partition_keys())
+        examples = list(partitions.get_partition_keys())
     else:
-        known = []
-    for name in known:
+        examples = []
+    for name in examples:
         check_partition(policy, name)

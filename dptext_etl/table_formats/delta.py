@@ -125,11 +125,11 @@ class Delta:
             else:
                 table = self._open()
                 if table is not None and str(table.version()) == before.version:
-                    gone, mode = there - listed, "overwrite"  # removes all files, and may change the schema
-                    if gone != there:
+                    removed, mode = there - listed, "overwrite"  # removes all files, and may change the schema
+                    if removed != there:
                         mode = "append"
                         actions += [
-                            RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(gone)
+                            RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(removed)
                         ]
                     try:
                         table.create_write_transaction(actions, mode, columns, commit_properties=properties)

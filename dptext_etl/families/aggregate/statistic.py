@@ -69,13 +69,13 @@ class Projection:
         |u_i| = isqrt(v_i^2 C^2 // |v|^2) where |v| > C, so the squares add up to C^2 at most.
         """
         lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
-        found = self.coordinates(vectors)
-        found[(lengths == 0) | (lengths > self.longest)] = 0
-        squares = np.einsum("ij,ij->i", found, found)
+        coordinates = self.coordinates(vectors)
+        coordinates[(lengths == 0) | (lengths > self.longest)] = 0
+        squares = np.einsum("ij,ij->i", coordinates, coordinates)
         outside = squares > self.clip**2
-        large = found[outside]
-        found[outside] = np.sign(large) * whole_roots(large * large * self.clip**2 // squares[outside, None])
-        return found
+        large = coordinates[outside]
+        coordinates[outside] = np.sign(large) * whole_roots(large * large * self.clip**2 // squares[outside, None])
+        return coordinates
 
 
 def whole_roots(squares: Integers) -> Integers:
@@ -98,12 +98,12 @@ def projection(vectors: Int8s, width: int) -> Projection:
     spread = (rows.T @ rows) - np.rint(sums[:, None] * sums / m)  # below 2^46, so exact sums of whole numbers
     spread = np.rint(spread * (2.0**20 / max(1.0, float(np.abs(spread).max()))))
     start = np.argsort(-np.diagonal(spread), kind="stable")[:width]
-    found = np.zeros((width, k))
-    found[np.arange(width), start] = _FINE
+    axes = np.zeros((width, k))
+    axes[np.arange(width), start] = _FINE
     for _ in range(_ROUNDS):
-        found = _orthogonal(found @ spread)
+        axes = _orthogonal(axes @ spread)
 
-    directions = np.rint(found * (LENGTH / _FINE)).astype(np.int16)
+    directions = np.rint(axes * (LENGTH / _FINE)).astype(np.int16)
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
     longest = max(int(lengths.max(initial=0)), (QUANTIZED + math.isqrt(vectors.shape[1]) // 2 + 1) ** 2)
     whole = directions.astype(np.int64)
@@ -272,9 +272,9 @@ def describe(
             raise PolicyError(f"{name} is {value}; allowed: 1 or more")
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "take 0.01 / n_rec or less")
-    found = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
-    variance = variance_of(2 * found.clip, epsilon, delta)
-    return Statistic(opened, found, tuple(labels), per_subject, epsilon, delta, variance, n_max)
+    axes = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
+    variance = variance_of(2 * axes.clip, epsilon, delta)
+    return Statistic(opened, axes, tuple(labels), per_subject, epsilon, delta, variance, n_max)
 
 
 class Aggregate(Mechanism):

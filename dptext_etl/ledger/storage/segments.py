@@ -367,9 +367,9 @@ class Records:
         records, canaries, aborted = row or (0, 0, 0)
         batches = "select seq, state from batch where release=? and nonce=?"
         for seq, states in self._store.rows(batches, key) if aborted else ():
-            gone = np.frombuffer(states, np.uint8) == State.ABORTED
-            if gone.any():
-                aborted -= int((gone & (self._segments.read(seq, ["canary"])["canary"] == 1)).sum())
+            aborted_rows = np.frombuffer(states, np.uint8) == State.ABORTED
+            if aborted_rows.any():
+                aborted -= int((aborted_rows & (self._segments.read(seq, ["canary"])["canary"] == 1)).sum())
         return int(records - canaries - aborted)
 
     def states(self, batch: int) -> U8:
