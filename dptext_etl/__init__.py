@@ -32,8 +32,7 @@ __version__ = "0.2.0"
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import dptext_etl` stays light."""
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 

@@ -24,8 +24,8 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """
     numbers = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
     if numbers and len(array) and not array.null_count and isinstance(array, pa.Array):
-        held = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
-        return held[array.offset : array.offset + len(array)]
+        values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
+        return values[array.offset : array.offset + len(array)]
     import polars as pl
 
     return pl.Series(array).to_numpy()

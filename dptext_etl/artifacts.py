@@ -144,7 +144,22 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
     if not entry.is_dir():
         hint = f"free some space, or set {CACHE_VARIABLE} to a folder that you may write to"
         with _refusing(f"an artifact cannot be written to the cache {entry.parent}", hint):
-            _build(entry, description, build, suffix)
+            aside = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
+            try:
+                content = aside / f"content{suffix}"
+                build(content)
+                content.chmod(0o400)
+                files.flush(content)
+                record = canon({"description": dict(description), "sha256": sha256_file(content)})
+                files.write(aside / _RECORD, record, mode=0o400)
+                try:
+                    aside.rename(entry)
+                except OSError:
+                    if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
+                        raise
+                files.flush(entry.parent)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
     try:
         digest = str(json.loads((entry / _RECORD).read_bytes())["sha256"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -152,26 +167,6 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
     if not digest:
         raise ArtifactError(f"the cache entry {entry} is damaged", "delete this folder; it is built again")
     return Artifact.open(entry / f"content{suffix}", digest, description=dict(description), **facts)
-
-
-def _build(entry: Path, description: Mapping[str, Any], build: Callable[[Path], None], suffix: str) -> None:
-    """Make an entry of the cache durably, whole or not at all."""
-    aside = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
-    try:
-        content = aside / f"content{suffix}"
-        build(content)
-        content.chmod(0o400)
-        files.flush(content)
-        record = canon({"description": dict(description), "sha256": sha256_file(content)})
-        files.write(aside / _RECORD, record, mode=0o400)
-        try:
-            aside.rename(entry)
-        except OSError:
-            if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
-                raise
-        files.flush(entry.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:

@@ -227,15 +227,15 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
 
 def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
     """Return the cost of a number of draws; every shard has the same numbers again."""
-    known: dict[int, tuple[int, tuple[int, ...]]] = mechanism.__dict__.setdefault("_known_costs", {})
-    if len(known) >= KNOWN_COSTS:
-        known.clear()
-    found = known.get(draws)
+    costs: dict[int, tuple[int, tuple[int, ...]]] = mechanism.__dict__.setdefault("_known_costs", {})
+    if len(costs) >= KNOWN_COSTS:
+        costs.clear()
+    found = costs.get(draws)
     if found is None:
         cost = mechanism.spend(draws)
         amounts = (getattr(cost, name) for name in ADDITIVE)
         whole = tuple(INFINITE if math.isinf(amount) else min(int(amount), INFINITE) for amount in amounts)
-        found = known[draws] = (cost.n_worst, whole)
+        found = costs[draws] = (cost.n_worst, whole)
     return found
 
 

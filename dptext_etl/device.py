@@ -63,29 +63,28 @@ def computing() -> Computing:
 
 def device() -> Device:
     """Return the device: "cuda" if torch sees a GPU, unless the setting says "cpu"."""
-    asked = _asked(SETTING)
-    if asked == "cpu":
+    setting = _asked(SETTING)
+    if setting == "cpu":
         return "cpu"
-    if asked not in ("auto", "cuda"):
+    if setting not in ("auto", "cuda"):
         raise PolicyError(f"{SETTING} is auto, cpu or cuda", f"leave {SETTING} unset to use a GPU if there is one")
-    if sees_gpu(asked):
+    if sees_gpu(setting):
         return "cuda"
-    if asked == "cuda":
+    if setting == "cuda":
         raise PolicyError(
-            f"{SETTING} is cuda, but torch sees no GPU here",
-            f"install a CUDA build of torch, or set {SETTING}=auto",
+            f"{SETTING} is cuda, but torch sees no GPU here", f"install a CUDA build of torch, or set {SETTING}=auto"
         )
     return "cpu"
 
 
 def dtype(where: str | None = None) -> Dtype:
     """Return the number type of models: bfloat16 if the hardware multiplies it, unless the setting decides."""
-    asked = _asked(DTYPE_SETTING)
-    if asked == "float32":
+    setting = _asked(DTYPE_SETTING)
+    if setting == "float32":
         return "float32"
-    if asked == "bfloat16":
+    if setting == "bfloat16":
         return "bfloat16"
-    if asked != "auto":
+    if setting != "auto":
         raise PolicyError(
             f"{DTYPE_SETTING} is auto, float32 or bfloat16", f"leave {DTYPE_SETTING} unset to let the hardware decide"
         )
@@ -136,9 +135,9 @@ def take_gpu(address: str) -> None:
 
 def threads() -> int:
     """Return how many threads the kernel takes: `DPTEXT_THREADS`, otherwise one per core of this process."""
-    asked = os.environ.get(THREADS_SETTING, "").strip()
-    if asked.isdecimal():
-        return max(1, int(asked))
+    setting = os.environ.get(THREADS_SETTING, "").strip()
+    if setting.isdecimal():
+        return max(1, int(setting))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -69,8 +69,7 @@ class DPTextError(Exception):
 
     def __init__(self, message: str, hint: str | None = None, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\nHint: {hint}")
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = message, hint
         self.fields = dict(fields or {})
 
     def __reduce__(self) -> tuple[type[DPTextError], tuple[str, str | None, dict[str, Any]]]:
@@ -173,9 +172,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
     """
 
     def __init__(self, action: str, error: type[DPTextError] = InputError, hint: str | None = None) -> None:
-        self._action = action
-        self._error = error
-        self._hint = hint
+        self._action, self._error, self._hint = action, error, hint
 
     def __enter__(self) -> Self:
         return self
@@ -259,8 +256,7 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
-MOST_NAMES = 30
-"""Names of columns that a hint lists, at most."""
+MOST_NAMES = 30  # names of columns that a hint lists, at most
 
 
 def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:
@@ -274,8 +270,7 @@ def suggestion(name: str, among: Iterable[str], *, most: int = 1) -> str:
 
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w{0,39}")
-_AGAIN = re.compile(r"_duplicated_\d+$")
-"""What Polars appends to a name that a CSV file has twice."""
+_AGAIN = re.compile(r"_duplicated_\d+$")  # what Polars appends to a name that a CSV file has twice
 
 
 def unlike_names(names: Iterable[str]) -> str | None:
@@ -301,8 +296,8 @@ def by_place(names: Iterable[str], among: Iterable[str], *, shown: bool = False)
     'column 1, column 3'
     """
     chosen = set(names)
-    found = [(place, name) for place, name in enumerate(among, start=1) if name in chosen]
-    return ", ".join(name if shown else f"column {place}" for place, name in found)
+    places = [(place, name) for place, name in enumerate(among, start=1) if name in chosen]
+    return ", ".join(name if shown else f"column {place}" for place, name in places)
 
 
 def meant(wrong: Iterable[str], among: Sequence[str], hidden: str | None) -> str:

@@ -45,8 +45,7 @@ _SINGULAR: dict[Group, str] = {
     "vectors": "set of word vectors",
     "engines": "engine",
 }
-_LONGEST = 40
-"""Characters of a wrong name that a message repeats, at most: a longer one may be a text."""
+_LONGEST = 40  # characters of a wrong name that a message repeats, at most: a longer one may be a text
 _EXTRAS = {
     "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
     "eval": ("audit", "evaluate", "rehearse"),
@@ -65,16 +64,16 @@ def own(group: Group) -> tuple[str, ...]:
 
 @cache
 def installed(group: Group) -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda one: one.name):
-        if point.name in own(group) or point.name in found:
-            other = DISTRIBUTION if point.name in own(group) else _distribution(found[point.name])
+        if point.name in own(group) or point.name in points:
+            other = DISTRIBUTION if point.name in own(group) else _distribution(points[point.name])
             raise PolicyError(
                 f"two packages bring {point.name!r} in dptext_etl.{group}: {other} and {_distribution(point)}",
                 f"uninstall one: pip uninstall {_distribution(point)}",
             )
-        found[point.name] = point
-    return found
+        points[point.name] = point
+    return points
 
 
 def known(group: Group, name: object) -> bool:
@@ -118,8 +117,8 @@ def loaded(group: Group, name: str) -> Any:
     """Import what an entry point names; refuse a name that no package brings, and list the names that there are."""
     point = installed(group).get(name)
     if point is None:
-        asked = repr(name) if name.isidentifier() and len(name) <= _LONGEST else "of that name"
-        msg = f"there is no {_SINGULAR[group]} {asked}; available: {', '.join(names(group))}"
+        what = repr(name) if name.isidentifier() and len(name) <= _LONGEST else "of that name"
+        msg = f"there is no {_SINGULAR[group]} {what}; available: {', '.join(names(group))}"
         hint = suggestion(name, names(group)) or "if another package brings it, install that package here too"
         raise PolicyError(msg, hint)
     with seam(f"importing {point.value} of {_distribution(point)}", PolicyError, "its installation may be incomplete"):
@@ -137,10 +136,10 @@ def load(group: Group, name: str, base: type[Part]) -> type[Part]:
     Raises:
         PolicyError: There is no part of that name, or its module does not hold exactly one such class.
     """
-    found = classes(group, name, base)
-    if len(found) != 1:
-        raise PolicyError(f"{found[0].__module__} must hold exactly one {base.__name__}; it holds {len(found)}")
-    return found[0]
+    kinds = classes(group, name, base)
+    if len(kinds) != 1:
+        raise PolicyError(f"{kinds[0].__module__} must hold exactly one {base.__name__}; it holds {len(kinds)}")
+    return kinds[0]
 
 
 def classes(group: Group, name: str, base: type[Part]) -> list[type[Part]]:
@@ -149,15 +148,15 @@ def classes(group: Group, name: str, base: type[Part]) -> list[type[Part]]:
     Raises:
         PolicyError: There is no part of that name, or its module holds no such class.
     """
-    held = module(group, name)
-    found = [
+    content = module(group, name)
+    kinds = [
         item
-        for _, item in inspect.getmembers(held, inspect.isclass)
-        if issubclass(item, base) and item.__module__ == held.__name__ and not inspect.isabstract(item)
+        for _, item in inspect.getmembers(content, inspect.isclass)
+        if issubclass(item, base) and item.__module__ == content.__name__ and not inspect.isabstract(item)
     ]
-    if not found:
-        raise PolicyError(f"{held.__name__} must hold a {base.__name__}; it holds 0")
-    return found
+    if not kinds:
+        raise PolicyError(f"{content.__name__} must hold a {base.__name__}; it holds 0")
+    return kinds
 
 
 def pip_install(extra: str) -> str:

@@ -24,19 +24,15 @@ from dptext_etl.errors import BusyError, InputError, seam
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 PUBLIC_FILE = 0o644
-INSIDE = ".dptext"
-"""Name of the folder next to a policy file that holds staging by default."""
-PREFIX = "dptext-staged-"
-"""Begins the names of temporary folders."""
+INSIDE = ".dptext"  # name of the folder next to a policy file that holds staging by default
+PREFIX = "dptext-staged-"  # begins the names of temporary folders
 
 _SPACE_HINT = (
     "is there space and write access? What is spent is kept: run the same policy again and it goes on from here"
 )
-_UNLOCKED_SECONDS = 60.0
-"""How long a new temporary folder may not be locked yet."""
+_UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked yet
 
-Content = bytes | Callable[[IO[bytes]], object]
-"""The bytes of a file, or a function that writes them."""
+Content = bytes | Callable[[IO[bytes]], object]  # the bytes of a file, or a function that writes them
 
 
 def sha256(path: Path) -> str:
@@ -183,8 +179,7 @@ def require_own(path: Path) -> None:
     raise InputError(msg, "remove it, or name a folder of your own as staging; nothing was spent")
 
 
-_OF_THE_KERNEL = ("/proc", "/sys")
-"""Folders in which no one can make files, although their modes let root write."""
+_OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, although their modes let root write
 
 
 def require_writable(folder: Path, *, making: bool = True) -> None:
@@ -244,7 +239,11 @@ def folder_of(process: int) -> Path:
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Yield a folder that goes with the block."""
-    folder, lock = _locked_folder()
+    with seam("making a folder for staged rows", InputError, "name one with room: TMPDIR"):
+        _remove_stale(Path(tempfile.gettempdir()))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        flock(lock, LOCK_EX | LOCK_NB)
     try:
         inside = folder / "files"  # a lock of that one does not wait for the lock of this process
         inside.mkdir(mode=PRIVATE_FOLDER)
@@ -252,16 +251,6 @@ def temporary_folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
-
-
-def _locked_folder() -> tuple[Path, int]:
-    """Make a folder, and lock it for as long as this process lives."""
-    with seam("making a folder for staged rows", InputError, "name one with room: TMPDIR"):
-        _remove_stale(Path(tempfile.gettempdir()))
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        flock(lock, LOCK_EX | LOCK_NB)
-    return folder, lock
 
 
 def _remove_stale(temporary: Path) -> None:

@@ -137,8 +137,8 @@ def log10_odds(epsilon: Micro) -> float:
 
 def float_above(amount: Fraction | float) -> float:
     """Return the least float that is not below an amount."""
-    found = float(amount)
-    return found if Fraction(found) >= amount else math.nextafter(found, math.inf)
+    nearest = float(amount)
+    return nearest if Fraction(nearest) >= amount else math.nextafter(nearest, math.inf)
 
 
 @lru_cache(maxsize=1024)
@@ -299,15 +299,15 @@ def delta_problem(delta: float, n_rec: int | None) -> str | None:
 def largest_delta(n_rec: int) -> float:
     """Return the largest delta that strict mode takes under a public bound on the number of records."""
     bound = LARGEST_SUM / n_rec
-    found = float(bound)
-    while exact(found) > bound:
-        found = math.nextafter(found, 0.0)
-    return min(LARGEST_DELTA, found)
+    delta = float(bound)
+    while exact(delta) > bound:
+        delta = math.nextafter(delta, 0.0)
+    return min(LARGEST_DELTA, delta)
 
 
 def refuse_more_records(records: int, n_rec: int | None, where: str) -> None:
     """Refuse more records than the delta of a release was stated for."""
     if n_rec is not None and records > n_rec:
-        held = counted(records, "record")
-        msg = f"{where} would hold {held} over all partitions; its delta was stated for n_rec = {n_rec}"
+        count = counted(records, "record")
+        msg = f"{where} would hold {count} over all partitions; its delta was stated for n_rec = {n_rec}"
         raise InputError(msg, "state a public bound that holds, under a new release name; the noise grows with it")

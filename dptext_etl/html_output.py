@@ -68,13 +68,13 @@ def table(caption: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        shown = f"{value:g}"
+        text = f"{value:g}"
     elif isinstance(value, int) and not isinstance(value, bool):
-        shown = f"{value:,}"
+        text = f"{value:,}"
     elif isinstance(value, Mapping):
-        shown = ", ".join(f"{name} {amount:,}" for name, amount in value.items())
+        text = ", ".join(f"{name} {amount:,}" for name, amount in value.items())
     elif isinstance(value, (set, frozenset, tuple, list)):
-        shown = ", ".join(map(str, value if isinstance(value, (tuple, list)) else sorted(value)))
+        text = ", ".join(map(str, value if isinstance(value, (tuple, list)) else sorted(value)))
     else:
-        shown = str(value)
-    return f"<td>{escape(shown)}</td>"
+        text = str(value)
+    return f"<td>{escape(text)}</td>"

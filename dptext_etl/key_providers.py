@@ -20,8 +20,8 @@ _DIGITS = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 def installed() -> dict[str, EntryPoint]:
     """Return the installed providers of keys by their schemes; none takes the place of a built-in one."""
-    found = entry_points(group=GROUP)
-    return {point.name: point for point in found if point.name not in BUILT_IN and _SCHEME.fullmatch(point.name)}
+    points = entry_points(group=GROUP)
+    return {point.name: point for point in points if point.name not in BUILT_IN and _SCHEME.fullmatch(point.name)}
 
 
 def provided(reference: str) -> bytes:

@@ -11,7 +11,6 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import arrow_kind
 from dptext_etl.errors import InputError, KeyReferenceError, bare, counted
-from dptext_etl.key_providers import BUILT_IN, installed
 from dptext_etl.object_stores import holds_password
 
 if TYPE_CHECKING:
@@ -38,15 +37,19 @@ def reference(value: Any) -> str:
         msg = "a key reference names a variable or a file; got 64 hex digits, which may be a key itself"
         raise KeyReferenceError(msg, f"take that key as known to anyone who saw it; {_HOW}")
     kind, _, name = value.partition(":")
+    if kind == "file" and name.strip():
+        return value
+    from dptext_etl.key_providers import BUILT_IN, installed
+
     if kind == "env" and _VARIABLE.fullmatch(name):
         if "SECRET" not in name.upper():
             msg = "the environment variable of a key needs SECRET in its name"
             raise KeyReferenceError(msg, "engines redact variables by that word; name it like DPTEXT_SECRET")
-    elif kind != "file" and name.strip() and kind not in BUILT_IN and kind in installed():
+    elif name.strip() and kind not in BUILT_IN and kind in installed():
         if holds_password(value) or holds_password(name):
             msg = "a key reference holds a password, and policies and plans show it"
             raise KeyReferenceError(msg, "name the key alone; its provider signs in by itself")
-    elif kind != "file" or not name.strip():
+    else:
         more = "".join(f', or "{scheme}:NAME"' for scheme in sorted(installed()))
         msg = f"a key is given by reference, got something else; allowed: {REFERENCE_FORMS}{more}"
         raise KeyReferenceError(msg, f"never write the key itself; {_HOW}")

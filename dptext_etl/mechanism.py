@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
-from dptext_etl import _kernel, html_output
+from dptext_etl import _kernel
 from dptext_etl.accounting import Event, Unbounded, spend
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.arrays import to_numpy
@@ -174,6 +174,8 @@ class Mechanism(BaseModel, ABC):
         return self
 
     def _repr_html_(self) -> str:
+        from dptext_etl import html_output
+
         claim = self.guarantee
         entries = {
             **{str(name): value for name, value in self.__repr_args__() if name is not None},

@@ -37,8 +37,7 @@ class Kind(Enum):
     VALUE = auto()  # numbers, switches, and texts that are contacted, opened, and run nowhere
 
 
-_REFERENCES = frozenset({Kind.SECRET, Kind.IDENTITY, Kind.URI})
-"""Kinds of options whose values may be "env:NAME"."""
+_REFERENCES = frozenset({Kind.SECRET, Kind.IDENTITY, Kind.URI})  # kinds of options whose values may be "env:NAME"
 
 
 def _kinds(listed: str) -> dict[str, Kind]:
@@ -90,14 +89,11 @@ _SQL = re.compile(
     rf"sqlite:///[^?]*|postgresql(?:\+psycopg2?)?://(?:[^@/:\s]*(?::[^@/\s]*)?@)?(?:{_HOST})?(?:/[\w.%-]*)?", re.ASCII
 )
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-KEY_DIGITS = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
-"""How a key is written in a variable or a file."""
+KEY_DIGITS = re.compile(r"\s*[0-9a-fA-F]{64}\s*")  # how a key is written in a variable or a file
 _SIGNING = re.compile(r"secret[_-]access[_-]key\Z", re.IGNORECASE)
 """The one kind of credential that may look like a key of ours: it signs requests and is never sent."""
-_CODE = re.compile(r"^py-|impl$")
-"""Properties of a table by which pyiceberg looks for code."""
-_OWN = ("pyiceberg.io.", "pyiceberg.table.locations.")
-"""Code of pyiceberg itself."""
+_CODE = re.compile(r"^py-|impl$")  # properties of a table by which pyiceberg looks for code
+_OWN = ("pyiceberg.io.", "pyiceberg.table.locations.")  # code of pyiceberg itself
 _STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs", "hf", "file")
 """Schemes of URLs whose hosts follow from the store, unless the URL names one after "@" that is not of Azure."""
 _AZURE = re.compile(r"(?is)[\w-]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com)(?:/.*)?")
@@ -191,35 +187,25 @@ def _require_uri(uri: str) -> None:
         raise ValueError(f"uri is not the address of a catalog: write {forms}, without parameters")
 
 
-def require_hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> None:
-    """Refuse options, their variables resolved, that lead to a host that the environment does not allow."""
-    for name, url in hosts(options, known).items():
-        require_host(host_of(url), name)
-    if not any(kind_of(name, known) is Kind.ENDPOINT for name in options):
-        for name in options:
-            if name.lower().endswith("allow_invalid_certificates"):
-                raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
-
-
 def hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> dict[str, str]:
     """Return the URLs and hosts that options name, by option; a variable that is not resolved is left as it is."""
-    found = {}
+    places = {}
     for name, value in options.items():
         kind = kind_of(name, known)
         if kind is Kind.ENDPOINT or (kind is Kind.URI and not value.startswith(("sqlite:", "postgresql:///"))):
-            found[name] = value
+            places[name] = value
         elif kind is Kind.FILE and (base := _base_url(value)) is not None:
-            found[f"gcs_base_url in the file of {name}"] = base
-    return found
+            places[f"gcs_base_url in the file of {name}"] = base
+    return places
 
 
 def _base_url(path: str) -> str | None:
     """Return the host that the account file of Google Cloud Storage names, if any."""
     try:
-        found = json.loads(Path(path).read_text("utf-8"))
+        content = json.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError):  # the library that opens it refuses it
         return None
-    return str(found["gcs_base_url"]) if isinstance(found, dict) and "gcs_base_url" in found else None
+    return str(content["gcs_base_url"]) if isinstance(content, dict) and "gcs_base_url" in content else None
 
 
 def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None) -> None:
@@ -243,16 +229,16 @@ def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None
 
 def require_no_code(properties: Mapping[str, Any]) -> None:
     """Refuse properties of a table of Iceberg, or from its catalog, by which pyiceberg would import and call code."""
-    found = [name for name, value in properties.items() if _CODE.search(name) and not str(value).startswith(_OWN)]
-    if found:
-        msg = f"the table or its catalog has {len(found)} properties that name code, such as {min(found)[:60]!r}"
+    code = [name for name, value in properties.items() if _CODE.search(name) and not str(value).startswith(_OWN)]
+    if code:
+        msg = f"the table or its catalog has {len(code)} properties that name code, such as {min(code)[:60]!r}"
         raise InputError(msg, "remove them there, or name another table")
 
 
 def host_of(url: str) -> str:
     """Return HOST or HOST:PORT of a URL, in small letters; "" if none can be read without doubt."""
-    found = _ENDPOINT.fullmatch(url) or _SQL.fullmatch(url)
-    return "" if found is None or not found["host"] else _named(found)
+    match = _ENDPOINT.fullmatch(url) or _SQL.fullmatch(url)
+    return "" if match is None or not match["host"] else _named(match)
 
 
 def _named(found: re.Match[str]) -> str:
@@ -276,21 +262,19 @@ def require_place(url: str) -> None:
     container, at, host = rest.rpartition("@")
     if not slashes or (scheme.lower() in _STORES and (not at or "/" in container or _AZURE.fullmatch(host))):
         return
-    found = _PLACE.fullmatch(rest if scheme.lower() not in _STORES else host)
-    require_host("" if found is None else _named(found), "a place")
+    match = _PLACE.fullmatch(rest if scheme.lower() not in _STORES else host)
+    require_host("" if match is None else _named(match), "a place")
 
 
 EXTRA = "objects"
-_PROBE = ".dptext-probe"
-"""Name of an object that is never there. Readers of tables skip names that begin with a dot."""
+_PROBE = ".dptext-probe"  # name of an object that is never there. Readers of tables skip names that begin with a dot
 _NO_BUCKET = ("<Code>NoSuchBucket</Code>", "<Code>ContainerNotFound</Code>")
 _CLIENT = re.compile(
     r"(?:aws_|azure_|google_)?(allow_http|allow_invalid_certificates|connect_timeout|timeout|proxy_url|user_agent)"
 )
 """Options of the connection; all stores have them, with a prefix or without."""
 _RETRIES = "max_retries"
-_POLARS = re.compile(r"retry_.*|file_cache_ttl")
-"""Options that Polars alone takes."""
+_POLARS = re.compile(r"retry_.*|file_cache_ttl")  # options that Polars alone takes
 _NUMBERS: dict[str, type[int] | type[float]] = {
     "max_retries": int,
     "retry_timeout_ms": int,
@@ -300,8 +284,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "file_cache_ttl": int,
 }
 """Options that Polars itself takes, as numbers."""
-_TAIL = 1 << 16
-"""Bytes at the end of a Parquet file that are read first: most descriptions of columns fit."""
+_TAIL = 1 << 16  # bytes at the end of a Parquet file that are read first: most descriptions of columns fit
 _READ_HINT = "is the object store reachable, and may these credentials read there?"
 
 
@@ -345,10 +328,10 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
     wanted = re.compile(
         "".join(parts.get(one) or (one.replace("[!", "[^") if len(one) > 1 else re.escape(one)) for one in tokens)
     )
-    found = sorted(url for url in urls if wanted.fullmatch(url))
-    if not found:
+    objects = sorted(url for url in urls if wanted.fullmatch(url))
+    if not objects:
         raise InputError(f"the source {pattern} has no objects", "is the pattern right?")
-    return found
+    return objects
 
 
 def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:
@@ -424,16 +407,22 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
         problem = str(refused)
     if problem is not None:
         raise PolicyError(problem)
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in options.items():
         variable = variable_of(value)
         if variable is not None and variable not in os.environ:
             raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
-        found[name] = value if variable is None else os.environ[variable]
+        values[name] = value if variable is None else os.environ[variable]
         if variable is not None:
-            require_value(name, found[name], known)
-    require_hosts(found, known)
-    return {name: _typed(name, value) for name, value in found.items()}
+            require_value(name, values[name], known)
+    # Refuse options, their variables resolved, that lead to a host that the environment does not allow
+    for name, url in hosts(values, known).items():
+        require_host(host_of(url), name)
+    if not any(kind_of(name, known) is Kind.ENDPOINT for name in values):
+        for name in values:
+            if name.lower().endswith("allow_invalid_certificates"):
+                raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
+    return {name: _typed(name, value) for name, value in values.items()}
 
 
 def _typed(name: str, value: str) -> str | float:

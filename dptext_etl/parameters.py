@@ -39,13 +39,12 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
         """Return the names that may be meant by those that do not exist, or all of a small model."""
         unknown = [(str(item["loc"][-1]), item["loc"][:-1]) for item in problems if item["type"] == "extra_forbidden"]
         asked = {suggestion(name, _entries(self._model, path), most=3): path for name, path in unknown}
-        known = _entries(self._model, next(iter(asked.values()), ()))
-        listed = f"{self._of}: {', '.join(known)}" if len(known) <= _FEW else ""
+        names = _entries(self._model, next(iter(asked.values()), ()))
+        listed = f"{self._of}: {', '.join(names)}" if len(names) <= _FEW else ""
         return "; ".join(filter(None, asked)) or listed or "docs/policy.md describes every entry"
 
 
-_FEW = 15
-"""Names that a hint lists, at most."""
+_FEW = 15  # names that a hint lists, at most
 _WORDS = {
     "extra_forbidden": "there is no such entry",
     "missing": "is missing",

@@ -35,8 +35,7 @@ Weights = npt.NDArray[np.uint64]
 
 _LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")  # 36 bits after the point, so that k * high is exact
 _LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
-ROUNDING = 1 + 1e-12
-"""Margin above the at most four roundings of a bound of probabilities."""
+ROUNDING = 1 + 1e-12  # margin above the at most four roundings of a bound of probabilities
 _TAYLOR = [1.0 / math.factorial(n) for n in range(14)]
 
 

@@ -110,8 +110,8 @@ class Storage:
 
     def names(self, folder: str = "") -> list[str]:
         """Return the paths, from this folder, of all files below it, or below a folder in it."""
-        found = (self.folder / folder).rglob("*")
-        return sorted(path.relative_to(self.folder).as_posix() for path in found if path.is_file())
+        paths = (self.folder / folder).rglob("*")
+        return sorted(path.relative_to(self.folder).as_posix() for path in paths if path.is_file())
 
     def glob(self, pattern: str) -> list[str]:
         """Return the names of the files of this folder that match, in order."""
@@ -215,8 +215,8 @@ class Objects(Storage):
 
     def subfolders(self, last: str = "*") -> list[Self]:
         paths = (name.split("/") for name in self.names())
-        found = {(parts[0], parts[1]) for parts in paths if len(parts) > 2 and last in {"*", parts[1]}}
-        return [self.child(first).child(second) for first, second in sorted(found)]
+        folders = {(parts[0], parts[1]) for parts in paths if len(parts) > 2 and last in {"*", parts[1]}}
+        return [self.child(first).child(second) for first, second in sorted(folders)]
 
     def names(self, folder: str = "") -> list[str]:
         return [item["path"] for item in self._listed(folder)]
@@ -226,8 +226,8 @@ class Objects(Storage):
 
     def modified(self, pattern: str) -> dict[str, float]:
         listed = {item["path"].rpartition("/")[2]: item for item in self._listed(self._group(pattern))}
-        found = sorted(name for name in listed if fnmatchcase(name, pattern))
-        return {name: listed[name]["last_modified"].timestamp() for name in found}
+        matches = sorted(name for name in listed if fnmatchcase(name, pattern))
+        return {name: listed[name]["last_modified"].timestamp() for name in matches}
 
     def _listed(self, folder: str) -> list[dict[str, Any]]:
         pages = self._ask("listing objects", lambda obstore, client: [*obstore.list(client, prefix=folder or None)])
@@ -250,8 +250,8 @@ class Objects(Storage):
         return f"{self.url}/{self._key(name)}"
 
     def read(self, name: str) -> bytes | None:
-        found = self.read_versioned(name)
-        return None if found is None else found[0]
+        versioned = self.read_versioned(name)
+        return None if versioned is None else versioned[0]
 
     def read_versioned(self, name: str) -> tuple[bytes, str] | None:
         """Return an object and the tag that `replace_object` takes, or None if there is none."""
@@ -261,14 +261,14 @@ class Objects(Storage):
 
     def etag(self, name: str) -> str | None:
         """Return the tag that identifies the state of an object, or None if there is none."""
-        found = self._head(name)
-        return None if found is None else str(found["e_tag"] or f"{found['last_modified']} {found['size']}")
+        head = self._head(name)
+        return None if head is None else str(head["e_tag"] or f"{head['last_modified']} {head['size']}")
 
     def size(self, name: str) -> int:
-        found = self._head(name)
-        if found is None:
+        head = self._head(name)
+        if head is None:
             raise InputError(f"the object {name} is missing", _HINT)
-        return int(found["size"])
+        return int(head["size"])
 
     def _head(self, name: str) -> Any:
         return self._ask("reading an object", lambda obstore, client: obstore.head(client, self._key(name)))
@@ -277,10 +277,10 @@ class Objects(Storage):
         return self._ask("reading an object", lambda obstore, client: use(obstore.get(client, self._key(name))))
 
     def described(self, name: str) -> bytes:
-        found = self._ask("reading an object", lambda _, client: object_stores.footer(client, self._key(name)))
-        if not found:
+        footer = self._ask("reading an object", lambda _, client: object_stores.footer(client, self._key(name)))
+        if not footer:
             raise FileNotFoundError(name)
-        return found
+        return footer
 
     def sha256(self, name: str) -> str | None:
         def digest(found: Any) -> str:
@@ -321,13 +321,13 @@ class Objects(Storage):
 
         def put(obstore: Any, client: Any) -> None:
             with suppress(obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
-                known = {"e_tag": etag, "version": etag}  # a store takes the one that it compares
-                obstore.put(client, self._key(name), content, mode="create" if etag is None else known)
+                condition = {"e_tag": etag, "version": etag}  # a store takes the one that it compares
+                obstore.put(client, self._key(name), content, mode="create" if etag is None else condition)
 
         self._ask(f"writing the object {name}", put)
         # what was refused may be ours all the same: of an attempt whose answer was lost
-        found = self.read_versioned(name)
-        return found[1] if found is not None and found[0] == content else None
+        versioned = self.read_versioned(name)
+        return versioned[1] if versioned is not None and versioned[0] == content else None
 
     def copy(self, name: str, new: str) -> None:
         if self.etag(new) is None:
@@ -348,10 +348,10 @@ class Objects(Storage):
 
     def _group(self, name: str) -> str:
         """Return the prefix of objects whose names begin like this; "" is the whole storage."""
-        known = _GROUPED.match(name) if self.grouped else None
-        if known is None:
+        match = _GROUPED.match(name) if self.grouped else None
+        if match is None:
             return ""
-        return f"{known[1]}/{known[2]}" if known[1] == "shard" and known[2] else known[1]
+        return f"{match[1]}/{match[2]}" if match[1] == "shard" and match[2] else match[1]
 
     def _key(self, name: str) -> str:
         group = self._group(name)
@@ -375,16 +375,14 @@ def _unless_missing(read: Callable[[], Result]) -> Result | None:
 
 
 LEASE = "lease.json"
-LEASE_SECONDS = 120.0
-"""How long a run that was killed keeps others out."""
+LEASE_SECONDS = 120.0  # how long a run that was killed keeps others out
 
 
 class Lease:
     """The right to publish to a sink, or to work in a staging folder."""
 
     def __init__(self, store: Objects, what: str) -> None:
-        self._store = store
-        self._what = what
+        self._store, self._what = store, what
         self._holder = secrets.token_hex(8)
         self._tag = ""
         self._until = 0.0
@@ -415,27 +413,27 @@ class Lease:
             over.set()
             thread.join()
             with suppress(DPTextError):  # it ends by itself
-                found = self._store.read_versioned(LEASE)
-                if found is not None and found[1] == self._tag:
+                lease = self._store.read_versioned(LEASE)
+                if lease is not None and lease[1] == self._tag:
                     self._store.delete(LEASE)
         if lost:
             raise lost[0]
 
     def require_free(self) -> str | None:
         """Refuse what another run holds, and return the tag of the lease that ran out, or None if there is none."""
-        found = self._store.read_versioned(LEASE)
-        if found is None:
+        lease = self._store.read_versioned(LEASE)
+        if lease is None:
             return None
-        left = _until(found[0]) - time.time()
+        left = _until(lease[0]) - time.time()
         if left > 0:
             hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
             raise BusyError(f"another run {self._what}", hint)
-        return found[1]
+        return lease[1]
 
     def renew(self) -> None:
         with self._one:
-            held = self._until - time.time() >= LEASE_SECONDS / 2 or self._write(self._tag)
-        if not held:
+            fresh = self._until - time.time() >= LEASE_SECONDS / 2 or self._write(self._tag)
+        if not fresh:
             raise BusyError(f"this run stood still for so long that another run {self._what}", "run again later")
 
     def _write(self, tag: str | None) -> bool:

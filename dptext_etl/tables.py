@@ -52,7 +52,9 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         strings = table.with_columns(plain(pl.col(name), dtype) for name, dtype in texts.items())
         released: Any = strings.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
         return released  # type: ignore[no-any-return]
-    if _is_pandas(table):
+    if any(
+        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "DataFrame" for base in type(table).__mro__
+    ):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
     if isinstance(table, pa.RecordBatch):
         made = _batch(_arrow(pa.Table.from_batches([table]), columns, ids))
@@ -101,16 +103,10 @@ def _is_string(dtype: pa.DataType) -> bool:
 
 def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids: str) -> None:
     for wanted in (ids, *(str(item.column) for item in columns)):
-        found = list(names).count(wanted)
-        if found != 1:
-            msg = f"the table has {f'{found} columns' if found else 'no column'} {wanted!r}"
+        count = list(names).count(wanted)
+        if count != 1:
+            msg = f"the table has {f'{count} columns' if count else 'no column'} {wanted!r}"
             raise InputError(msg, "correct id or [[column]] in the policy, or rename the column")
-
-
-def _is_pandas(table: object) -> bool:
-    return any(
-        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "DataFrame" for base in type(table).__mro__
-    )
 
 
 def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:

@@ -24,8 +24,7 @@ log = logging.getLogger("dptext_etl.runner")
 VARIABLE: Final = "DPTEXT_TELEMETRY"
 OPENTELEMETRY, OPENLINEAGE = "opentelemetry", "openlineage"
 _PACKAGES: Final = {OPENTELEMETRY: "opentelemetry", OPENLINEAGE: "openlineage"}
-SCOPE: Final = "dptext_etl"
-"""The instrumentation scope of all metrics and spans."""
+SCOPE: Final = "dptext_etl"  # the instrumentation scope of all metrics and spans
 
 
 class Metric(NamedTuple):

@@ -14,20 +14,31 @@ PACKAGES = {"core": "dptext_etl", "models": "models/dptext_etl_models", "eval": 
 LONG = 600
 RUN = """
 import sys
-files, functions = set(), set()
+files, functions, texts_in, looking = set(), set(), set(), []
+def holds(value, depth=0):
+    if isinstance(value, (list, tuple)):
+        return depth < 2 and any(holds(item, depth + 1) for item in value[:8])
+    if isinstance(value, (pl.DataFrame, pl.Series, pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)):
+        value = str((value.to_arrow() if isinstance(value, (pl.DataFrame, pl.Series)) else value).to_pylist())
+    return isinstance(value, str) and "zanzibar" in value
 def note(frame, event, _):
-    if event == "call" and "/dptext_etl" in frame.f_code.co_filename:
+    if event == "call" and "/dptext_etl" in frame.f_code.co_filename and not looking:
         files.add(frame.f_code.co_filename)
+        looking.append(True)
+        if frame.f_code.co_filename not in texts_in and any(map(holds, list(frame.f_locals.values()))):
+            texts_in.add(frame.f_code.co_filename)
+        looking.clear()
         if not frame.f_code.co_name.startswith("<"):
             functions.add(frame.f_code)
 import threading
+import polars as pl
+import pyarrow as pa
 threading.setprofile(note)
 sys.setprofile(note)
-import polars as pl
 from dptext_etl import Policy, _kernel, run
 _kernel.Secret().write("noise.key")
 words = ["good", "room", "cold", "film", "music", "doctor", "river"]
-texts = [" ".join(words[(row + at) % 7] for at in range(9)) for row in range(300)]
+texts = ["zanzibar " + " ".join(words[(row + at) % 7] for at in range(9)) for row in range(300)]
 pl.DataFrame({"id": range(300), "user": [row // 3 for row in range(300)], "text": texts}).write_parquet("raw.parquet")
 mechanism = {"name": "custext", "epsilon": 2.0}
 column = {"name": "text", "mechanism": mechanism, "allow": ["cluster", "length"]}
@@ -37,7 +48,7 @@ run(Policy.parse({
     "key": "file:noise.key", "ledger": {"url": "sqlite:///ledger.db"}, "column": [column],
 }))
 sys.setprofile(None)
-print(len(files), len(functions))
+print(len(files), len(functions), len(texts_in))
 """
 
 
@@ -56,8 +67,8 @@ def main() -> None:
     print(f"above CusText: {len(above)} classes; public attributes: {len(_public(CusText))}")
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", RUN], cwd=folder, capture_output=True, text=True, check=True)
-    files, functions = done.stdout.split()[-2:]
-    print(f"a run over 300 rows calls {functions} functions in {files} files")
+    files, functions, texts_in = done.stdout.split()[-3:]
+    print(f"a run over 300 rows calls {functions} functions in {files} files, {texts_in} of which receive raw texts")
 
 
 def _docstring_lines(tree: ast.Module) -> int:

@@ -21,8 +21,8 @@ import pyarrow as pa
 from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.building import TEXTS, Cleaning, Options, Source, build, encoded
-from dptext_etl.corpora.corpus import SentenceModel, names
+from dptext_etl.corpora.building import TEXTS, Cleaning, Options, Source, build
+from dptext_etl.corpora.corpus import SentenceModel, encoded, names
 from dptext_etl.corpora.shipped.everyday_30k import SIZE, everyday_texts
 from dptext_etl.keys import throwaway
 from dptext_etl_eval.classifier import counted, fit, learner

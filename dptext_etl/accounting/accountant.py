@@ -284,8 +284,8 @@ def least(stated: Spend | Iterable[Bound]) -> Bound:
     At equal epsilon the smaller delta wins, then the statement that comes first. Where no theorem is known the epsilon
     is infinite and the rule is "none".
     """
-    found = bounds(stated) if isinstance(stated, Spend) else stated
-    return min(found, key=lambda bound: (bound.epsilon, bound.delta), default=Bound(math.inf, 0, "none"))
+    limits = bounds(stated) if isinstance(stated, Spend) else stated
+    return min(limits, key=lambda bound: (bound.epsilon, bound.delta), default=Bound(math.inf, 0, "none"))
 
 
 def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] | None = None) -> list[Bound]:
@@ -298,18 +298,18 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] |
     require_delta(delta)
     listed = list(spends)
     total = compose(listed)
-    found = [bound for bound in bounds(total) if bound.rule != "approx" or total.delta <= exact(delta) * FINE]
+    allowed = [bound for bound in bounds(total) if bound.rule != "approx" or total.delta <= exact(delta) * FINE]
     gaussian = [item for item in listed if math.isfinite(item.mu2) and not math.isfinite(item.eps_pure)]
     pure = compose(item for item in listed if math.isfinite(item.eps_pure))
     at = delta * MICRO
     if math.isfinite(total.rho):
-        found.append(Bound(micro(zcdp_epsilon(total.rho / MICRO, delta)), at, "zcdp"))
+        allowed.append(Bound(micro(zcdp_epsilon(total.rho / MICRO, delta)), at, "zcdp"))
     if draws is not None:
-        found.append(Bound(micro(bounded_range_epsilon(draws, delta)), at, "pld"))
+        allowed.append(Bound(micro(bounded_range_epsilon(draws, delta)), at, "pld"))
     others = [item for item in listed if item not in gaussian and not math.isfinite(item.eps_pure)]
     if gaussian and not others:
         mu = math.sqrt(sum(item.mu2 for item in gaussian) / MICRO)
         noisy = micro(smallest_epsilon(mu, delta))
         rule = "gaussian" if len(gaussian) == len(listed) else "pure+gaussian"
-        found.append(Bound(noisy + min(pure.eps_pure, pure.eps_tight), at, rule))
-    return found
+        allowed.append(Bound(noisy + min(pure.eps_pure, pure.eps_tight), at, rule))
+    return allowed

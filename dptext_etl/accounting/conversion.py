@@ -93,16 +93,11 @@ def _loss_masses(epsilon: float, width: float, bins: int) -> npt.NDArray[np.floa
     Between two of them delta is linear in e^loss, and so above the profile, which is convex in it.
     """
     losses = width * np.arange(-bins, bins + 1, dtype=np.float64)
-    profile = _profile(epsilon, losses)
+    profile = np.expm1((np.minimum(losses, epsilon) - epsilon) / 2) ** 2 / -math.expm1(-epsilon)
+    profile = np.maximum(np.where(losses < epsilon, profile, 0.0), -np.expm1(np.minimum(losses, 0.0)))
     slopes = np.concatenate([[1.0], -np.diff(profile) * np.exp(-losses[:-1]) / np.expm1(width), [0.0]])
     masses: npt.NDArray[np.float64] = np.maximum(-np.diff(slopes), 0.0) * np.exp(losses)
     return masses
-
-
-def _profile(epsilon: float, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return delta(x) of one draw; below -epsilon it is 1 - e^x."""
-    profile = np.expm1((np.minimum(x, epsilon) - epsilon) / 2) ** 2 / -math.expm1(-epsilon)
-    return np.maximum(np.where(x < epsilon, profile, 0.0), -np.expm1(np.minimum(x, 0.0)))
 
 
 def _least(at: Callable[[float], float], low: float, high: float) -> float:

@@ -80,8 +80,8 @@ def divergence(eps: float, rows: int, law: Law) -> float:
         near, chance = binomial(size, law.near / law.texts)
         lone += mass * float(chance @ np.maximum(0.0, uniform + gain * near / size - e))
         back += mass * float(chance @ np.maximum(0.0, 1 - e * (uniform + gain * near / size)))
-        found, width = _widest(eps, size, law, width, _RAISES if mass > 1e-7 else (0,))
-        pair += mass * found
+        bound, width = _widest(eps, size, law, width, _RAISES if mass > 1e-7 else (0,))
+        pair += mass * bound
     slack = cut + 8 * math.exp(-_LOG_TAIL) * max(1.0, uniform + gain)
     return (max(pair, lone, back) + slack) * (1 + _MARGIN)
 
@@ -111,35 +111,35 @@ def _reached(depth: Callable[[int], float], goal: float, high: int) -> int:
     """
     low, short, most = 0, -goal, depth(high)
     far = most - goal
-    while far > 0 and high > 2 and (found := depth(high // 3)) > goal:
-        high, far = high // 3, found - goal
-        if found < 0.99 * most:
+    while far > 0 and high > 2 and (excess := depth(high // 3)) > goal:
+        high, far = high // 3, excess - goal
+        if excess < 0.99 * most:
             break
     side = 0
     while high - low > 1:
         part = (_NEAR / 2 * goal - short) / (far - short) if far > 0 else 0.5
         middle = min(max(low + round((high - low) * part), low + 1), high - 1)
-        found = depth(middle) - goal
-        if 0 <= found <= _NEAR * goal:
+        excess = depth(middle) - goal
+        if 0 <= excess <= _NEAR * goal:
             return middle
-        if found < 0:
-            low, short, far, side = middle, found, far / 2 if side < 0 else far, -1
+        if excess < 0:
+            low, short, far, side = middle, excess, far / 2 if side < 0 else far, -1
         else:
-            high, far, short, side = middle, found, short / 2 if side > 0 else short, 1
+            high, far, short, side = middle, excess, short / 2 if side > 0 else short, 1
     return high
 
 
 def _widest(eps: float, size: int, law: Law, guess: int, raises: tuple[int, ...]) -> tuple[float, int]:
     """Bound the expected excess among `size` texts over all widths, and say where it is largest."""
     first, values = gains(eps, size, _range(size, law.chance(law.widest))[1], law.uniform, law.gain)
-    found, width = 0.0, guess
+    largest, width = 0.0, guess
     for times in raises if len(values) else ():
         values = raised(values, first, size, times)
         size += times
-        found, width = _top(values, first, size, law, width)
-        if found <= _CLOSE * _mean(values, first, size, law.chance(width)):
+        largest, width = _top(values, first, size, law, width)
+        if largest <= _CLOSE * _mean(values, first, size, law.chance(width)):
             break
-    return found, width
+    return largest, width
 
 
 def _top(values: Floats, first: int, size: int, law: Law, guess: int) -> tuple[float, int]:
@@ -242,10 +242,10 @@ def gains(eps: float, size: int, most: int, uniform: float, gain: float) -> tupl
 def _run(operation: np.ufunc, start: float, before: Floats, after: Floats) -> Floats:
     """Return the running results of an operation from a start on to both sides."""
     at = len(before)
-    found = np.concatenate([before, [start], after])
-    operation.accumulate(found[at:], out=found[at:])
-    operation.accumulate(found[at::-1], out=found[at::-1])
-    return found
+    sums = np.concatenate([before, [start], after])
+    operation.accumulate(sums[at:], out=sums[at:])
+    operation.accumulate(sums[at::-1], out=sums[at::-1])
+    return sums
 
 
 def _mattering(e: float, free: float, most: int) -> tuple[int, int]:
@@ -273,8 +273,8 @@ def binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]:
     step = max(1, int(max(trials * chance / _FINE, deviation / 2 - 2)))
     low, high = max(0, math.floor(mean - 4.5 * deviation)), min(len(counts), math.ceil(mean + 4.5 * deviation))
     edges = sorted({0, *range(0, low, 4 * step - 3), *range(low, high, step), len(counts)})
-    found = [(int(counts[a]), float(masses[a:b].sum())) for a, b in pairwise(edges)]
-    return found, 2 * math.exp(-_LOG_TAIL)
+    bins = [(int(counts[a]), float(masses[a:b].sum())) for a, b in pairwise(edges)]
+    return bins, 2 * math.exp(-_LOG_TAIL)
 
 
 def binomial(trials: int, chance: float) -> tuple[npt.NDArray[np.int64], Floats]:

@@ -83,9 +83,9 @@ class Score(ABC):
             return np.zeros(0)
         if not self.tools.printed:
             return np.asarray(np.clip(np.nan_to_num(self.compute(tokens)), 0.0, 1.0))
-        found = np.maximum(np.nan_to_num(self.printed(tokens)), 0.0)
-        total = found.sum()
-        return np.asarray(found / total if total > 0 else np.full(len(tokens), 1.0 / len(tokens)))
+        numbers = np.maximum(np.nan_to_num(self.printed(tokens)), 0.0)
+        total = numbers.sum()
+        return np.asarray(numbers / total if total > 0 else np.full(len(tokens), 1.0 / len(tokens)))
 
     @abstractmethod
     def compute(self, tokens: Sequence[str]) -> Scores:
@@ -175,8 +175,8 @@ def artifacts(source: str) -> dict[str, Artifact]:
     if source == WORDS:
         return {"encoder": words_encoder()[1]}
     folder = _folder(source)
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in {".json", ".safetensors"})
-    return {f"encoder_{number}": Artifact.open(path) for number, path in enumerate(found)}
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in {".json", ".safetensors"})
+    return {f"encoder_{number}": Artifact.open(path) for number, path in enumerate(files)}
 
 
 @lru_cache(maxsize=1)
@@ -209,8 +209,8 @@ def _vectors(tokens: Sequence[str], source: str) -> tuple[Reals, Reals, Reals]:
         return each, whole - each, whole
     model: Any = sentence_model(_folder(source))
     rests = [" ".join([*tokens[:place], *tokens[place + 1 :]]) for place in range(len(tokens))]
-    found = model.encode([*tokens, *rests, " ".join(tokens)]).astype(np.float64)
-    return found[: len(tokens)], found[len(tokens) : -1], found[-1]
+    vectors = model.encode([*tokens, *rests, " ".join(tokens)]).astype(np.float64)
+    return vectors[: len(tokens)], vectors[len(tokens) : -1], vectors[-1]
 
 
 def _cosines(one: Reals, other: Reals) -> Reals:

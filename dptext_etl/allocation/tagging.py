@@ -83,19 +83,19 @@ class NltkTagger:
     def classes(self, words: Sequence[str]) -> list[str]:
         """Return the class of every word; in a text with capitals, a name begins with one."""
         with seam("finding word classes", PolicyError):
-            found = [class_of(tag) for _, tag in self._tagger.tag([_plain(word) for word in words])]
+            classes = [class_of(tag) for _, tag in self._tagger.tag([_plain(word) for word in words])]
         if not any(word[:1].isupper() for word in words):
-            return found
+            return classes
         return [
-            "NN" if label == "NNP" and word[:1].islower() else label for word, label in zip(words, found, strict=True)
+            "NN" if label == "NNP" and word[:1].islower() else label for word, label in zip(words, classes, strict=True)
         ]
 
     def named(self, words: Sequence[str]) -> list[bool]:
         """Return which words are proper nouns or hold a digit or an @: NLTK's tagger knows no entities."""
-        found = self.classes(words)
+        classes = self.classes(words)
         return [
             label == "NNP" or any(character.isdigit() or character == "@" for character in word)
-            for word, label in zip(words, found, strict=True)
+            for word, label in zip(words, classes, strict=True)
         ]
 
 
@@ -129,9 +129,9 @@ def parts(folder: Path) -> list[Path]:
     """Return the three files of NLTK's English tagger under a folder."""
     for place in (folder / _NLTK, folder):
         stem = "averaged_perceptron_tagger_eng"
-        found = [place / f"{stem}.{what}.json" for what in ("weights", "tagdict", "classes")]
-        if all(path.is_file() for path in found):
-            return found
+        paths = [place / f"{stem}.{what}.json" for what in ("weights", "tagdict", "classes")]
+        if all(path.is_file() for path in paths):
+            return paths
     raise ArtifactError(f"NLTK's English tagger is not in {folder}", f"a folder of NLTK's data holds {_NLTK}")
 
 
@@ -149,18 +149,18 @@ def files(source: str) -> list[Path]:
 
 def artifacts(source: str) -> dict[str, Artifact]:
     """Return the public inputs behind a source, by role."""
-    found = files(source)
+    paths = files(source)
     stated = {"provenance": "trained for dptext_etl", "licence": "CC BY-SA 4.0"} if source == ENGLISH else {}
-    roles = ["tagger"] if len(found) == 1 else [f"tagger_{number}" for number in range(len(found))]
-    return {role: Artifact.open(path, **stated) for role, path in zip(roles, found, strict=True)}
+    roles = ["tagger"] if len(paths) == 1 else [f"tagger_{number}" for number in range(len(paths))]
+    return {role: Artifact.open(path, **stated) for role, path in zip(roles, paths, strict=True)}
 
 
 @lru_cache(maxsize=4)
 def tagger(source: str) -> Tagger:
-    found = files(source)
+    paths = files(source)
     if source.startswith("spacy:"):
         return SpacyTagger(source.removeprefix("spacy:"))
-    return NltkTagger.read(found[0]) if source == ENGLISH else NltkTagger.load(found[0].parent)
+    return NltkTagger.read(paths[0]) if source == ENGLISH else NltkTagger.load(paths[0].parent)
 
 
 def _pipeline(name: str) -> list[Path]:
@@ -169,10 +169,10 @@ def _pipeline(name: str) -> list[Path]:
     if not folder.is_dir():
         spec = importlib.util.find_spec(name) if name.isidentifier() else None
         folder = Path(spec.origin).parent if spec is not None and spec.origin else folder
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".py", ".pyc")))
-    if not found:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".py", ".pyc")))
+    if not paths:
         raise ArtifactError("the pipeline of spaCy is not on this machine", "name an installed one, or its folder")
-    return found
+    return paths
 
 
 def _own_data() -> Path:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import polars as pl
 import pyarrow.parquet as pq
 
-from dptext_etl import extensions, html_output
+from dptext_etl import extensions
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, policy_tokens
 from dptext_etl.checks.comparison import LedgerComparison, Repeats
 from dptext_etl.device import threads
@@ -257,6 +257,8 @@ class Verdict:
         return f"Verdict({self.name!r}, {'passed' if self.passed else 'FAILED'}: {self.message})"
 
     def _repr_html_(self) -> str:
+        from dptext_etl import html_output
+
         about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
         return html_output.facts(f"{self.name}: {'passed' if self.passed else 'FAILED'}", about)
 

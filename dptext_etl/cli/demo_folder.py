@@ -288,7 +288,7 @@ class _Comparison:
         return float(np.mean(scores))
 
     def _units(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        from dptext_etl.corpora.building import encoded
+        from dptext_etl.corpora.corpus import encoded
 
         vectors = encoded(self._corpus, texts) - self._corpus.vectors.mean(axis=0)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -27,10 +27,10 @@ from dptext_etl.corpora.corpus import (
     SHARE,
     SMOOTHING,
     Corpus,
-    Int8s,
     SentenceModel,
     WordEncoder,
     add_directions,
+    encoded,
     learn,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
@@ -284,9 +284,9 @@ def _encoder(
 
 def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[float] = EPSILONS) -> tuple[Hit, ...]:
     """Find the best hit rate of every epsilon on public texts; texts that the corpus holds are left out."""
-    own = frozenset(corpus.texts)
+    old = frozenset(corpus.texts)
     rows = [(normalized(text), label) for source in public for text, label in source.rows()]
-    rows = sorted({row for row in rows if row[0] and row[0] not in own}, key=lambda row: (row[0], row[1] or ""))
+    rows = sorted({row for row in rows if row[0] and row[0] not in old}, key=lambda row: (row[0], row[1] or ""))
     if len(rows) < _FEWEST_PUBLIC:
         raise InputError(
             f"{len(rows):,} public texts are left that are not in the corpus; allowed: {_FEWEST_PUBLIC} and more",
@@ -298,12 +298,6 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
         raise InputError("some public texts have a label and others have none", "leave those without one out")
     queries = encoded(corpus, [text for text, _ in rows])
     return calibrate(corpus.vectors, queries, epsilons, labels=labels or None)
-
-
-def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
-    if corpus.encoder_kind == "sentence-transformers":
-        return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
-    return corpus.encoder.encode(texts)
 
 
 def write_recalibrated(

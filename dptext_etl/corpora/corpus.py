@@ -47,10 +47,8 @@ Int8s = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-MOST_DIMENSIONS = 1040
-"""Inner products of int8 vectors of so many dimensions stay below 2^24."""
-MOST_WORDS = 65_535
-"""So many int16 vectors add up in int32."""
+MOST_DIMENSIONS = 1040  # inner products of int8 vectors of so many dimensions stay below 2^24
+MOST_WORDS = 65_535  # so many int16 vectors add up in int32
 _UNKNOWN = 2**32 - 1
 
 
@@ -101,8 +99,8 @@ class WordEncoder:
         for row, numbers in enumerate(self.numbers(texts, n_max) if len(texts) else ()):
             for part in range(parts):
                 own = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
-                known = own[own != _UNKNOWN]
-                sums[row * parts + part] = self.vectors[known].sum(axis=0, dtype=np.int64)
+                in_vocabulary = own[own != _UNKNOWN]
+                sums[row * parts + part] = self.vectors[in_vocabulary].sum(axis=0, dtype=np.int64)
         return sums
 
     def encode(self, texts: Sequence[str], *, parts: int = 1, n_max: int = MOST_WORDS) -> Int8s:
@@ -152,19 +150,13 @@ class SentenceModel:
         return vectors
 
 
-SMOOTHING = 0.03
-"""A word of this share of all words gets half the weight of a rare one."""
-LARGEST = 32_000
-"""Size of the largest coordinate of a word vector, of 32,767 that int16 holds."""
+SMOOTHING = 0.03  # a word of this share of all words gets half the weight of a rare one
+LARGEST = 32_000  # size of the largest coordinate of a word vector, of 32,767 that int16 holds
 _NEGLIGIBLE = 1e-9
 
 
 def learn(
-    texts: Sequence[str],
-    vectors: WordVectors,
-    *,
-    components: int = 1,
-    half_whitening: bool = True,
+    texts: Sequence[str], vectors: WordVectors, *, components: int = 1, half_whitening: bool = True
 ) -> WordEncoder:
     """Learn an encoder from public texts.
 
@@ -191,8 +183,8 @@ def word_numbers(encoder: WordEncoder, texts: Sequence[str]) -> tuple[Integers, 
     by_text = encoder.numbers(texts)
     rows = np.repeat(np.arange(len(by_text)), [len(numbers) for numbers in by_text])
     joined = np.concatenate([np.zeros(0, np.uint32), *by_text]).astype(np.int64)
-    known = joined != _UNKNOWN
-    return rows[known], joined[known]
+    in_vocabulary = joined != _UNKNOWN
+    return rows[in_vocabulary], joined[in_vocabulary]
 
 
 def _sums(table: Reals, rows: Integers, numbers: Integers, texts: int) -> Reals:
@@ -225,8 +217,7 @@ def _folded(points: Reals, components: int, *, half_whitening: bool) -> Reals:
     return folded / strengths[kept] ** 0.25 if half_whitening else folded
 
 
-SHARE = 0.5
-"""Share of a vector's squared length that task directions get, over all public labeled texts."""
+SHARE = 0.5  # share of a vector's squared length that task directions get, over all public labeled texts
 _FEWEST = 100
 _RIDGE = 10.0
 _PRIOR = 2.0
@@ -393,6 +384,12 @@ class Corpus:
         return tensor
 
 
+def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
+    if corpus.encoder_kind == "sentence-transformers":
+        return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
+    return corpus.encoder.encode(texts)
+
+
 def write(
     path: Path,
     texts: Sequence[str],
@@ -402,7 +399,14 @@ def write(
     vectors: Int8s | None = None,
 ) -> None:
     """Write the file of a corpus; arguments and errors are those of `Corpus.save`."""
-    _check_texts(texts)
+    if len(texts) < 2 or len(set(texts)) != len(texts):
+        raise ArtifactError(f"a corpus holds two distinct texts or more, got {len(set(texts))} among {len(texts)}")
+    for number, text in enumerate(texts):
+        if not text or " ".join(text.split()) != text or unicodedata.normalize("NFC", text) != text:
+            raise ArtifactError(
+                f"text {number} of the corpus is empty, has other blanks than single spaces, or is not in form NFC",
+                'normalize it: " ".join(unicodedata.normalize("NFC", text).split())',
+            )
     if vectors is None:
         if encoder is None:
             raise ArtifactError("a corpus has an encoder, or vectors that were made elsewhere", "give one of them")
@@ -423,17 +427,6 @@ def write(
         "word_vectors": none if encoder is None else encoder.vectors,
     }
     save_tensors(path, tensors, {"format": FORMAT, "description": canon(dict(description)).decode()})
-
-
-def _check_texts(texts: Sequence[str]) -> None:
-    if len(texts) < 2 or len(set(texts)) != len(texts):
-        raise ArtifactError(f"a corpus holds two distinct texts or more, got {len(set(texts))} among {len(texts)}")
-    for number, text in enumerate(texts):
-        if not text or " ".join(text.split()) != text or unicodedata.normalize("NFC", text) != text:
-            raise ArtifactError(
-                f"text {number} of the corpus is empty, has other blanks than single spaces, or is not in form NFC",
-                'normalize it: " ".join(unicodedata.normalize("NFC", text).split())',
-            )
 
 
 def _file(reference: str | Path) -> Path:

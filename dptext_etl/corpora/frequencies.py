@@ -34,11 +34,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.corpora.corpus import Corpus, Int8s, Reals, nearest, products
+from dptext_etl.corpora.corpus import Corpus, Int8s, Reals, encoded, nearest, products
 from dptext_etl.errors import InputError
 
-MOST = 2**62
-"""Largest sum of all weights."""
+MOST = 2**62  # largest sum of all weights
 UNCALIBRATED: Mapping[Decimal, Decimal] = {
     Decimal(epsilon): Decimal(hit)
     for epsilon, hit in (("0", ".3"), ("1", ".4"), ("2", ".5"), ("4", ".7"), ("8", ".9"), ("12", ".97"), ("16", ".99"))
@@ -88,9 +87,9 @@ def near_texts(m: int, epsilon: Decimal, hit: Decimal) -> int:
 
 def usual_hit(epsilon: Decimal, calibrated: Mapping[Decimal, Decimal]) -> Decimal:
     """Return the hit rate of an epsilon, on the line between its neighbors among the calibrated ones."""
-    known = sorted((calibrated or UNCALIBRATED).items())
-    below = [point for point in known if point[0] <= epsilon]
-    above = [point for point in known if point[0] > epsilon]
+    hits = sorted((calibrated or UNCALIBRATED).items())
+    below = [point for point in hits if point[0] <= epsilon]
+    above = [point for point in hits if point[0] > epsilon]
     if not below or not above:
         return below[-1][1] if below else above[0][1]
     (left, low), (right, high) = below[-1], above[0]
@@ -118,8 +117,7 @@ def near_weight(m: int, d: int, epsilon: float) -> float:
 
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 16.0)
-MOST_TEXTS = 1_000
-"""Public texts that are looked at."""
+MOST_TEXTS = 1_000  # public texts that are looked at
 POWER = 1.5
 _WEIGHTS_BLOCK = 128
 _VOTERS = 15
@@ -135,11 +133,7 @@ class Hit(NamedTuple):
 
 
 def calibrate(
-    vectors: Int8s,
-    queries: Int8s,
-    epsilons: Sequence[float] = EPSILONS,
-    *,
-    labels: Sequence[str] | None = None,
+    vectors: Int8s, queries: Int8s, epsilons: Sequence[float] = EPSILONS, *, labels: Sequence[str] | None = None
 ) -> tuple[Hit, ...]:
     """Find the best hit rate for every epsilon: maximize (e^eps - 1) * gains[d-1] / (m + d * (e^eps - 1)) over d."""
     gains = _gains(vectors, queries, None if labels is None else np.unique(np.array(labels), return_inverse=True)[1])
@@ -302,8 +296,6 @@ def estimate_frequencies(
 def _shrinkage(
     topics: Mapping[str, str], near: int, corpus: Corpus | None, public: Mapping[str, str] | None
 ) -> dict[str, Shrinkage]:
-    from dptext_etl.corpora.building import encoded
-
     if corpus is None and public is None:
         return {}
     if corpus is None or public is None:
@@ -319,10 +311,10 @@ def _shrinkage(
         rows = nearest(products(queries[first : first + _BLOCK], corpus.vectors), near)
         for place in range(len(names)):
             shares[first : first + _BLOCK, place] = (codes[rows] == place).mean(axis=1)
-    own = np.array([public[text] for text in texts])
+    topics_of_texts = np.array([public[text] for text in texts])
     shrinkages = {}
     for place, name in enumerate(names.tolist()):
-        has = own == name
+        has = topics_of_texts == name
         if has.any() and not has.all():
             means = (float(shares[rows, place].mean()) for rows in (has, ~has))
             shrinkages[name] = Shrinkage(int(has.sum()), *means)

@@ -83,10 +83,10 @@ class _Walk:
         block = around[(~self._used[self._near[around]]).sum(axis=1) <= _FEW]
         count = min(NEAR + 1, self._free.left)  # one more, since an unused word is its own neighbor
         for near, guess in zip(block.tolist(), self._free.guesses(block), strict=True):
-            found = self._free.nearest(near, count, guess)
-            found = found[found != near][:NEAR]
+            neighbors = self._free.nearest(near, count, guess)
+            neighbors = neighbors[neighbors != near][:NEAR]
             self._near[near] = self._none
-            self._near[near, : len(found)] = found
+            self._near[near, : len(neighbors)] = neighbors
         return int(around[0])
 
 

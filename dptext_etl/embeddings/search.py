@@ -84,15 +84,15 @@ class NearestWords:
 
     def _by_guess(self, points: Points) -> Nearest:
         matrix, longest = _guessing(self._vectors)
-        found = np.empty(len(points), np.uint32)
+        nearest = np.empty(len(points), np.uint32)
         rows = self.at_once()
         for start in range(0, len(points), rows):
             some = points[start : start + rows]
             extended = np.empty((len(some), matrix.shape[1]), np.float32)
             extended[:, :-1], extended[:, -1] = some, self._step
             scores = extended @ matrix.T
-            found[start : start + rows] = self._decided(some, scores, longest)
-        return found
+            nearest[start : start + rows] = self._decided(some, scores, longest)
+        return nearest
 
     def _decided(self, points: Points, scores: npt.NDArray[np.float32], longest: float) -> Nearest:
         """Decide each row of estimates exactly; the estimates are overwritten."""
@@ -102,14 +102,14 @@ class NearestWords:
         rows = np.arange(len(points))
         best = scores.argmax(axis=1)
         limits = scores[rows, best] - 2 * wrong
-        found: Nearest = best.astype(np.uint32)
+        nearest: Nearest = best.astype(np.uint32)
         scores[rows, best] = -np.inf
         doubtful = np.flatnonzero(scores.max(axis=1) >= limits)
         for row in doubtful.tolist():
             scores[row, best[row]] = np.inf
             words = np.flatnonzero(scores[row] >= limits[row])
-            found[row] = words[self.exact_keys(points[row], words).argmin()]
-        return found
+            nearest[row] = words[self.exact_keys(points[row], words).argmin()]
+        return nearest
 
     def by_torch(self, points: Points, where: str) -> Nearest:
         """Return the nearest words by exact products in float64 on a device of torch."""
@@ -117,7 +117,7 @@ class NearestWords:
 
         where = place(where)
         matrix, norms = _on_device(self._vectors, where)
-        found = np.empty(len(points), np.uint32)
+        nearest = np.empty(len(points), np.uint32)
         rows = max(1, _CELLS_CUDA // len(self._vectors))
         for start in range(0, len(points), rows):
             some = torch.from_numpy(np.ascontiguousarray(points[start : start + rows])).to(where)
@@ -126,8 +126,8 @@ class NearestWords:
             ties = keys == keys.min(dim=1, keepdim=True).values
             numbers = torch.arange(len(norms), device=where)
             first = torch.where(ties, numbers, len(norms)).min(dim=1).values
-            found[start : start + rows] = first.cpu().numpy().astype(np.uint32)
-        return found
+            nearest[start : start + rows] = first.cpu().numpy().astype(np.uint32)
+        return nearest
 
 
 @lru_cache(maxsize=4)
@@ -225,7 +225,9 @@ _PAIRS = 2**14  # pairs compared exactly at once
 def largest_squared_distance(vectors: WordVectors) -> int:
     """Return the largest squared distance of two words, in squared grid steps: an exact integer."""
     grid = vectors.vectors
-    radii = _radii(grid)
+    centre = np.rint(grid.mean(axis=0, dtype=np.float64))
+    away = grid - centre
+    radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
     order = np.argsort(-radii, kind="stable")
     grid, radii = grid[order], radii[order] * _WIDER
     best = _sweep(grid)
@@ -245,14 +247,6 @@ def largest_squared_distance(vectors: WordVectors) -> int:
         guess += norms[first:last]
         best = larger_of_block(grid[rows], grid[first:last], guess, best, slack)
     return best
-
-
-def _radii(grid: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """Return the distances from the rounded mean, shape (n,), as square roots of exact integers."""
-    centre = np.rint(grid.mean(axis=0, dtype=np.float64))
-    away = grid - centre
-    radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
-    return radii
 
 
 def _sweep(grid: npt.NDArray[np.integer]) -> int:

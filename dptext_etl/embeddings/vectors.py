@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -346,8 +346,7 @@ def _parse(fields: list[bytes], width: int) -> Entry:
     try:
         numbers = [float(field) for field in fields[blanks + 1 :]]
     except ValueError:
-        msg = f"expected {width} numbers after the word, got something else"
-        raise ValueError(msg) from None
+        raise ValueError(f"expected {width} numbers after the word, got something else") from None
     return b" ".join(fields[: blanks + 1]).decode(), _finite(np.array(numbers))
 
 
@@ -375,18 +374,14 @@ def _binary(path: Path) -> Iterator[Entry]:
         count, width = map(int, header)
         for number in range(1, count + 1):
             with seam(f"{path.name}: reading word {number} of {count}", ArtifactError, "is the file whole?"):
-                word = _word(file)
+                letters = bytearray()
+                while (letter := file.read(1)) != b" ":
+                    if not letter:
+                        raise ValueError("the file ends inside a word")
+                    letters += letter
+                word = letters.lstrip(b"\n").decode()
                 numbers = _finite(np.frombuffer(file.read(4 * width), dtype="<f4", count=width))
             yield word, numbers
-
-
-def _word(file: BinaryIO) -> str:
-    letters = bytearray()
-    while (letter := file.read(1)) != b" ":
-        if not letter:
-            raise ValueError("the file ends inside a word")
-        letters += letter
-    return letters.lstrip(b"\n").decode()
 
 
 def _npz(path: Path) -> Iterator[Entry]:

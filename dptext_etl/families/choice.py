@@ -249,8 +249,8 @@ class ChoiceMechanism(Mechanism):
     def hit_rate(self) -> Decimal:
         if self.hit is not None:
             return Decimal(repr(self.hit))
-        known = {Decimal(repr(epsilon)): Decimal(repr(hit)) for epsilon, hit in self.opened.hits.items()}
-        return usual_hit(self._decimal, known)
+        rates = {Decimal(repr(epsilon)): Decimal(repr(hit)) for epsilon, hit in self.opened.hits.items()}
+        return usual_hit(self._decimal, rates)
 
     @cached_property
     def near(self) -> int:
@@ -401,8 +401,8 @@ class ChoiceMechanism(Mechanism):
         """Return the numbers of the texts near one text (or part), nearest first; None if it says nothing."""
         if not self.has_model:
             return self._kernel_corpus.near(text, self._policy_json)
-        found = self.sentence_model.encode([text]) if text.strip() else np.zeros((1, 1), np.int8)
-        near = nearest(products(found, self.opened.vectors), self.near)[0] if found.any() else None
+        vector = self.sentence_model.encode([text]) if text.strip() else np.zeros((1, 1), np.int8)
+        near = nearest(products(vector, self.opened.vectors), self.near)[0] if vector.any() else None
         return None if near is None else [int(number) for number in near]
 
     def transition(self, text: str) -> tuple[list[str], list[Fraction]]:

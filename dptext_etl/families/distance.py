@@ -104,7 +104,9 @@ class PairWeights:
         The weights of a word are computed once for all its occurrences, or are kept from an earlier batch. Every
         occurrence has a draw of its own, with its own record's key and its own position.
         """
-        distinct, counts = _counted(draws.words[order])
+        words = draws.words[order]
+        starts = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])[: len(words)])
+        distinct, counts = words[starts], np.diff(starts, append=len(words)).astype(np.uint32)
         law, every, arrays = self._kernel_weights, threads(), draws.arrays()
         kept = to_numpy(pa.array(law.kept(to_arrow(distinct), to_arrow(counts)))) == 1
         if kept.any():
@@ -196,12 +198,6 @@ class PairWeights:
                 log.info("%s of %s words: %d %%", purpose, f"{size:,}", 10 * tenth)
                 tenth = first * 10 // size + 1
             yield np.arange(first, min(first + step, size))
-
-
-def _counted(words: Indices) -> tuple[Indices, Indices]:
-    """Return the distinct words of a sorted array, and how often each occurs."""
-    starts = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])[: len(words)])
-    return words[starts], np.diff(starts, append=len(words)).astype(np.uint32)
 
 
 def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) -> bool:

@@ -223,10 +223,10 @@ class TemDistribution:
         """Words within reach of each word in some list, shape (words, lists * window), some of them repeated."""
         steps = np.arange(1 - self.reach, self.reach)
         last = place_of.shape[1] - 1
-        found = [
+        neighbors = [
             order[np.clip(own[words][:, None] + steps, 0, last)] for own, order in zip(place_of, lists, strict=True)
         ]
-        return np.concatenate(found, axis=1).astype(np.int64)
+        return np.concatenate(neighbors, axis=1).astype(np.int64)
 
     def _least_far(self, far: Floats, place_of: Places, lists: Sequence[Order]) -> Floats:
         """Return for each output the smallest probability from words that are near it in no list; infinite if none."""
@@ -298,19 +298,13 @@ class ListMechanism(MappedMechanism):
     @cached_property
     def _places_of_words(self) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the place of each word on each list, of lists that hold the same words."""
-        found = tuple(np.empty(self.places, np.int64) for _ in self.orders)
-        for place, order in zip(found, self.orders, strict=True):
+        places = tuple(np.empty(self.places, np.int64) for _ in self.orders)
+        for place, order in zip(places, self.orders, strict=True):
             place[order] = np.arange(self.places)
-        return found
+        return places
 
     def _draw_by_steps(  # noqa: PLR0917
-        self,
-        words: Order,
-        lists: Order,
-        rates: Sequence[Fraction],
-        slots: Slots,
-        sampler: WordSampler,
-        purpose: int,
+        self, words: Order, lists: Order, rates: Sequence[Fraction], slots: Slots, sampler: WordSampler, purpose: int
     ) -> Order:
         """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,)."""
         chosen = np.empty_like(words)
@@ -331,11 +325,11 @@ class ListMechanism(MappedMechanism):
 
     def _at(self, word: str) -> list[tuple[int, int]]:
         """Return the list and place of a word for each list that holds it; empty for words without a place."""
-        known = self._ids.get(word if word == PAD else written(word) or "")
-        if known is None:
+        number_of = self._ids.get(word if word == PAD else written(word) or "")
+        if number_of is None:
             return []
-        found = [(number, np.flatnonzero(order == known)) for number, order in enumerate(self.orders)]
-        return [(number, int(at[0])) for number, at in found if len(at)]
+        places = [(number, np.flatnonzero(order == number_of)) for number, order in enumerate(self.orders)]
+        return [(number, int(at[0])) for number, at in places if len(at)]
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the output distribution of one word, which is the mean over the lists and sums to 1."""

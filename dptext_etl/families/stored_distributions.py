@@ -193,7 +193,9 @@ class TableMechanism(MappedMechanism):
         if smallest < 2:
             raise PolicyError("an output set has a single member, which would release its word in clear", "raise k")
         ratio = max(worst_log_ratio(rows) for rows in parts.weights)
-        bits = _entropy_bits(parts)
+        share = np.bincount(parts.input_set, minlength=len(parts.sets)) / len(parts.inputs)
+        share = share[share > 0]
+        bits = float(-(share * np.log2(share)).sum()) + 0.0
         parts.save(path, {**description, "epsilon_table": stated(ratio), "disclosed_bits_per_token": stated(bits)})
 
     def largest_probability(self) -> float:
@@ -216,9 +218,3 @@ def _largest_in_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the h
             tops = np.maximum.reduceat(weights, starts)
             best = max(best, float((tops / totals).max()))
         return min(1.0, best * ROUNDING)
-
-
-def _entropy_bits(parts: TableParts) -> float:
-    share = np.bincount(parts.input_set, minlength=len(parts.sets)) / len(parts.inputs)
-    share = share[share > 0]
-    return float(-(share * np.log2(share)).sum()) + 0.0

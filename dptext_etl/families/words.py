@@ -329,7 +329,10 @@ def release_divided(
         counts = np.diff(bounds).tolist()
         each = np.split(numbers[some], bounds[1:-1] - bounds[0])
         marks = [_marked(mechanism, *one) for one in zip(values, each, charged[first:last], strict=True)]
-        once = partial(division.draw, numbers[some], _slots(counts, keys), sampler)
+        records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+        positions = np.concatenate([np.zeros(0, np.uint64), *(np.arange(count, dtype=np.uint64) for count in counts)])
+
+        once = partial(division.draw, numbers[some], Slots(keys, records, positions), sampler)
         again = partial(_marked_again, division.names, marks, counts)
         chosen[some] = draw_in_passes(allocation, marks, keys, sampler, once=once, words=again)[-1]
     out = pa.array(reader.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
@@ -365,7 +368,7 @@ def _marked_again(
     names: Sequence[str], marks: Sequence[Marked], counts: Sequence[int], chosen: Indices
 ) -> list[Marked]:
     """Put what was drawn into the places of the words; padding stands for no word."""
-    outputs, found = iter(chosen.tolist()), []
+    outputs, marked = iter(chosen.tolist()), []
     for (tokens, places, most), count in zip(marks, counts, strict=True):
         words, drawn = list(tokens), [names[next(outputs)] for _ in range(count)]
         at: list[int | None] = []
@@ -373,14 +376,8 @@ def _marked_again(
             here = place if isinstance(place, int) else len(words)
             words[here : here + 1] = [word]
             at.append(None if word == PAD else here)
-        found.append(Marked(["" if word == PAD else word for word in words], at, most))
-    return found
-
-
-def _slots(counts: Sequence[int], keys: pa.Array) -> Slots:
-    records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
-    positions = np.concatenate([np.zeros(0, np.uint64), *(np.arange(count, dtype=np.uint64) for count in counts)])
-    return Slots(keys, records, positions)
+        marked.append(Marked(["" if word == PAD else word for word in words], at, most))
+    return marked
 
 
 Exact = float | Fraction
@@ -434,8 +431,8 @@ class WordMechanism(WordByWord):
 
     def configuration(self) -> dict[str, Any]:
         """Return the configuration; where unknown words are drawn as the first word, it is that of version 2."""
-        found = {name: value for name, value in super().configuration().items() if name != "unknown_words"}
-        return {**found, "mechanism_version": 2} if self.mode == "strict" and self._unknown == "first" else found
+        entries = {name: value for name, value in super().configuration().items() if name != "unknown_words"}
+        return {**entries, "mechanism_version": 2} if self.mode == "strict" and self._unknown == "first" else entries
 
     @property
     def guarantee(self) -> Guarantee:

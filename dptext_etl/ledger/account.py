@@ -29,8 +29,7 @@ from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.ledger.types import LEFT_OUT, Charge, CommitOutcome, IdForms, Outcome, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
 
-_PROBED = 8
-"""Records of a batch that are looked up first."""
+_PROBED = 8  # records of a batch that are looked up first
 
 
 class AccountTerms(LedgerSpec):
@@ -55,8 +54,7 @@ class Account:
 
     def __init__(self, policy: ColumnPolicy, terms: AccountTerms) -> None:
         require_row_by_row(policy)
-        self._policy = policy
-        self._terms = terms
+        self._policy, self._terms = policy, terms
         self._ledger = Ledger.open(terms.url, terms.id_key, create=False)
         if self._ledger.ledger_id != terms.ledger_id:
             msg = "the ledger that this worker finds is another one than the function was registered with"
@@ -104,8 +102,8 @@ class Account:
         self._require_key(ref, ready, forms)
         if self._is_committed(ref, ids, ready, forms):
             released = column.release(texts, ids, policy)
-            held = self._ledger.committed(ref, ids).digests
-            if pc.all(pc.equal(pa.array(_kernel.digests(released.text)), held)).as_py():
+            committed_digests = self._ledger.committed(ref, ids).digests
+            if pc.all(pc.equal(pa.array(_kernel.digests(released.text)), committed_digests)).as_py():
                 return column.with_spends(released, mechanism) if spend else released.text
         result = self._ledger.reserve(
             job, self._scope, self._terms.cap, *batch, on_cap=self._terms.on_cap, forms=forms, ready=ready
@@ -124,9 +122,19 @@ class Account:
             pa.array(_kernel.digests(released.text)),
             positions=drawn,
         )
-        _refuse_diverged(int((outcome == CommitOutcome.DIVERGED).sum()))
+        diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+        if diverged:
+            msg = (
+                f"{counted(diverged, 'record')}, computed again, gave other bytes than "
+                "committed; nothing of the batch is returned"
+            )
+            raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
         paid = column.with_spends(released, mechanism) if spend else released.text
-        return _spread(paid, fits)
+        # Put the rows under the cap back into their places, with nulls elsewhere
+        if len(paid) == len(fits):
+            return paid
+        places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1
+        return paid.take(pa.array(places, mask=~fits.to_numpy(zero_copy_only=False)))
 
     def _is_committed(self, ref: ReleaseRef, ids: pa.Array, ready: PreparedBatch, forms: IdForms) -> bool:
         """Return whether the release holds just these texts: Spark evaluates a column twice that a filter names."""
@@ -134,16 +142,16 @@ class Account:
             return False
         self._ledger.require_cap(self._scope, self._terms.cap)
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
-        found = self._ledger.preview(self._scope, ready)
-        return bool(((found.outcome == Outcome.COMMITTED) & ~found.moved).all())
+        answer = self._ledger.preview(self._scope, ready)
+        return bool(((answer.outcome == Outcome.COMMITTED) & ~answer.moved).all())
 
     def _require_key(self, ref: ReleaseRef, ready: PreparedBatch, forms: IdForms) -> None:
         """Commit a release of an earlier version to its noise key, if a record of the batch shows that it is so."""
         self._ledger.releases.require_key(ref, self._policy.secret)  # it may be committed since this worker began
         if not self._ledger.releases.lacks_key(ref):
             return
-        held = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))
-        if not held.any():
+        same_identity = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))
+        if not same_identity.any():
             msg = f"no record of this batch has the identity under this noise key that {ref} holds of it"
             raise KeyReferenceError(msg, f"{RESTORE}; with the right key, begin with a query over its records")
         self._ledger.releases.register(self._policy, forms.record.kind, proven=True)
@@ -168,20 +176,3 @@ class Account:
             "no row of the batch was charged; release changed data, or data under another key, under a new name, at "
             "full spend",
         )
-
-
-def _refuse_diverged(diverged: int) -> None:
-    if diverged:
-        msg = (
-            f"{counted(diverged, 'record')}, computed again, gave other bytes than "
-            "committed; nothing of the batch is returned"
-        )
-        raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
-
-
-def _spread(released: pa.Array, fits: pa.Array) -> pa.Array:
-    """Put the rows under the cap back into their places, with nulls elsewhere."""
-    if len(released) == len(fits):
-        return released
-    places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1
-    return released.take(pa.array(places, mask=~fits.to_numpy(zero_copy_only=False)))

@@ -37,19 +37,14 @@ from dptext_etl.policy import LedgerSpec
 from dptext_etl.storage import Objects, Storage
 
 log = logging.getLogger("dptext_etl.ledger")
-VARIABLE = "DPTEXT_ANCHORS"
-"""Names the place of the anchors where nothing else does."""
+VARIABLE = "DPTEXT_ANCHORS"  # names the place of the anchors where nothing else does
 _REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
 _HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
 _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
-_UNSTORED = set[str]()
-"""Places in which this process could not store a head. Only `store` writes it, `notes` reads it."""
-_LONGEST_NAME = 200
-"""Bytes of a file's name before its suffix, at most; file systems take 255 in all."""
-_PATIENCE = 5.0
-"""Seconds to wait for another writer of a file; one that was stopped holds up others no longer."""
-_TRIES = 20
-"""How often a head is written into a store while others write it; one of them gets through each time."""
+_UNSTORED = set[str]()  # places in which this process could not store a head. Only `store` writes it, `notes` reads it
+_LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems take 255 in all
+_PATIENCE = 5.0  # seconds to wait for another writer of a file; one that was stopped holds up others no longer
+_TRIES = 20  # how often a head is written into a store while others write it; one of them gets through each time
 
 
 class FrozenError(FrozenLedgerError):
@@ -72,14 +67,14 @@ class StoredAnchor(NamedTuple):
         losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
         return not ledger.losses.settled(dataset, self.anchor, losses)
 
-    def refuse(self, ledger: Ledger | None, dataset: str, asked: Scope, *, freezing: bool = True) -> None:
+    def refuse(self, ledger: Ledger | None, dataset: str, scope: Scope, *, freezing: bool = True) -> None:
         """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
-        mine = dataset == asked.dataset
-        groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
+        mine = dataset == scope.dataset
+        groups = {*self.groups, *([scope.group] if mine and scope.group is not None else [])}
         if ledger is not None and freezing:
             ledger.losses.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
         shared = "" if mine else f" with {dataset}, whose cap it shares"
-        raise FrozenError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
+        raise FrozenError(f"the dataset {scope.dataset} is frozen{shared}: {_REASON}", _HINT)
 
 
 class AnchorFiles:
@@ -282,10 +277,10 @@ def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | N
     """Write the anchor of a ledger into a store as `write` does into a folder; the condition takes the lock's part."""
     name = f"{_hashed(scope.dataset)}.json"
     for _ in range(_TRIES):
-        found = place.read_versioned(name)
-        before = [] if found is None else [_parsed(found[0], place.location(name))]
+        version = place.read_versioned(name)
+        before = [] if version is None else [_parsed(version[0], place.location(name))]
         text = _merged(ledger, before, scope, release, named=True)
-        if place.replace_object(name, text, None if found is None else found[1]) is not None:
+        if place.replace_object(name, text, None if version is None else version[1]) is not None:
             return
     raise BusyError(f"others keep writing the head of the ledger in {place.url}", "run again")
 

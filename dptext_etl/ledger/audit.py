@@ -18,8 +18,8 @@ from dptext_etl.guarantee import PURE, GuaranteeClass
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.charges import PROVENANCES
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.people import PINNED_FORMS, form_name, names_of_units, refines
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.releases import COMMITMENTS, PINNED_NAMES
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, HashedIds, Index, Values, concatenated
 from dptext_etl.ledger.storage.journal import ChainCheck, Entry, stored_heads
@@ -305,10 +305,10 @@ class Replay:
         """Follow a version that took rows away: it replaces what was published, with no more rows."""
         facts = event.facts
         for release, nonce in facts["releases"]:
-            known = self._published(release, nonce)
-            if not facts["retired"] or not set(facts["retired"]) <= known.keys():
+            row_counts = self._published(release, nonce)
+            if not facts["retired"] or not set(facts["retired"]) <= row_counts.keys():
                 self._problem(event, f"it retires what was not published of {self.name(release)}")
-            elif facts["rows"] > max(known[digest] for digest in facts["retired"]):
+            elif facts["rows"] > max(row_counts[digest] for digest in facts["retired"]):
                 self._problem(event, f"more rows than were published of {self.name(release)}")
             self.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
         for release, nonce, digests in facts.get("others", ()):
@@ -380,7 +380,19 @@ def verify(db: Database) -> VerifyReport:
         batches = [seq for seq, batch in replay.batches.items() if (batch.release, batch.nonce) == (release, nonce)]
         for within in id_ranges(_rows(replay, batches)):
             for key, what in (("record", "a record"), ("idem_key", "an identity")):
-                _check_unique(replay, db, within, batches, key, what)
+                # Add a problem for every id that occurs twice; rows that were aborted, or released again, do not count
+                ids, of = list[HashedIds](), [np.zeros(0, np.int64)]
+                for item in _scan(db, within, [seq for seq in batches if seq not in replay.again], key, []):
+                    alive = replay.batches[item.batch].states[item.rows] != State.ABORTED
+                    ids.append(item.ids.take(alive))
+                    of.append(np.full(ids[-1].size, item.batch, np.int64))
+                record_ids, seqs = concatenated(ids), np.concatenate(of)
+                order = record_ids.order()
+                repeated = np.delete(order, record_ids.take(order).starts())
+                for seq in np.unique(seqs[repeated]).tolist():
+                    replay.note(
+                        f"batch {seq} (RESERVE): {what} occurs twice in {replay.name(replay.batches[seq].release)}"
+                    )
     _check_balances(db, replay)
     tallies = replay.tallies.values()
     counts = {name: sum(tally[name] for tally in tallies) for name in COUNTS}
@@ -443,13 +455,13 @@ def _compare_tables(db: Database, replay: Replay) -> None:
 
 def _compare(problems: list[str], what: str, derived: dict[Any, Any], stored: dict[Any, Any]) -> None:
     for key in sorted({*derived, *stored}, key=str):
-        shown = " ".join(str(part) for part in key) if isinstance(key, tuple) else key
+        name = " ".join(str(part) for part in key) if isinstance(key, tuple) else key
         if key not in stored:
-            problems.append(f"{what} {shown}: the journal has it, but the table of the ledger does not")
+            problems.append(f"{what} {name}: the journal has it, but the table of the ledger does not")
         elif key not in derived:
-            problems.append(f"{what} {shown}: the table of the ledger has it, but the journal does not")
+            problems.append(f"{what} {name}: the table of the ledger has it, but the journal does not")
         elif derived[key] != stored[key]:
-            problems.append(f"{what} {shown}: it differs from the journal")
+            problems.append(f"{what} {name}: it differs from the journal")
 
 
 def _compare_scopes(db: Database, replay: Replay) -> None:
@@ -464,22 +476,6 @@ def _compare_scopes(db: Database, replay: Replay) -> None:
     for number, dataset in replay.members:
         if number not in stored or (number, dataset) not in members:
             replay.problems.append(f"scope {number}: the journal has it, but the table of the ledger does not")
-
-
-def _check_unique(  # noqa: PLR0917
-    replay: Replay, db: Database, within: IdRange, batches: list[int], key: str, what: str
-) -> None:
-    """Add a problem for every id that occurs twice; rows that were aborted, or released again, do not count."""
-    ids, of = list[HashedIds](), [np.zeros(0, np.int64)]
-    for item in _scan(db, within, [seq for seq in batches if seq not in replay.again], key, []):
-        alive = replay.batches[item.batch].states[item.rows] != State.ABORTED
-        ids.append(item.ids.take(alive))
-        of.append(np.full(ids[-1].size, item.batch, np.int64))
-    found, seqs = concatenated(ids), np.concatenate(of)
-    order = found.order()
-    repeated = np.delete(order, found.take(order).starts())
-    for seq in np.unique(seqs[repeated]).tolist():
-        replay.note(f"batch {seq} (RESERVE): {what} occurs twice in {replay.name(replay.batches[seq].release)}")
 
 
 def _check_balances(db: Database, replay: Replay) -> None:

@@ -1,24 +1,195 @@
-"""Prepare a batch for the ledger: hash its ids, read its amounts as whole numbers, encode rows, refuse mistakes."""
+"""Prepare a batch for the ledger: hash its ids under the id key, read its amounts as whole numbers, encode its rows.
+
+The ledger stores keyed hashes of record and subject ids, never the ids (docs/spec/stream.md#ledger-ids).
+"""
 
 from __future__ import annotations
 
 import operator
+import os
+import secrets
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.arrays import to_numpy
+from dptext_etl import _kernel
+from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE
-from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, Index, hashed_ids, matrix
 from dptext_etl.ledger.storage.segments import Blob, seal
+from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
+
+RECENT = 4
+"""Batches whose hashes are kept: as many as are under way at a time, between their reservation and their commit."""
+LOSS = "without this key no balance can go on: restore it from a copy, or revoke the releases and start a new ledger"
+
+
+class RecordIds:
+    def __init__(self, ids: pa.Array, canary: Mask, hashes: Bytes) -> None:
+        self._source, self._canary = ids, canary
+        self.hashes = hashes
+        self.ids = hashed_ids(hashes)
+
+    def is_of(self, ids: pa.Array, canary: Mask) -> bool:
+        return self._source.equals(ids) and np.array_equal(self._canary, canary)
+
+    @cached_property
+    def distinct_order(self) -> Index:
+        """The places of records in ascending order of id; repeated ids are refused (docs/spec/stream.md#record-id)."""
+        order = self.ids.order()
+        repeated = self.ids.size - len(self.ids.take(order).starts())
+        if repeated:
+            raise InputError(
+                f"{counted(repeated, 'record id of the batch is', 'record ids of the batch are')} repeated",
+                "every record needs an id of its own",
+            )
+        return order
+
+    @cached_property
+    def as_units(self) -> tuple[Bytes, HashedIds, Index]:
+        """The hashes of records that have a budget each, and their places in order; canary rows have zeros."""
+        if not self._canary.any():
+            return self.hashes, self.ids, self.distinct_order
+        units, ids = np.where(self._canary[:, None], np.uint8(0), self.hashes), self.unit_ids
+        return units, ids, ids.order()
+
+    @property
+    def unit_ids(self) -> HashedIds:
+        """The hashed ids of records that have a budget each; canary rows have zeros."""
+        return HashedIds(*(np.where(self._canary, np.uint64(0), half) for half in self.ids))
+
+
+class IdKey:
+    """Hash ids under the id key of one ledger; read the key when it is first needed.
+
+    A ledger keeps its id key when noise keys change: under another key the same person would get another hash and an
+    untouched balance. So a ledger stores a check value of its key and refuses every other key.
+    """
+
+    def __init__(self, store: Store, reference: str | None, ledger_id: str) -> None:
+        self._store, self._reference, self._ledger_id = store, reference, ledger_id
+        self._recent: deque[RecordIds] = deque(maxlen=RECENT)
+
+    @cached_property
+    def secret(self) -> _kernel.Secret:
+        """The key, after it was checked against the ledger."""
+        reference, file = self._reference, self._store.key_file
+        if reference is None and file is not None and file.exists():
+            reference = f"file:{file}"
+        if reference is None:
+            msg = f"the id key of the ledger {self._store.name} is neither given{f' nor at {file}' if file else ''}"
+            raise KeyReferenceError(msg, f"give ledger.id_key; {LOSS}")
+        secret = resolve_id_key(reference)
+        if self._store.meta("id_check") != check_value(secret, self._ledger_id):
+            raise LedgerError(f"this is not the id key of the ledger {self._store.name}", f"name the right key; {LOSS}")
+        return secret
+
+    def records(self, ids: pa.Array, canary: Mask | None = None) -> RecordIds:
+        """Hash record ids. Canary rows are hashed apart, so no canary meets a real id.
+
+        The same ids again, as a commit brings what was reserved, are not hashed again. Threads other than the ledger's
+        may call this once the key was read (`secret`).
+        """
+        marked = canary_mask(canary, len(ids))
+        ids = _strings(ids, "record ids")
+        if ids.null_count:
+            raise InputError(
+                counted(ids.null_count, "record id is null", "record ids are null"),
+                "every record needs an id of its own",
+            )
+        for recent in tuple(self._recent):
+            if recent.is_of(ids, marked):
+                return recent
+        if marked.any():
+            hashes = np.empty((len(ids), WIDTH), np.uint8)
+            for kind, chosen in (("rec", ~marked), ("canary", marked)):
+                hashes[chosen] = self._hash(kind, ids.filter(to_arrow(chosen)))
+        else:
+            hashes = self._hash("rec", ids)
+        hashes.setflags(write=False)
+        records = RecordIds(ids, marked.copy(), hashes)
+        self._recent.append(records)
+        return records
+
+    def subjects(self, ids: pa.Array | None, canary: Mask | None = None) -> Bytes:
+        """Hash subject ids, shape (records, 32). Canary rows get zeros, because they belong to no one."""
+        hint = 'name the subject column, or declare unit = "record"'
+        if ids is None:
+            raise InputError("a scope per subject needs the subject of every record", hint)
+        ids = _strings(ids, "subject ids")
+        canary = np.zeros(len(ids), np.bool_) if canary is None else canary
+        if len(ids) != len(canary):
+            raise InputError(f"{len(canary)} records and {len(ids)} subjects: one subject per record")
+        person_ids = ids.filter(to_arrow(~canary)) if canary.any() else ids
+        if person_ids.null_count:
+            raise InputError(counted(person_ids.null_count, "record has no subject", "records have no subject"), hint)
+        if not canary.any():
+            return self._hash("sub", person_ids)
+        hashes = np.zeros((len(ids), WIDTH), np.uint8)
+        hashes[~canary] = self._hash("sub", person_ids)
+        return hashes
+
+    def sink(self, place: str) -> str:
+        """Hash the place of a published table, 64 hex digits."""
+        return self._hash("canary", to_arrow([f"dptext/ledger/sink/{place}"])).tobytes().hex()
+
+    def _hash(self, kind: str, ids: pa.Array) -> Bytes:
+        return matrix(pa.array(_kernel.hash_ids(self.secret, kind, ids)), "hashed ids")
+
+
+def canary_mask(canary: Mask | None, size: int) -> Mask:
+    if canary is None:
+        return np.zeros(size, np.bool_)
+    marked = np.asarray(canary, np.bool_)
+    if marked.shape != (size,):
+        raise InputError(f"{size} records and {len(marked)} canary marks: one per record")
+    return marked
+
+
+def resolve_id_key(reference: str) -> _kernel.Secret:
+    """Read an id key anew, because a ledger and its key may be made again at the same place."""
+    secret = _kernel.Secret.resolve(reference, reread=True)
+    if secret.published:
+        raise KeyReferenceError("this id key is printed in documents", "run `dptext key new PATH` and name that file")
+    return secret
+
+
+def ensure_key_file(path: Path) -> None:
+    """Make the id key of a new ledger, readable by its owner alone. If two processes do so, both use the first key."""
+    if path.exists():
+        return
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    _kernel.Secret().write(str(draft))
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def check_value(secret: _kernel.Secret, ledger_id: str) -> str:
+    probe = to_arrow([f"dptext/ledger/check/{ledger_id}"])
+    return matrix(pa.array(_kernel.hash_ids(secret, "canary", probe)), "check values").tobytes().hex()
+
+
+def _strings(ids: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or pa.types.is_string_view(ids.type)):
+        msg = f"{what} are canonical strings, got {arrow_kind(ids.type)}"
+        raise InputError(msg, "pass them through dptext_etl.keys.canonical_ids")
+    return ids
 
 
 class BatchIds(NamedTuple):
@@ -106,9 +277,9 @@ def hash_ids(
 
 def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, canary: Mask, *, own: bool) -> Bytes:
     """Hash the subjects of records; with `own`, a record without one is a unit of its own."""
-    alone = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)
-    units = id_key.subjects(subjects, canary | alone)
-    return np.where(alone[:, None], records.hashes, units) if alone.any() else units
+    without_subject = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)
+    units = id_key.subjects(subjects, canary | without_subject)
+    return np.where(without_subject[:, None], records.hashes, units) if without_subject.any() else units
 
 
 def read_charge(charge: Charge, size: int) -> ColumnCharge:

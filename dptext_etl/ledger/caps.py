@@ -5,7 +5,9 @@ A cap is a filter on one measure, declared before the charges that it judges.
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -13,18 +15,117 @@ import numpy as np
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import PURE, steps
-from dptext_etl.ledger.standing import Standing
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, Values
-from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.segments import UNITS, Records, Segments, read_limits, write_limits
+from dptext_etl.ledger.storage.journal import Head, Journal
+from dptext_etl.ledger.storage.segments import UNITS, Records, Segments, limits_of, read_limits, write_limits
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import NEW, CapChange, Change, Event, Mask, Scope, State, Unit
+from dptext_etl.ledger.types import ACCEPTED_UNITS, FORGOTTEN, NEW, CapChange, Change, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap
 
-ALL = "all"
-"""The period of all time."""
+_KINDS = (Event.FREEZE, Event.THAW, Event.BURN, Event.CAP_SET, Event.UNITS, Event.FORGET, Event.READMIT)
+_EVENTS = (
+    f"select seq, kind, body from event where seq>? and seq<=? and kind in ({','.join('?' * len(_KINDS))})"  # noqa: S608
+    " order by seq"
+)
+_CAPS = "select id, measure, limits from scope where measure is not null"
+Rows = dict[Any, Any]
+
+
+class Standing:
+    """Keep which datasets are frozen by the journal, and refuse tables that differ from it in what they decide.
+
+    A pipeline's role of PostgreSQL appends to the journal, and can change none of these tables. Someone who can change
+    the tables cannot change the journal unnoticed. So a run refuses a ledger in which the two differ
+    (docs/spec/privacy.md#standing).
+    """
+
+    def __init__(self, store: Store, journal: Journal) -> None:
+        self._store, self._journal = store, journal
+        self._restart()
+
+    def _restart(self) -> None:
+        self._head = Head(0, b"")
+        self._frozen: Rows = {}
+        self._revoked: Rows = {}
+        self._caps: Rows = {}
+        self._signers: dict[str, str] = {}
+        self._meta: Rows = {}
+
+    def frozen(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the frozen datasets, each with what its last FREEZE event states. Call it in a transaction."""
+        head = self._journal.last()
+        if head == self._head:
+            return self._frozen
+        if not self._journal.has_head(self._head):
+            self._restart()
+        problem = self._catch_up(head)
+        if problem is not None:
+            self._restart()
+            hint = "`dptext ledger verify` names the rows; find out who changed them, and treat the ledger as lost"
+            raise LedgerError(f"{problem}: nothing is charged or published", hint)
+        self._head = head
+        return self._frozen
+
+    def signer(self, scope: Scope) -> str | None:
+        """Return the public key that signs the caps of a group or dataset, in all periods and groups, or None."""
+        self.frozen()
+        return self._signers.get(scope.name, self._signers.get(Scope(scope.dataset).name))
+
+    def refuse_frozen(self, dataset: str, group: str | None = None) -> None:
+        """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
+        frozen = self.frozen()
+        if dataset in frozen:
+            hint = "`dptext ledger thaw` revokes its release names and charges what may have been lost"
+            raise FrozenLedgerError(f"the dataset {dataset} is frozen: {frozen[dataset]['reason']}", hint)
+        for name, facts in sorted(frozen.items()):
+            if group is not None and group in facts.get("groups", ()):
+                msg = f"the group {group} is frozen with the dataset {name}: {facts['reason']}"
+                raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")
+
+    def _catch_up(self, head: Head) -> str | None:
+        rows = self._store.rows
+        new = rows(_EVENTS, (self._head.seq, head.seq, *_KINDS))
+        if self._head.seq and not new:
+            return None  # the tables were compared when this process began
+        try:
+            for seq, kind, body in new:
+                self._take(seq, kind, json.loads(body))
+        except (KeyError, TypeError, ValueError):
+            return "an event of the journal cannot be read"
+        stored: dict[str, tuple[object, object]] = {
+            "frozen datasets": (self._frozen.keys(), {name for (name,) in rows("select dataset from frozen")}),
+            "revoked names": (
+                self._revoked,
+                {row[:2]: row[2] for row in rows("select dataset, release, seq from burnt")},
+            ),
+            "caps": (self._caps, {row[0]: (row[1], read_limits(*row[1:])) for row in rows(_CAPS)}),
+            "forgotten people": (self._meta, self._store.metas(FORGOTTEN) | self._store.metas(ACCEPTED_UNITS)),
+        }
+        differ = [what for what, (derived, rows_of_table) in stored.items() if derived != rows_of_table]
+        return f"the {' and '.join(differ)} of the ledger differ from its journal" if differ else None
+
+    def _take(self, seq: int, kind: str, facts: dict[str, Any]) -> None:
+        dataset = facts["dataset"]
+        if kind == Event.FREEZE:
+            self._frozen[dataset] = facts
+        elif kind == Event.THAW:
+            self._frozen.pop(dataset, None)
+        elif kind == Event.BURN:
+            self._revoked.setdefault((dataset, facts["release"]), seq)
+        elif kind == Event.CAP_SET:
+            self._caps[facts["scope"]] = facts["measure"], tuple(limits_of(facts))
+            if "public_key" in facts:
+                self._signers |= dict.fromkeys((facts["name"], Scope(dataset).name), facts["public_key"])
+        elif kind == Event.UNITS:
+            self._meta[f"{ACCEPTED_UNITS}{dataset}"] = str(seq)
+        else:
+            name = f"{FORGOTTEN}{dataset}"
+            self._meta[name] = f"{self._meta.get(name, '')} {seq}".lstrip()
+
+
+ALL = "all"  # the period of all time
 LARGEST = 1 << 54
 """A limit in its steps stays below this (epsilon 1.8e10, delta 18): sums of admitted charges fit 64 bits."""
 _SET_CAP = "`dptext ledger set-cap`, or Ledger.set_cap(scope, cap, raising=True)"
@@ -58,10 +159,7 @@ class Scopes:
     def __init__(
         self, store: Store, journal: Journal, segments: Segments, records: Records, standing: Standing
     ) -> None:
-        self._store = store
-        self._journal = journal
-        self._segments = segments
-        self._records = records
+        self._store, self._journal, self._segments, self._records = store, journal, segments, records
         self._standing = standing
 
     def find(self, scope: Scope) -> Pinned:
@@ -342,11 +440,11 @@ def _admit_one_by_one(fits: Mask, rows: Index, amounts: Values, used: Values, li
 def cap_change(scope: Scope, pinned: Pinned, cap: Cap | None) -> CapChange | None:
     if pinned.measure is None or cap is None:
         return None
-    wanted = pinned._replace(measure=cap.measure, limits=limits(cap))
-    if pinned == wanted:
+    policy_cap = pinned._replace(measure=cap.measure, limits=limits(cap))
+    if pinned == policy_cap:
         return None
-    shown = [
+    before_and_after = [
         {name: limit / steps(name) for name, limit in zip(item.components, item.limits, strict=True)}
-        for item in (pinned, wanted)
+        for item in (pinned, policy_cap)
     ]
-    return CapChange(str(scope), _change(pinned, wanted), *shown)
+    return CapChange(str(scope), _change(pinned, policy_cap), *before_and_after)

@@ -15,18 +15,15 @@ import pyarrow as pa
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError, counted
 from dptext_etl.guarantee import PURE, refuse_more_records
-from dptext_etl.ledger.batch import BatchIds, ColumnCharge, seal_rows, whole_numbers
+from dptext_etl.ledger.batch import BatchIds, ColumnCharge, IdKey, RecordIds, seal_rows, whole_numbers
 from dptext_etl.ledger.caps import Pinned, admit
-from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.id_key import IdKey, RecordIds
 from dptext_etl.ledger.people import are_forgotten, refuse_other_units
-from dptext_etl.ledger.plan import LedgerPlan
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Values, hashed_ids, matrix
+from dptext_etl.ledger.plan import Database, LedgerPlan
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
 from dptext_etl.ledger.storage.segments import Blob, Holdings, Places, seal
 from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, CommitOutcome, Event, Mask, Outcome, ReleaseRef, Scope, State
 
-CHARGED = (Outcome.RESERVED, Outcome.AGAIN)
-"""Outcomes of records that are charged."""
+CHARGED = (Outcome.RESERVED, Outcome.AGAIN)  # outcomes of records that are charged
 _RELEASED = (*CHARGED, Outcome.PENDING, Outcome.COMMITTED)
 
 
@@ -57,8 +54,8 @@ class Request(NamedTuple):
         again: bool,
     ) -> Request:
         """Find a plan that covers the batch, or make one; nothing is read yet."""
-        found = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
-        return cls(db, job, scope, pinned, batch, columns, again, *found)
+        plan_and_places = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
+        return cls(db, job, scope, pinned, batch, columns, again, *plan_and_places)
 
 
 class ColumnState(NamedTuple):
@@ -100,11 +97,17 @@ def reserve(request: Request, *, refuse: bool) -> U8:
 
     Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
     with the first event that of appending. What a lock protects is read after it is held: it may have changed before.
+    They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
     db, refs = request.db, [column.ref for column in request.columns]
+    # Blobs take the longest, and no other writer can see them before an event names them: they need no lock.
     ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
+    # 1. Who may add: balances of the scope, and records of the releases. Two batches of one unit wait for each other.
     db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
+    # 2. Who may change states and counts: a commit takes this lock, too, and a scope only where it gives back.
     db.store.lock(*map(db.records.states_lock_name, refs))
+    # The plan was read before the locks. It reads once more what others appended meanwhile; from here on, only this
+    # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
     request.plan.catch_up(db)
     decision = judge(request)
     over = int((decision.outcome == Outcome.OVER_CAP).sum())
@@ -122,14 +125,7 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     return decision.outcome
 
 
-def preview(
-    db: Database,
-    scope: Scope,
-    batch: BatchIds,
-    columns: list[ColumnCharge],
-    *,
-    again: bool,
-) -> Preview:
+def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool) -> Preview:
     """Judge a batch without a look at the cap. Call it inside a snapshot.
 
     What fits a cap depends on all records before, which are in other batches; a forecast adds them up.
@@ -154,7 +150,16 @@ def judge(request: Request) -> Decision:
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     if not asking.any():
         return Decision(states, outcome)
-    totals = _totals(states, pinned, asking)
+    # Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1
+    totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
+    for state in states:
+        taken = state.new & asking
+        for at, (name, limit) in enumerate(zip(pinned.components, pinned.limits, strict=True)):
+            amounts = state.column.spends[name]
+            if (amounts[taken] == INFINITE).any():
+                msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
+                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in a scope of its own")
+            totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
     fits = admit(
         pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used(request.db, pinned)
     )
@@ -192,20 +197,6 @@ def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
     changed = holdings.known & ~same
     new = ~holdings.known | changed if request.again else ~holdings.known
     return ColumnState(column, holdings, new, changed, same & (holdings.state == State.COMMITTED))
-
-
-def _totals(states: list[ColumnState], pinned: Pinned, asking: Mask) -> Values:
-    """Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1."""
-    totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
-    for state in states:
-        taken = state.new & asking
-        for at, (name, limit) in enumerate(zip(pinned.components, pinned.limits, strict=True)):
-            amounts = state.column.spends[name]
-            if (amounts[taken] == INFINITE).any():
-                msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
-                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in a scope of its own")
-            totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
-    return totals
 
 
 def _write(request: Request, state: ColumnState, rows: Index, staged: int | None) -> None:
@@ -257,8 +248,7 @@ def _count(request: Request, state: ColumnState, rows: Index) -> None:
     )
 
 
-PROVENANCES = ("public", "disjoint-records")
-"""What a post-processing that costs nothing may have learned from."""
+PROVENANCES = ("public", "disjoint-records")  # what a post-processing that costs nothing may have learned from
 REFUNDED_MEASURE = "pure"
 _ENDS = {Event.EXPIRE: (State.EXPIRED, "expired"), Event.ABORT: (State.ABORTED, "aborted")}
 
@@ -331,15 +321,15 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
             f"release, {counted(other, 'was', 'were')} reserved with another text"
         )
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
-    done = holdings.state == State.COMMITTED
+    committed = holdings.state == State.COMMITTED
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
     if over:
         msg = f"{counted(over, 'record')} took more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
-    if done.any():
-        differs = (db.records.digests(holdings.places.take(done)) != results.digests[done]).any(axis=1)
-        outcome[done] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
+    if committed.any():
+        differs = (db.records.digests(holdings.places.take(committed)) != results.digests[committed]).any(axis=1)
+        outcome[committed] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
     new, diverged = (np.flatnonzero(outcome == kind) for kind in (CommitOutcome.COMMITTED, CommitOutcome.DIVERGED))
     sealed = {}
     for kind, rows in ((Event.COMMIT, new), (Event.DIVERGED, diverged)):
@@ -355,16 +345,18 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     ref, results, comparison = ready
     db.releases.require_usable(ref)
     records = results.records.ids
-    gone = int(are_forgotten(db, ref.dataset, records).sum())
-    if gone:
-        msg = f"{gone:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
+    rows = int(are_forgotten(db, ref.dataset, records).sum())
+    if rows:
+        msg = f"{rows:,} of {records.size:,} records were forgotten since they were reserved; none of them is released"
         raise LedgerError(msg, "run again: forgotten records are left out then")
+    # Giving back changes balances, so the scopes come first, as in `reserve`; other commits leave them to reservations.
     if results.spent is not None:
         batches = np.unique(comparison.holdings.places.batch).tolist()
         db.store.lock(*(db.scopes.lock_name(db.scopes.of_batch(batch)) for batch in batches))
     db.store.lock(db.records.states_lock_name(ref))
+    # `examine` read the states without this lock; where another writer changed them since, it reads all once more.
     if (db.records.states_of(comparison.holdings.places) != comparison.holdings.state).any():
-        comparison = examine(db, ref, results)  # another writer was faster
+        comparison = examine(db, ref, results)
     holdings, outcome, new, diverged, sealed = comparison
     places, seq = holdings.places.take(new), 0
     names: dict[str, Any] = {"job": job, "release": ref.id, "nonce": ref.nonce}
@@ -425,6 +417,7 @@ def record_postprocessing(  # noqa: PLR0917
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
         raise LedgerError(f"post-processing costs nothing only where its training_provenance is {allowed}")
+    # The first result under a chain is the one that is published: two writers must not both find none.
     db.store.lock(db.records.states_lock_name(ref))
     holdings = db.look_up(ref, records.ids, records.distinct_order)
     missing = int((~holdings.committed).sum())
@@ -433,12 +426,14 @@ def record_postprocessing(  # noqa: PLR0917
             f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten",
             "commit them before",
         )
-    done, first = db.records.postprocessed(holdings.places, chain)
+    rewritten, first = db.records.postprocessed(holdings.places, chain)
     outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
-    outcome[done] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[done]
-    if not done.all():
-        places = holdings.places.take(~done)
-        columns = places.columns() | {"digest": digests[~done]}
+    outcome[rewritten] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[
+        rewritten
+    ]
+    if not rewritten.all():
+        places = holdings.places.take(~rewritten)
+        columns = places.columns() | {"digest": digests[~rewritten]}
         facts = {"job": job, "release": ref.id, "nonce": ref.nonce, "spend": 0, "chain": chain}
         seq = db.segments.append(Event.POST, columns, **facts, steps=[dict(step) for step in steps])
         db.records.note_postprocessed(places, seq)

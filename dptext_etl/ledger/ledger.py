@@ -27,12 +27,11 @@ from dptext_etl.ledger.charges import (
     record_postprocessing,
     reserve,
 )
-from dptext_etl.ledger.database import Database, initialize
 from dptext_etl.ledger.people import require_forms
-from dptext_etl.ledger.plan import KEPT, LedgerPlan
+from dptext_etl.ledger.plan import KEPT, Database, LedgerPlan, initialize
 from dptext_etl.ledger.reader import LedgerReader
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
-from dptext_etl.ledger.storage.store import open_store
+from dptext_etl.ledger.storage.opening import open_store
 from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain
 from dptext_etl.policy import Cap
 
@@ -204,8 +203,8 @@ class Ledger(LedgerReader):
         """
         if count is not None:
             with self._db.store.snapshot():
-                held = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
-            if 2 * (int(held) + count) <= KEPT:
+                ledger_rows = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
+            if 2 * (int(ledger_rows) + count) <= KEPT:
                 return None
         pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]
         records, units = concatenated(pair[0] for pair in pairs), concatenated(pair[1] for pair in pairs)

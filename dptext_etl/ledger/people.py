@@ -25,8 +25,8 @@ from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger import views
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.losses import checked_losses, in_micro, lower
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, binaries, hashed_ids, matrix
 from dptext_etl.ledger.types import (
     ACCEPTED_UNITS,
@@ -41,8 +41,7 @@ from dptext_etl.ledger.types import (
     require_plain,
 )
 
-PINNED_FORMS = "form/"
-"""The prefix of names in the table `meta` of pinned forms and of pinned names of columns."""
+PINNED_FORMS = "form/"  # the prefix of names in the table `meta` of pinned forms and of pinned names of columns
 _COLUMN = "name"
 _ROLES = ("record", "subject")
 _HINT = "bring the column into the pinned form: another one would give everybody a new budget"
@@ -71,7 +70,15 @@ def require_forms(
             continue
         if before is None:
             if place == ("scope", scope.name, "record"):
-                _refuse_other_kind(db, scope, what, now)
+                # Refuse units of another type than releases state whose ids were charged before forms were pinned
+                rows = db.store.rows(
+                    "select distinct id_type from release join batch on batch.release = release.id"
+                    " join scope on scope.id = batch.scope where scope.name=?",
+                    (scope.name,),
+                )
+                kinds = sorted(kind for (kind,) in rows)
+                if kinds and now.kind not in kinds:
+                    raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
         elif before != now and not refines(before, now):
             order = "bring the fields into the pinned order: dptext runs do so by themselves"
             got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
@@ -88,18 +95,6 @@ def require_forms(
             msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
             hint = "another column may give everybody a new budget: name the pinned one, or accept the change by "
             raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
-
-
-def _refuse_other_kind(db: Database, scope: Scope, what: str, now: IdForm) -> None:
-    """Refuse units of another type than releases state whose ids were charged before forms were pinned."""
-    rows = db.store.rows(
-        "select distinct id_type from release join batch on batch.release = release.id"
-        " join scope on scope.id = batch.scope where scope.name=?",
-        (scope.name,),
-    )
-    kinds = sorted(kind for (kind,) in rows)
-    if kinds and now.kind not in kinds:
-        raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
 
 
 def _form_places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -180,11 +175,11 @@ def forget(db: Database, dataset: str, records: Bytes, subjects: Bytes) -> int:
 
     Call it inside a transaction.
     """
-    gone = forgotten(db, dataset)
+    past = forgotten(db, dataset)
     wanted = _set(records) | _set(charged_to(db, dataset, subjects))
-    last = max(gone.readmitted.values(), default=0)
-    _note(db, Event.FORGET, dataset, {unit for unit in _set(subjects) if gone.units.get(unit, 0) <= last}, **{OF: UNIT})
-    return _note(db, Event.FORGET, dataset, wanted - gone.records)
+    last = max(past.readmitted.values(), default=0)
+    _note(db, Event.FORGET, dataset, {unit for unit in _set(subjects) if past.units.get(unit, 0) <= last}, **{OF: UNIT})
+    return _note(db, Event.FORGET, dataset, wanted - past.records)
 
 
 def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason: str) -> int:
@@ -192,62 +187,64 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
 
     Call it inside a transaction.
     """
-    gone, wanted, units = forgotten(db, dataset), _set(records), _set(subjects)
-    missing = len(wanted - gone.records) + len(units - gone.units.keys())
+    people, wanted, units = forgotten(db, dataset), _set(records), _set(subjects)
+    missing = len(wanted - people.records) + len(units - people.units.keys())
     if missing:
         whom = "records and subjects" if units else "records"
         msg = f"{missing:,} of {len(wanted) + len(units):,} {whom} are not forgotten in {dataset}; nothing was changed"
         raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
-    wanted |= gone.records & _set(charged_to(db, dataset, subjects))
+    wanted |= people.records & _set(charged_to(db, dataset, subjects))
     _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
     return _note(db, Event.READMIT, dataset, wanted, reason=reason)
 
 
 def forgotten(db: Database, dataset: str) -> Forgotten:
     name = f"{FORGOTTEN}{dataset}"
-    listed = db.store.meta(name)
-    if name not in db.derived or db.derived[name][0] != listed:
-        db.derived[name] = listed, _forgotten_by(db, db.journal.listed(name))
-    found: Forgotten = db.derived[name][1]
-    return found
+    events = db.store.meta(name)
+    if name not in db.derived or db.derived[name][0] != events:
+        db.derived[name] = events, _forgotten_by(db, db.journal.listed(name))
+    people: Forgotten = db.derived[name][1]
+    return people
 
 
 def _forgotten_by(db: Database, events: Iterable[int]) -> Forgotten:
-    gone = Forgotten(set(), {}, {})
+    people = Forgotten(set(), {}, {})
     for seq in events:
         facts = db.journal.facts(seq)
-        named = _set(db.segments.read(seq, ["record"], facts)["record"])
+        hashes = _set(db.segments.read(seq, ["record"], facts)["record"])
         forgets, of_units = facts["event"] == Event.FORGET, facts.get(OF) == UNIT
         if of_units and forgets:
-            gone.units.update(dict.fromkeys(named, seq))
+            people.units.update(dict.fromkeys(hashes, seq))
         elif of_units:
-            for unit in named:
-                gone.units.pop(unit, None)
+            for unit in hashes:
+                people.units.pop(unit, None)
         elif forgets:
-            gone.records.update(named)
+            people.records.update(hashes)
         else:
-            gone.records.difference_update(named)
-            gone.readmitted.update(dict.fromkeys(named, seq))
-    return gone
+            people.records.difference_update(hashes)
+            people.readmitted.update(dict.fromkeys(hashes, seq))
+    return people
 
 
 def are_forgotten(db: Database, dataset: str, records: HashedIds, units: HashedIds | None = None) -> Mask:
     """Return which records of a dataset are forgotten, by themselves or with their units, shape (records,)."""
-    gone = forgotten(db, dataset)
-    mask = _among(records, gone.records)
-    if units is not None and gone.units:
-        at = np.flatnonzero(_among(units, gone.units) & ~mask)
-        since, again = ({name[:16]: seq for name, seq in events.items()} for events in (gone.units, gone.readmitted))
+    people = forgotten(db, dataset)
+    mask = _among(records, people.records)
+    if units is not None and people.units:
+        at = np.flatnonzero(_among(units, people.units) & ~mask)
+        since, again = (
+            {name[:16]: seq for name, seq in events.items()} for events in (people.units, people.readmitted)
+        )
         pairs = zip(units.take(at).as_bytes(), records.take(at).as_bytes(), strict=True)
         mask[at] = [since[unit.tobytes()] > again.get(record.tobytes(), 0) for unit, record in pairs]
     return mask
 
 
 def _among(ids: HashedIds, names: Collection[bytes]) -> Mask:
-    known = hashed_ids(as_rows(names))
-    mask = np.isin(ids.hi, known.hi)
+    hashes = hashed_ids(as_rows(names))
+    mask = np.isin(ids.hi, hashes.hi)
     if mask.any():
-        pairs = set(zip(known.hi.tolist(), known.lo.tolist(), strict=True))
+        pairs = set(zip(hashes.hi.tolist(), hashes.lo.tolist(), strict=True))
         some = ids.take(mask)
         mask[mask] = [pair in pairs for pair in zip(some.hi.tolist(), some.lo.tolist(), strict=True)]
     return mask
@@ -323,8 +320,8 @@ class People:
     def count_forgotten(self, ref: ReleaseRef) -> int:
         """Return how many records of a release are forgotten in its dataset."""
         with self._db.store.snapshot():
-            gone = hashed_ids(as_rows(forgotten(self._db, ref.dataset).records))
-            return int(self._db.look_up(ref, gone).known.sum()) if gone.size else 0
+            hashes = hashed_ids(as_rows(forgotten(self._db, ref.dataset).records))
+            return int(self._db.look_up(ref, hashes).known.sum()) if hashes.size else 0
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
@@ -337,20 +334,22 @@ class People:
         """Return which subjects any record of a dataset was ever charged to, or are forgotten, shape (subjects,)."""
         hashes = self._db.id_key.subjects(subjects)
         with self._db.store.snapshot():
-            gone = forgotten(self._db, dataset).units
+            forgotten_units = forgotten(self._db, dataset).units
             records = [charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
-        known = [len(theirs) > 0 or row.tobytes() in gone for theirs, row in zip(records, hashes, strict=True)]
-        return np.array(known, np.bool_)
+        mask = [
+            len(theirs) > 0 or row.tobytes() in forgotten_units for theirs, row in zip(records, hashes, strict=True)
+        ]
+        return np.array(mask, np.bool_)
 
     def known_records(self, dataset: str, ids: pa.Array) -> Mask:
         """Return which records any release of a dataset holds, or are forgotten, shape (records,)."""
         records = self._db.id_key.records(ids).ids
         order = records.order()
         with self._db.store.snapshot():
-            known = are_forgotten(self._db, dataset, records)
+            mask = are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
-                known |= self._db.look_up(ref, records, order).known
-        return known
+                mask |= self._db.look_up(ref, records, order).known
+        return mask
 
     def unit_hashes(self, subjects: pa.Array) -> pa.Array:
         """Return the keyed hashes of subjects as the ledger keeps them, fixed-size binary (32), null where unknown."""

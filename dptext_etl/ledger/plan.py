@@ -13,16 +13,20 @@ Specification: docs/spec/ledger-plan.md#plan.
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl.errors import KeyReferenceError
 from dptext_etl.guarantee import PURE
-from dptext_etl.ledger.caps import LARGEST, Pinned
+from dptext_etl.ledger.batch import IdKey, check_value, ensure_key_file, resolve_id_key
+from dptext_etl.ledger.caps import LARGEST, Pinned, Scopes, Standing
+from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.storage.hashed_ids import (
     SATURATED,
     WIDTH,
@@ -36,22 +40,17 @@ from dptext_etl.ledger.storage.hashed_ids import (
     plus,
     sums,
 )
-from dptext_etl.ledger.storage.journal import Head
-from dptext_etl.ledger.storage.segments import Holdings, Places
+from dptext_etl.ledger.storage.journal import Head, Journal
+from dptext_etl.ledger.storage.segments import Holdings, Places, Records, Segments
+from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 from dptext_etl.ledger.types import ACCEPTED_UNITS, I64, NEW, Event, Mask, ReleaseRef, State
-
-if TYPE_CHECKING:
-    from dptext_etl.ledger.database import Database
-
 
 RECENT = 4
 """Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
-BLOCK = 1 << 17
-"""Ids in a block, at most, unless one batch has more: small batches are gone through together."""
+BLOCK = 1 << 17  # ids in a block, at most, unless one batch has more: small batches are gone through together
 KEPT = 1 << 24
 """Ids that are kept in memory, in all columns of a ledger: 256 MB. Later batches are read again for each plan."""
-REFUNDED = (PURE,)
-"""The components of a cap of which committed rows may give a part back."""
+REFUNDED = (PURE,)  # the components of a cap of which committed rows may give a part back
 
 
 class Block(NamedTuple):
@@ -77,7 +76,10 @@ class Block(NamedTuple):
 
 
 class Keys:
-    """The ids in a column of the batches of a release or a scope: read once, as far as they fit into memory."""
+    """The ids in a column of the batches of a release or a scope: read once, as far as they fit into memory.
+
+    Threads share it, and read into it one at a time: within a transaction or a snapshot, which hold the store's lock.
+    """
 
     def __init__(self) -> None:
         self.clear()
@@ -175,10 +177,10 @@ class LedgerPlan:
     def read_ahead(self, db: Database, refs: Sequence[ReleaseRef], at: Index, pinned: Pinned) -> None:
         """Read what a reservation will look up, so that little is left to read under its locks."""
         self.catch_up(db)
-        known = [self.places(db, ref, at) > 0 for ref in refs]
-        if np.all(known):
+        in_release = [self.places(db, ref, at) > 0 for ref in refs]
+        if np.all(in_release):
             return
-        unseen = ~np.any(known, axis=0)
+        unseen = ~np.any(in_release, axis=0)
         for ref in self._others(db, refs):
             if not unseen.any():
                 break
@@ -197,12 +199,12 @@ class LedgerPlan:
 
     def holdings(self, db: Database, ref: ReleaseRef, at: Index) -> Holdings:
         """Return what a release holds of the records at some places of this plan, shape (places,)."""
-        held = self._of_release(db, ref)
-        places = Places.unpack(held.places[at])
-        known, state = held.places[at] > 0, np.zeros(len(at), np.uint8)
-        state[known] = db.records.states_of(places.take(known))
-        known &= ~(known & (state == State.ABORTED))
-        return Holdings(known, held.idem_keys.take(at), places, state)
+        of_release = self._of_release(db, ref)
+        places = Places.unpack(of_release.places[at])
+        mask, state = of_release.places[at] > 0, np.zeros(len(at), np.uint8)
+        state[mask] = db.records.states_of(places.take(mask))
+        mask &= ~(mask & (state == State.ABORTED))
+        return Holdings(mask, of_release.idem_keys.take(at), places, state)
 
     def moved(self, db: Database, refs: Sequence[ReleaseRef], at: Index, units: HashedIds) -> Mask:
         """Return which records were charged to another unit before, in these or other releases of the dataset.
@@ -242,20 +244,20 @@ class LedgerPlan:
 
     def _of_release(self, db: Database, ref: ReleaseRef) -> _Held:
         key, size = (ref.id, ref.nonce), self.records.ids.size
-        held = self._held.get(key)
-        if held is None:  # memory that holds zeros only is not taken
+        of_release = self._held.get(key)
+        if of_release is None:  # memory that holds zeros only is not taken
             ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
-            held = self._held[key] = _Held(np.zeros(size, np.int64), ids)
-        if held.batch < self._head.seq and ref.id != NEW:
-            for block in db.keys.blocks(db, "record", f"release={ref.id} and nonce={ref.nonce}", held.batch):
+            of_release = self._held[key] = _Held(np.zeros(size, np.int64), ids)
+        if of_release.batch < self._head.seq and ref.id != NEW:
+            for block in db.keys.blocks(db, "record", f"release={ref.id} and nonce={ref.nonce}", of_release.batch):
                 rows, at = self.records.find(block.ids)
                 places = block.places(rows)
-                np.maximum.at(held.places, at, places)  # the last place of a record holds
-                last = held.places[at] == places
+                np.maximum.at(of_release.places, at, places)  # the last place of a record holds
+                last = of_release.places[at] == places
                 at, identities = at[last], db.records.reserved(Places.unpack(places[last]), "idem_key")
-                held.idem_keys.hi[at], held.idem_keys.lo[at] = hashed_ids(identities)
-                held.batch = int(block.batches[-1])
-        return held
+                of_release.idem_keys.hi[at], of_release.idem_keys.lo[at] = hashed_ids(identities)
+                of_release.batch = int(block.batches[-1])
+        return of_release
 
     def _add_up(self, db: Database, used: _Used) -> None:
         """Add what was reserved and not given back, less what committed rows gave back; canary rows have no unit."""
@@ -303,8 +305,8 @@ class Plans:
                 if ids.hi is records.hi and plan.dataset == dataset:
                     return plan, at, unit_at
         for plan in (*([] if self.run is None else [self.run]), *(item[0] for item in reversed(self._recent))):
-            if plan.dataset == dataset and (found := plan.places_of(records, wanted)) is not None:
-                at, unit_at[real] = found
+            if plan.dataset == dataset and (places := plan.places_of(records, wanted)) is not None:
+                at, unit_at[real] = places
                 return plan, at, unit_at
         plan = LedgerPlan(dataset, WantedIds(records, order), WantedIds(wanted))
         at, unit_at[real] = plan.records.given(), plan.units.given()
@@ -339,8 +341,47 @@ def _joined(blocks: Sequence[Block]) -> Block:
     )
 
 
-NOWHERE = -1
-"""The place of a record that the release has never seen."""
+class Database:
+    """The parts of an open ledger, put together once for every operation."""
+
+    def __init__(self, store: Store, id_key: str | None) -> None:
+        ledger_id = store.meta("ledger_id")
+        if ledger_id is None:
+            raise MissingLedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
+        self.store, self.ledger_id = store, ledger_id
+        self.id_key = IdKey(store, id_key, ledger_id)
+        self.derived: dict[str, tuple[str | None, Any]] = {}  # what follows from entries of `meta`, with these entries
+        self.journal = Journal(store, ledger_id, secrets.token_hex(4))
+        self.segments = Segments(store, self.journal)
+        self.records = Records(store, self.journal, self.segments)
+        self.standing = Standing(store, self.journal)
+        self.releases = Releases(store, self.journal, self.standing)
+        self.scopes = Scopes(store, self.journal, self.segments, self.records, self.standing)
+        self.keys, self.plans = Keys(), Plans()
+
+    def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:
+        """Return what a release holds of records, each of which is given once; `order` is their ascending order."""
+        plan, at, _ = self.plans.covering(ref.dataset, records, order)
+        plan.catch_up(self)
+        return plan.holdings(self, ref, at)
+
+
+def initialize(store: Store, id_key: str | None) -> None:
+    """Give a new ledger its name and the check value of its id key."""
+    if id_key is None:
+        if store.key_file is None:
+            msg = f"a new ledger at {store.name} needs an id key of its own"
+            raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
+        ensure_key_file(store.key_file)
+    secret = resolve_id_key(id_key or f"file:{store.key_file}")
+    with store.transaction():
+        if store.meta("ledger_id") is None:  # no other process was faster
+            name = secrets.token_hex(16)
+            store.execute("insert into meta values('ledger_id',?)", (name,))
+            store.execute("insert into meta values('id_check',?)", (check_value(secret, name),))
+
+
+NOWHERE = -1  # the place of a record that the release has never seen
 
 
 class Lookup:
@@ -350,9 +391,7 @@ class Lookup:
     """
 
     def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
-        self._db = db
-        self.ref = ref
-        self.chain = chain
+        self._db, self.ref, self.chain = db, ref, chain
 
     def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
         """Hash record ids, shape (records, 16)."""
@@ -396,6 +435,6 @@ class Lookup:
             committed = every.take(mask)
             digests[mask], positions[mask] = records.digests_and_positions(committed)
             if self.chain is not None:
-                done, digests[mask] = records.postprocessed(committed, self.chain)
-                mask[mask] = done
+                rewritten, digests[mask] = records.postprocessed(committed, self.chain)
+                mask[mask] = rewritten
         return mask[where], digests[where], positions[where]

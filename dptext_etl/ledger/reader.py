@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,10 @@ from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import people, views
 from dptext_etl.ledger.caps import cap_change
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.losses import Losses
 from dptext_etl.ledger.people import People
-from dptext_etl.ledger.plan import Lookup
+from dptext_etl.ledger.plan import Database, Lookup
 from dptext_etl.ledger.registry import Registry
-from dptext_etl.ledger.reports import Reports, copy
 from dptext_etl.ledger.storage.hashed_ids import binaries
 from dptext_etl.ledger.types import (
     I64,
@@ -36,6 +35,9 @@ from dptext_etl.ledger.types import (
 from dptext_etl.ledger.views import Remaining
 from dptext_etl.policy import Cap
 
+if TYPE_CHECKING:
+    from dptext_etl.ledger.reports import Reports
+
 
 class LedgerReader:
     """Read one open ledger. No method changes it, and each sees one consistent state."""
@@ -45,7 +47,13 @@ class LedgerReader:
         self.releases = Registry(db)
         self.people = People(db)
         self.losses = Losses(db)
-        self.reports = Reports(db)
+
+    @cached_property
+    def reports(self) -> Reports:
+        """Export the ledger, and read it in other forms."""
+        from dptext_etl.ledger.reports import Reports
+
+        return Reports(self._db)
 
     def __enter__(self) -> Self:
         return self
@@ -104,8 +112,8 @@ class LedgerReader:
         with self._db.store.snapshot():
             holdings = self._db.look_up(ref, records)
             mask = holdings.committed
-            done, digests[mask] = self._db.records.postprocessed(holdings.places.take(mask), chain)
-        mask[mask] = done
+            rewritten, digests[mask] = self._db.records.postprocessed(holdings.places.take(mask), chain)
+        mask[mask] = rewritten
         return Postprocessed(mask, binaries(digests, mask))
 
     def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:
@@ -176,6 +184,8 @@ class LedgerReader:
 
     def backup(self, to: str | Path) -> Anchor:
         """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""
+        from dptext_etl.ledger.reports import copy
+
         return copy(self._db.store, str(to))
 
     def holds(self, anchor: Anchor) -> bool:

@@ -10,7 +10,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.ledger import views
-from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.releases import public_facts
 from dptext_etl.ledger.types import Event, ReleaseRef, require_plain
 from dptext_etl.mechanism import worst_spend
@@ -162,14 +162,7 @@ class Registry:
             self._db.releases.publish(listed, version, manifest, rows, where)
 
     def retire(
-        self,
-        refs: Sequence[ReleaseRef],
-        place: str,
-        version: str,
-        manifest: str,
-        rows: int,
-        *,
-        sink: str | None = None,
+        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str | None = None
     ) -> None:
         """Record a version from which rows were taken away, and retire what its place in the sink held before.
 
@@ -211,8 +204,8 @@ class Registry:
         """Revoke a release name, as `revoke` does, by what it is called."""
         require_plain(reason, "revocation")
         with self._db.store.transaction():
-            known = "select 1 from release where dataset=? and release=?"
-            if self._db.store.row(known, (dataset, release)) is None:
+            query = "select 1 from release where dataset=? and release=?"
+            if self._db.store.row(query, (dataset, release)) is None:
                 msg = f"release {release!r} of {dataset} is not registered in this ledger"
                 raise LedgerError(msg, "`dptext ledger show` lists the releases")
             self._db.releases.revoke(dataset, release, reason)

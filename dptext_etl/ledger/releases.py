@@ -17,20 +17,17 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger.standing import Standing
+from dptext_etl.ledger.caps import Standing
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, Event, ReleaseRef
 
-COMMITMENTS = "key/"
-"""The prefix of names under which `meta` holds what releases commit to their noise keys."""
+COMMITMENTS = "key/"  # the prefix of names under which `meta` holds what releases commit to their noise keys
 RESTORE = "restore the key from your backup; a new key needs a new release name"
 PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
-SINK = "sink"
-"""Names in a PUBLISH or RETIRE event the keyed hash of the sink."""
+SINK = "sink"  # names in a PUBLISH or RETIRE event the keyed hash of the sink
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
-_CLASSES = list(GuaranteeClass)
-"""From the strongest to the weakest."""
+_CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
 _NEW_NAME = "take a new release name; its spend is charged in full"
 _COMMITTED_NAMES = ("dataset", "column", "release")
 _KEY_LABEL = b"dptext/key/v1\0"
@@ -83,9 +80,7 @@ def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
 
 class Releases:
     def __init__(self, store: Store, journal: Journal, standing: Standing) -> None:
-        self._standing = standing
-        self._store = store
-        self._journal = journal
+        self._standing, self._store, self._journal = standing, store, journal
 
     def register(
         self,
@@ -226,11 +221,11 @@ class Releases:
 
     def sinks(self) -> dict[str, set[str]]:
         """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
-        found: dict[str, set[str]] = {}
+        sinks: dict[str, set[str]] = {}
         for facts in (entry.facts for entry in self._journal.entries(Event.PUBLISH, Event.RETIRE)):
             if SINK in facts:
-                found.setdefault(facts["manifest"], set()).add(facts[SINK])
-        return found
+                sinks.setdefault(facts["manifest"], set()).add(facts[SINK])
+        return sinks
 
     def _is_elsewhere(self, manifest: str, sink: str | None) -> bool:
         """Return whether a manifest is known, and not of this sink: two sinks may hold equal ones."""
@@ -264,8 +259,8 @@ class Releases:
         It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before.
         """
         _require_publication(refs, manifest)
-        known = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
-        if known and not self._is_elsewhere(manifest, sink):
+        is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
+        if is_recorded and not self._is_elsewhere(manifest, sink):
             return
         before: dict[tuple[int, int], dict[str, int]] = {}
         for number, nonce, name, digest, count in self._store.rows(

@@ -32,22 +32,20 @@ from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.id_forms import IdForm, normalized
 from dptext_etl.ledger import views
 from dptext_etl.ledger.caps import LARGEST
-from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.people import PINNED_FORMS
+from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.opening import ledger_exists, open_store
 from dptext_etl.ledger.storage.segments import Places
 from dptext_etl.ledger.storage.sqlite import SqliteStore
-from dptext_etl.ledger.storage.store import POSTGRES, Store, ledger_exists, open_store, resolve_url, sqlite_path
+from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import I64, Anchor, Event, Mask, ReleaseRef, Scope, State
 from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_components, used_by_unit
 
-EVENTS = 10_000
-"""Events that are read at a time."""
-ROW_GROUP = 100_000
-"""Rows that are written together, at least."""
-HASH_BYTES = 16
-"""Bytes of a keyed id in the tables, as in the ledger's index."""
+EVENTS = 10_000  # events that are read at a time
+ROW_GROUP = 100_000  # rows that are written together, at least
+HASH_BYTES = 16  # bytes of a keyed id in the tables, as in the ledger's index
 _EXACT = 1 << 53
 
 Floats = npt.NDArray[np.float64]
@@ -251,7 +249,7 @@ def _releases(db: Database) -> Rows:
 
 
 def _publications(db: Database) -> Rows:
-    names, events, gone = _releases_by_id(db), dict[tuple[int, int, str], tuple[int, datetime]](), {}
+    names, events, by = _releases_by_id(db), dict[tuple[int, int, str], tuple[int, datetime]](), {}
     for entry in db.journal.entries(Event.PUBLISH, Event.RETIRE):
         for release, nonce in entry.facts["releases"]:
             events.setdefault((release, nonce, entry.facts["version"]), (entry.seq, _time(entry.facts)))
@@ -259,10 +257,10 @@ def _publications(db: Database) -> Rows:
     for release, nonce, version, manifest, count in db.store.rows(
         "select release, nonce, version, manifest, rows from publication order by release, nonce, version"
     ):
-        if (release, nonce) not in gone:
-            gone[release, nonce] = retired(db, ReleaseRef(release, *names[release], "", nonce))
+        if (release, nonce) not in by:
+            by[release, nonce] = retired(db, ReleaseRef(release, *names[release], "", nonce))
         event, when = events[release, nonce, version]
-        about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in gone[release, nonce]}
+        about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in by[release, nonce]}
         rows.append({**_named(names, release, nonce), **about, "event": event, "published_at": when})
     yield _columns("publication", rows)
 
@@ -398,7 +396,26 @@ def copy(source: Store, to: str) -> Anchor:
     """Copy a ledger to a place where there is none."""
     to = resolve_url(to)
     if not to.startswith(POSTGRES):
-        return _copy_to_file(source, sqlite_path(to))
+        path = sqlite_path(to)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        problem = hint = None
+        if path.exists():
+            raise LedgerError(_TAKEN, _OTHER_FILE)
+        try:
+            anchor = _draft(source, draft)
+            flush(draft)
+            os.link(draft, path)
+            flush(path.parent)
+        except FileExistsError:
+            problem, hint = _TAKEN, _OTHER_FILE
+        except OSError as exc:
+            problem, hint = f"the copy cannot be written ({exc.strerror})", "the folder must have room"
+        finally:
+            for left in path.parent.glob(f"{draft.name}*"):
+                left.unlink()
+        if problem is not None:
+            raise LedgerError(problem, hint)
+        return anchor
     if ledger_exists(to):
         raise LedgerError(_TAKEN, _OTHER_SCHEMA)
     target = open_store(to)
@@ -410,28 +427,6 @@ def copy(source: Store, to: str) -> Anchor:
         return _anchor(target)
     finally:
         target.close()
-
-
-def _copy_to_file(source: Store, path: Path) -> Anchor:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    problem = hint = None
-    if path.exists():
-        raise LedgerError(_TAKEN, _OTHER_FILE)
-    try:
-        anchor = _draft(source, draft)
-        flush(draft)
-        os.link(draft, path)
-        flush(path.parent)
-    except FileExistsError:
-        problem, hint = _TAKEN, _OTHER_FILE
-    except OSError as exc:
-        problem, hint = f"the copy cannot be written ({exc.strerror})", "the folder must have room"
-    finally:
-        for left in path.parent.glob(f"{draft.name}*"):
-            left.unlink()
-    if problem is not None:
-        raise LedgerError(problem, hint)
-    return anchor
 
 
 def _draft(source: Store, draft: Path) -> Anchor:

@@ -17,18 +17,14 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.policy import Policy
 
 Unit = Literal["subject", "record"]
-GROUP = "group:"
-"""What the name of a group's scope begins with."""
-AGAIN = "again"
-"""Says in a RESERVE event how many of its rows take the place of an earlier text of the same record."""
-OF, UNIT = "of", "unit"
-"""Say in a FORGET or READMIT event that it names units, not records."""
+GROUP = "group:"  # what the name of a group's scope begins with
+AGAIN = "again"  # says in a RESERVE event how many of its rows take the place of an earlier text of the same record
+OF, UNIT = "of", "unit"  # say in a FORGET or READMIT event that it names units, not records
 FORGOTTEN = "forgotten/"
 """The prefix of names under which `meta` lists the events that name forgotten people, by dataset."""
 ACCEPTED_UNITS = "units/"
 """The prefix of names under which `meta` holds the event up to which batches of a dataset bind no unit."""
-NEW = 0
-"""The number of a release that no ledger holds yet."""
+NEW = 0  # the number of a release that no ledger holds yet
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -105,8 +101,7 @@ class Outcome(IntEnum):
     """
 
 
-LEFT_OUT = (Outcome.OVER_CAP, Outcome.FORGOTTEN)
-"""Outcomes of records that are not released."""
+LEFT_OUT = (Outcome.OVER_CAP, Outcome.FORGOTTEN)  # outcomes of records that are not released
 
 
 class CommitOutcome(IntEnum):

@@ -16,8 +16,7 @@ from dptext_etl.accounting import MEASURES, log10_odds
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
 from dptext_etl.ledger.caps import LARGEST, Pinned, limits
-from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.plan import REFUNDED, LedgerPlan
+from dptext_etl.ledger.plan import REFUNDED, Database, LedgerPlan
 from dptext_etl.ledger.releases import SINK
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Part, WantedIds, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of
@@ -26,12 +25,7 @@ from dptext_etl.policy import Cap
 
 COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
 """The counts of a release, in the order of their columns in the table `tally`."""
-_STATES = {
-    State.RESERVED: "pending",
-    State.COMMITTED: "committed",
-    State.EXPIRED: "expired",
-    State.ABORTED: "aborted",
-}
+_STATES = {State.RESERVED: "pending", State.COMMITTED: "committed", State.EXPIRED: "expired", State.ABORTED: "aborted"}
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
@@ -120,31 +114,37 @@ def further(
     pinned = db.scopes.find(scope)._replace(measure=cap.measure, limits=limits(cap))
     count, bound = len(pinned.components), np.array(pinned.limits, np.int64)[:, None]
     refs = db.releases.of_dataset(scope.dataset)
-    held = list[HashedIds]()
+    units = list[HashedIds]()
     rows = list[I64]()  # used by component, asked by component, records without a person
     for part in used_by_unit(db, pinned):
-        held.append(part.ids)
+        units.append(part.ids)
         rows.append(np.concatenate([part.values, np.zeros((count + 1, part.ids.size), np.int64)]))
     largest = np.zeros((count, 1), np.int64)
     for column, cost in costs.items():
         ref = next((ref for ref in reversed(refs) if ref.column == column), refs[-1] if refs else None)
         top = np.zeros((count, 1), np.int64)
         for item, facts in () if ref is None else _rows_of(db, ref):
-            own = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
-            found = cost(facts if ref is not None and ref.column == column else None, item.columns["n_worst"][own])
-            asked = np.stack([np.minimum(found[name], LARGEST) for name in pinned.components])
-            alone = (item.columns["record"] == item.columns["unit"]).all(axis=1)[own].astype(np.int64)
-            held.append(item.ids.take(own))
-            rows.append(np.concatenate([np.zeros_like(asked), asked, alone[None]]))
-            top = np.maximum(top, asked.max(axis=1, initial=0, keepdims=True))
+            charged_rows = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
+            amounts = cost(
+                facts if ref is not None and ref.column == column else None, item.columns["n_worst"][charged_rows]
+            )
+            costs_of = np.stack([np.minimum(amounts[name], LARGEST) for name in pinned.components])
+            without_person = (item.columns["record"] == item.columns["unit"]).all(axis=1)[charged_rows].astype(np.int64)
+            units.append(item.ids.take(charged_rows))
+            rows.append(np.concatenate([np.zeros_like(costs_of), costs_of, without_person[None]]))
+            top = np.maximum(top, costs_of.max(axis=1, initial=0, keepdims=True))
         largest += top
-    _, values = fold(concatenated(held), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
-    used, asked, alone = values[:count], values[count:-1], values[-1] > 0
+    _, values = fold(concatenated(units), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
+    used, costs_of, without_person = values[:count], values[count:-1], values[-1] > 0
     if most is not None:  # a release holds so many of a person's records, whatever an earlier one held
-        asked = np.minimum(asked, np.minimum(largest, LARGEST) * most)
-    fitting = np.where(asked > 0, np.maximum(bound - used, 0) // np.maximum(asked, 1), LARGEST).min(axis=0)
-    asking = (asked > 0).any(axis=0)
-    named = {"units": asking & ~alone, "rows": asking & alone} if pinned.unit == "subject" else {"units": asking}
+        costs_of = np.minimum(costs_of, np.minimum(largest, LARGEST) * most)
+    fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
+    asking = (costs_of > 0).any(axis=0)
+    named = (
+        {"units": asking & ~without_person, "rows": asking & without_person}
+        if pinned.unit == "subject"
+        else {"units": asking}
+    )
     return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
 
 
@@ -226,7 +226,7 @@ def _finite(name: str, amount: int) -> Micro | str:
 
 
 def releases(db: Database) -> list[dict[str, Any]]:
-    shown, posts = [], _postprocessings(db)
+    entries, posts = [], _postprocessings(db)
     counted = ", ".join(f"coalesce({name}, 0)" for name in COUNTS)
     for number, dataset, column, release, cfg, id_type, publishable, written, burnt, nonce, *counts in db.store.rows(
         "select release.id, dataset, col, release.release, cfg, id_type, publishable, facts, burnt,"  # noqa: S608
@@ -240,7 +240,7 @@ def releases(db: Database) -> list[dict[str, Any]]:
             "select version, rows from publication where release=? and nonce=? order by length(version), version", key
         )
         largest, planted = _charges(db, number, nonce)
-        shown.append(
+        entries.append(
             {
                 "dataset": dataset,
                 "column": column,
@@ -260,20 +260,20 @@ def releases(db: Database) -> list[dict[str, Any]]:
                 **({"postprocess": list(posts[key].values())} if key in posts else {}),
             }
         )
-    return shown
+    return entries
 
 
 def _charges(db: Database, release: int, nonce: int) -> tuple[dict[str, Micro], dict[str, int]]:
     """Return the largest charges of a record of a release, and how many of its canary rows are in which state."""
-    planted = Counter[str]()
+    canary_states = Counter[str]()
     largest = dict.fromkeys((PURE, "eps_approx", "delta"), 0)
     for (seq,) in db.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
         columns = db.segments.read(seq, ["canary", *largest])
-        own = columns["canary"] == 0
-        largest = {name: max(amount, int(columns[name][own].max(initial=0))) for name, amount in largest.items()}
-        planted.update(_STATES[state] for state in db.records.states(seq)[~own].tolist())
-    shown = {name: amount if amount == INFINITE else millionths(name, amount) for name, amount in largest.items()}
-    return shown, {name: planted[name] for name in _STATES.values()}
+        real_rows = columns["canary"] == 0
+        largest = {name: max(amount, int(columns[name][real_rows].max(initial=0))) for name, amount in largest.items()}
+        canary_states.update(_STATES[state] for state in db.records.states(seq)[~real_rows].tolist())
+    amounts = {name: amount if amount == INFINITE else millionths(name, amount) for name, amount in largest.items()}
+    return amounts, {name: canary_states[name] for name in _STATES.values()}
 
 
 def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
@@ -287,24 +287,38 @@ def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, 
 
 
 def jobs(db: Database) -> list[dict[str, Any]]:
-    shown: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for name, dataset, release, seq, state in db.store.rows(
         "select job, dataset, release.release, seq, state from batch join release on release.id = batch.release"
         " order by seq"
     ):
-        if name not in shown:
+        if name not in entries:
             since = db.journal.facts(seq)["ts"]
-            shown[name] = {"job": name, "since": since, "dataset": dataset, "releases": [], "records": 0, "pending": 0}
-        job, own = shown[name], db.segments.read(seq, ["canary"])["canary"] == 0
+            entries[name] = {
+                "job": name,
+                "since": since,
+                "dataset": dataset,
+                "releases": [],
+                "records": 0,
+                "pending": 0,
+            }
+        job, real_rows = entries[name], db.segments.read(seq, ["canary"])["canary"] == 0
         job["releases"] += [] if release in job["releases"] else [release]
-        job["records"] += int(own.sum())
-        job["pending"] += int((np.frombuffer(state, np.uint8)[own] == State.RESERVED).sum())
-    return list(shown.values())
+        job["records"] += int(real_rows.sum())
+        job["pending"] += int((np.frombuffer(state, np.uint8)[real_rows] == State.RESERVED).sum())
+    return list(entries.values())
 
 
 def published(db: Database, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
-    query, gone = "select version, manifest from publication where release=? and nonce=?", retired(db, ref, sink)
-    return {version: digest for version, digest in db.store.rows(query, (ref.id, ref.nonce)) if digest not in gone}
+    query, retired_manifests = (
+        "select version, manifest from publication where release=? and nonce=?",
+        retired(db, ref, sink),
+    )
+    return {
+        version: digest
+        for version, digest in db.store.rows(query, (ref.id, ref.nonce))
+        if digest not in retired_manifests
+    }
 
 
 def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:
@@ -313,8 +327,8 @@ def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:
         others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
         for digest in chain(facts["retired"] if [ref.id, ref.nonce] in facts["releases"] else (), *others):
             where.setdefault(digest, set()).add(facts.get(SINK))
-    known = db.releases.sinks() if where else {}
-    return {digest for digest, sinks in where.items() if _is_retired(sinks, known.get(digest, set()), sink)}
+    sinks_of = db.releases.sinks() if where else {}
+    return {digest for digest, sinks in where.items() if _is_retired(sinks, sinks_of.get(digest, set()), sink)}
 
 
 def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:
@@ -328,24 +342,24 @@ def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str |
 
 
 def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str, Any]]:
-    wanted, shown = hashed_ids(np.unique(records, axis=0)), []
+    wanted, entries = hashed_ids(np.unique(records, axis=0)), []
     for ref in db.releases.of_dataset(dataset):
         versions = sorted(published(db, ref))
         count = int(db.look_up(ref, wanted).known.sum()) if versions and wanted.size else 0
         if count:
-            shown.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
-    return shown
+            entries.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
+    return entries
 
 
 def caps(db: Database) -> list[dict[str, Any]]:
-    shown = []
+    entries = []
     for number, name, period in db.store.rows("select id, name, period from scope order by id"):
         members = [row[0] for row in db.store.rows("select dataset from member where scope=? order by 1", (number,))]
         pinned = db.scopes.by_id(number)
         cap = {part: millionths(part, limit) for part, limit in zip(pinned.components, pinned.limits, strict=True)}
         entry = {"scope": name, "period": period, "unit": pinned.unit, "datasets": members}
-        shown.append(entry | {"measure": pinned.measure, "limits": cap})
-    return shown
+        entries.append(entry | {"measure": pinned.measure, "limits": cap})
+    return entries
 
 
 def together(db: Database) -> dict[str, Any]:
@@ -373,7 +387,7 @@ def history(db: Database) -> list[dict[str, Any]]:
     A cap has its scope in `of`, and what it was and became in `before` and `after`; other events name their dataset or
     job. Events of earlier versions name no user and no change.
     """
-    shown, caps = [], dict[int, dict[str, float]]()
+    entries, caps = [], dict[int, dict[str, float]]()
     for entry in db.journal.entries(*DECISIONS):
         facts, before, after = entry.facts, None, None
         if entry.kind == Event.CAP_SET:
@@ -389,8 +403,8 @@ def history(db: Database) -> list[dict[str, Any]]:
         of = f"{of}, release {facts['release']}" if entry.kind == Event.BURN else of or f"job {facts['job']}"
         stated = {name: facts.get(name) for name in ("user", "change", "reason", "server_ts")}
         stated |= {"event": entry.seq, "kind": entry.kind, "at": facts["ts"], "of": of}
-        shown.append(stated | {"before": before, "after": after})
-    return shown
+        entries.append(stated | {"before": before, "after": after})
+    return entries
 
 
 def export(db: Database) -> dict[str, Any]:
@@ -398,23 +412,20 @@ def export(db: Database) -> dict[str, Any]:
     for dataset, column, release, cfg, revoked, facts in db.store.rows(
         "select dataset, col, release, cfg, burnt, facts from release where publishable=1 order by id"
     ):
-        entry = datasets.setdefault(dataset, {"subjects": _units(db, dataset), "releases": []})
+        counts: dict[str, int] = {}
+        for unit in ("subject", "record"):
+            rows = db.store.rows(
+                "select seq, rows from batch join release on release.id = batch.release"
+                " join scope on scope.id = batch.scope where dataset=? and unit=? order by seq",
+                (dataset, unit),
+            )
+            batches = dict(rows)
+            for within in id_ranges(sum(batches.values())) if batches else ():
+                scanned = db.segments.scan(batches, "unit", ["canary"], within)
+                ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
+                counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
+
+        entry = datasets.setdefault(dataset, {"subjects": counts, "releases": []})
         names = {"column": column, "release": release, "cfg": cfg, "burnt": revoked is not None}
         entry["releases"].append(names | json.loads(facts))
     return {"format": "dptext-ledger-export/1", "amounts": "millionths", "datasets": datasets}
-
-
-def _units(db: Database, dataset: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for unit in ("subject", "record"):
-        rows = db.store.rows(
-            "select seq, rows from batch join release on release.id = batch.release"
-            " join scope on scope.id = batch.scope where dataset=? and unit=? order by seq",
-            (dataset, unit),
-        )
-        batches = dict(rows)
-        for within in id_ranges(sum(batches.values())) if batches else ():
-            scanned = db.segments.scan(batches, "unit", ["canary"], within)
-            ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
-            counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
-    return counts

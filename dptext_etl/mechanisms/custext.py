@@ -208,8 +208,8 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
     on every machine.
     """
     grid = np.ascontiguousarray(vectors.vectors, dtype=np.int16)
-    found = _kernel.output_sets(to_arrow(grid.reshape(-1)), grid.shape[1], k, metric == "cosine")
-    members = to_numpy(pa.array(found)).astype(np.int64)
+    sets = _kernel.output_sets(to_arrow(grid.reshape(-1)), grid.shape[1], k, metric == "cosine")
+    members = to_numpy(pa.array(sets)).astype(np.int64)
     return _cut(members, k)
 
 

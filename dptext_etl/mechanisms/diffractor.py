@@ -233,10 +233,10 @@ class Diffractor(ListMechanism):
             return NeighbourLists.build(
                 self.vectors, metric=self.metric, walks=self.walks, limit=self.limit, vocabulary=vocabulary
             )
-        found = NeighbourLists.open(self.lists)
-        if self.mode == "strict" and not found.even:
+        lists = NeighbourLists.open(self.lists)
+        if self.mode == "strict" and not lists.even:
             raise PolicyError(_UNEVEN)
-        return found
+        return lists
 
     def table_description(self) -> dict[str, Any]:
         return {

@@ -50,8 +50,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use; if Dagster is missing, the error names the extra."""
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ModuleNotFoundError as missing:

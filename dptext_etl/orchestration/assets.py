@@ -139,9 +139,9 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
         attempt = Attempt.of(policy, partition)
         summary = recognized(attempt, staged.input["recognized"], staged.input["id_type"])
     else:
-        done = runner.publish(staged, verdicts, progress=seen.progress)
+        publication = runner.publish(staged, verdicts, progress=seen.progress)
         seconds = staged.seconds + time.monotonic() - began
-        summary = summarize(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
+        summary = summarize(staged, verdicts, publication, seconds, reported=reports(staged), left=remaining(policy))
         note(staged.layout.staging, staged.staging_key, summary, staged.input)
     seen.done(summary)
     steps.remove_files(staged)
@@ -179,8 +179,8 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         required_resource_keys={name.key},
     )
     def watch(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        asked = context.cursor or ""
-        before: dict[str, str] = json.loads(asked) if asked.startswith("{") else {}
+        cursor = context.cursor or ""
+        before: dict[str, str] = json.loads(cursor) if cursor.startswith("{") else {}
         names, later = [""], list[str]()
         if settings.partitions is not None:
             names = list(settings.partitions.get_partition_keys(dynamic_partitions_store=context.instance))
@@ -195,10 +195,10 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
             listed = ", ".join(later[:_SHOWN]) + (", …" if later[_SHOWN:] else "")
             seen = f"reload the code location: it does not know {counted(len(later), 'new partition')} ({listed})"
             context.log.warning(seen)
-        if len(new) > 1 and asked not in {ALL, SKIP} and not asked.startswith("{"):
+        if len(new) > 1 and cursor not in {ALL, SKIP} and not cursor.startswith("{"):
             yield dg.SkipReason(_HISTORY.format(count=len(new), sensor=name.sensor))
             return
-        if asked == SKIP:
+        if cursor == SKIP:
             seen = f"{counted(len(new), 'partition')} with files that are there now count as seen"
             before, new = {**before, **new}, {}
         if not new:
@@ -240,10 +240,10 @@ def _fingerprint(policy: Policy, partition: str | None, secret: Secret) -> str:
     Sizes follow from raw texts, so Dagster's database gets no hash that others could compute.
     """
     try:
-        found = Files.find(Layout.of(policy, partition))
-        version = None if found.version is None else table_version(found, from_files=False).digest
+        files = Files.find(Layout.of(policy, partition))
+        version = None if files.version is None else table_version(files, from_files=False).digest
     except PolicyError:
         return ""
-    stats = [(Path(path), Path(path).stat()) for path in found.paths] if version is None else []
+    stats = [(Path(path), Path(path).stat()) for path in files.paths] if version is None else []
     marks = sorted([path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats)
     return secret.derive("seal", INPUT_LABEL + canon({"watched": version or marks})).hex()[:32]

@@ -112,8 +112,7 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         scaffold_component(request, {"policy": path, **_proposals(policy)})
 
 
-SMALL = 64 << 20
-"""Bytes of a source that a run takes less time for than processes of its steps need to start."""
+SMALL = 64 << 20  # bytes of a source that a run takes less time for than processes of its steps need to start
 
 
 def _proposals(policy: Path) -> dict[str, Any]:

@@ -300,8 +300,8 @@ def materialize(
     job = defs.resolve_implicit_global_asset_job_def() if also else defs.resolve_job_def(names(policy).job)
     keys: Sequence[str | None] = job.partitions_def.get_partition_keys() if job.partitions_def else [None]
     with _instance(home) as instance:
-        done = [_run(job, partition, instance, quiet=quiet) for partition in keys]
-    return MaterializationSummary(tuple(run for run, _ in done), tuple(check for _, checks in done for check in checks))
+        runs = [_run(job, partition, instance, quiet=quiet) for partition in keys]
+    return MaterializationSummary(tuple(run for run, _ in runs), tuple(check for _, checks in runs for check in checks))
 
 
 def _run(

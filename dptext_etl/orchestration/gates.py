@@ -34,8 +34,7 @@ from dptext_etl.runner.publish.own_ids import finder
 from dptext_etl.runner.publish.publication import copies_of
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
-Verdicts = Mapping[str | None, tuple[Verdict, ...]]
-"""Verdicts by partition; none where nothing new was staged."""
+Verdicts = Mapping[str | None, tuple[Verdict, ...]]  # verdicts by partition; none where nothing new was staged
 
 _NOTHING_NEW = "nothing new is staged, so there was nothing to judge"
 _NOT_EVALUATED = "not evaluated: another gate failed before it"
@@ -44,8 +43,8 @@ _NOT_EVALUATED = "not evaluated: another gate failed before it"
 def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
     name = settings.names
-    known = catalogue(policy, Stage.STAGED)
-    specs = _specs(name.staged, known, settings.partitions, blocking=True)
+    catalog = catalogue(policy, Stage.STAGED)
+    specs = _specs(name.staged, catalog, settings.partitions, blocking=True)
     specs += _specs(name.staged, report_catalog(policy), settings.partitions, blocking=False)
 
     @dg.multi_asset_check(
@@ -70,7 +69,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
                     break  # the release name is revoked, so no other partition can be judged under it
             if not runs:
                 raise InputError(*steps.NOTHING_STAGED)
-            results = _gate_results(name.staged, known, partitions, verdicts)
+            results = _gate_results(name.staged, catalog, partitions, verdicts)
             results += [
                 _REPORTS[report](name.staged, partition, run)
                 for report in report_catalog(policy)
@@ -125,11 +124,11 @@ _NOTHING_PUBLISHED = ("nothing is published that could be checked", "materialize
 def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that judges the published table, in a folder or in an object store."""
     name = settings.names
-    known = catalogue(policy, Stage.PUBLISHED)
+    catalog = catalogue(policy, Stage.PUBLISHED)
 
     @dg.multi_asset_check(
         name=name.recheck,
-        specs=_specs(name.published, known, settings.partitions, blocking=True),
+        specs=_specs(name.published, catalog, settings.partitions, blocking=True),
         description="The published table, judged again without raw data; its readers wait for this.",
         required_resource_keys=name.resources,
         can_subset=True,
@@ -146,10 +145,13 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
             with as_failure("checking the published table", partition):
                 left_out = steps.is_empty(here, partition) and not is_published(here, partition)
                 verdicts[partition] = () if left_out else judge_published(here, partition)
-        yield from _events(context, _gate_results(name.published, known, partitions, verdicts))
+        yield from _events(context, _gate_results(name.published, catalog, partitions, verdicts))
         for partition, decided in verdicts.items():
             with as_failure("checking the published table", partition):
-                _require_unchanged(decided)
+                failed = {f"{one.name}: {one.message}" for one in decided if not one.passed}
+                if failed:
+                    msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
+                    raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")
 
     return recheck
 
@@ -163,13 +165,6 @@ def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...
         raise InputError(*_NOTHING_PUBLISHED)
     layout = Layout.of(policy, partition)
     return published.check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger))
-
-
-def _require_unchanged(verdicts: Iterable[Verdict]) -> None:
-    failed = {f"{one.name}: {one.message}" for one in verdicts if not one.passed}
-    if failed:
-        msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
-        raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")
 
 
 @dataclass(frozen=True)
@@ -212,8 +207,8 @@ def _events(context: dg.AssetCheckExecutionContext, results: Iterable[CheckResul
     A run of one partition yields Dagster's usual result. If a run covers several partitions, each result is an event of
     its own partition, so that a positive result never replaces or hides a negative one.
     """
-    asked = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
-    wanted = [item for item in results if (item.asset, item.check) in asked]
+    requested = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
+    wanted = [item for item in results if (item.asset, item.check) in requested]
     if context.has_partition_key or all(item.partition is None for item in wanted):
         yield from (dg.AssetCheckResult(**item.facts) for item in wanted)
         return
@@ -230,10 +225,10 @@ def _events(context: dg.AssetCheckExecutionContext, results: Iterable[CheckResul
 
 def _materialization(context: dg.AssetCheckExecutionContext, item: CheckResult) -> Any:
     wanted = dg.AssetRecordsFilter(asset_key=item.asset, asset_partitions=[str(item.partition)])
-    found = context.instance.fetch_materializations(wanted, limit=1).records
-    if not found:
+    records = context.instance.fetch_materializations(wanted, limit=1).records
+    if not records:
         return None
-    run_id, storage_id, timestamp = found[0].run_id, found[0].storage_id, found[0].timestamp
+    run_id, storage_id, timestamp = records[0].run_id, records[0].storage_id, records[0].timestamp
     return AssetCheckEvaluationTargetMaterializationData(run_id=run_id, storage_id=storage_id, timestamp=timestamp)
 
 
@@ -245,22 +240,21 @@ def _gate_results(
 
 
 def _gate_result(asset: dg.AssetKey, gate: str, partition: str | None, verdicts: Verdicts) -> CheckResult:
-    own = [verdict for verdict in verdicts.get(partition, ()) if verdict.name == gate]
+    mine = [verdict for verdict in verdicts.get(partition, ()) if verdict.name == gate]
     empty = partition in verdicts and not verdicts[partition]
     counts = {
         f"{name} ({number})" if number else name: value
-        for number, verdict in enumerate(own)
+        for number, verdict in enumerate(mine)
         for name, value in verdict.as_dict()["counts"].items()
     }
-    message = "; ".join(verdict.message for verdict in own) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
-    passed = all(verdict.passed for verdict in own) if own else empty
+    message = "; ".join(verdict.message for verdict in mine) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
+    passed = all(verdict.passed for verdict in mine) if mine else empty
     return CheckResult(asset, gate, partition, passed, message, counts, blocking=True)
 
 
 LEDGER = "ledger_intact"
 COPIES, LEFT_OUT, BUDGET = "report_copies", "report_left_out", "report_budget"
-NEAR = 0.9
-"""Share of a cap from which a unit counts as near it."""
+NEAR = 0.9  # share of a cap from which a unit counts as near it
 
 
 def report_catalog(policy: Policy) -> dict[str, str]:
@@ -279,14 +273,14 @@ def report_catalog(policy: Policy) -> dict[str, str]:
 
 
 def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
-    found = text_counts.copy_reports(run.policy, copies_of(run))
-    counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
+    items = text_counts.copy_reports(run.policy, copies_of(run))
+    counts = {f"{item.column}: {name}": count for item in items for name, count in item.verdict().counts.items()}
     for column, count in text_counts.total_copies(shard.post.get("copies", {}) for shard in run.shards).items():
         counts[f"{column}, rewritten: copies"] = count.copies
-    beyond = sum(item.beyond_chance for item in found)
-    message = "within chance" if found else "no column has a bound to compare with"
+    beyond = sum(item.beyond_chance for item in items)
+    message = "within chance" if items else "no column has a bound to compare with"
     if beyond:
-        message = f"{beyond} of {len(found)} text columns have more copies than chance makes"
+        message = f"{beyond} of {len(items)} text columns have more copies than chance makes"
     return CheckResult(asset, COPIES, partition, not beyond, message, counts, blocking=False)
 
 
@@ -303,12 +297,12 @@ def _left_out_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) 
 def _budget_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
     place = run.policy.ledger
     with Ledger.open(place.url, place.id_key, create=False, read_only=True) as ledger:
-        found = ledger.remaining(Scope.of(run.policy))
-    medians = {name: int(found.left[name]["p50"]) / limit for name, limit in found.limits.items() if name in found.left}
+        rest = ledger.remaining(Scope.of(run.policy))
+    medians = {name: int(rest.left[name]["p50"]) / limit for name, limit in rest.limits.items() if name in rest.left}
     least = min(medians.values(), default=1.0)
-    near = bool(found.units) and least <= 1 - NEAR
-    message = f"the median {found.unit} has {least:.0%} of the cap left"
-    counts = {"units": found.units, "at their cap": found.exhausted, "median share left": round(least, 4)}
+    near = bool(rest.units) and least <= 1 - NEAR
+    message = f"the median {rest.unit} has {least:.0%} of the cap left"
+    counts = {"units": rest.units, "at their cap": rest.exhausted, "median share left": round(least, 4)}
     return CheckResult(asset, BUDGET, partition, not near, message, counts, blocking=False)
 
 

@@ -110,33 +110,22 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
         module = _module(item)
         read = {_written(key) for key in item.keys_by_input_name.values()} if item.is_executable else set()
         declared = {spec.key: {_written(dep.asset_key) for dep in spec.deps} for spec in item.specs}
-        own = {_written(key) for key in declared}
-        step = (read.union(*declared.values()) - own) if item.is_executable else set()
+        keys = {_written(key) for key in declared}
+        step = (read.union(*declared.values()) - keys) if item.is_executable else set()
         for spec in item.specs:
             name = _written(spec.key)
             kind, dataset = _kind(spec, module)
             above = frozenset(step or declared[spec.key])
-            made_with = frozenset(own) if item.is_executable else frozenset[str]()
+            made_with = frozenset(keys) if item.is_executable else frozenset[str]()
             public = PUBLIC_TAG in {**spec.metadata, **spec.tags}
             nodes[name] = _Node("raw" if name in raw else kind, dataset, above, made_with=made_with, public=public)
         for check in item.check_specs:
             judged = {_written(check.asset_key), *(_written(dep.asset_key) for dep in check.additional_deps)}
-            above = frozenset(judged | step | read | own)
+            above = frozenset(judged | step | read | keys)
             check_kind: Kind = "gate" if module == _GATES else "check" if RAW_TAG in check.metadata else "other"
             name = f"check {check.name} of {_written(check.asset_key)}"
             nodes[name] = _Node(check_kind, "", above, check.blocking)
             checks[name] = _written(check.asset_key)
-    _close(nodes)
-    for name, judged_asset in checks.items():
-        reads = [nodes[above].kind for above in nodes[name].above if above in nodes]
-        if nodes[name].kind == "other" and nodes[judged_asset].kind == "raw" and set(reads) == {"raw"}:
-            nodes[name] = replace(nodes[name], kind="raw")
-    if missing := raw - nodes.keys():
-        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
-    return nodes
-
-
-def _close(nodes: dict[str, _Node]) -> None:
     for staged in [node for node in nodes.values() if node.kind == "staged"]:
         for source in staged.above & nodes.keys():
             nodes[source] = replace(nodes[source], kind="raw", dataset=nodes[source].dataset or staged.dataset)
@@ -147,6 +136,13 @@ def _close(nodes: dict[str, _Node]) -> None:
             if nodes[name].kind == "other" and not nodes[name].public:
                 nodes[name] = replace(nodes[name], kind="raw", dataset=here.dataset)
                 waiting.append(name)
+    for name, judged_asset in checks.items():
+        reads = [nodes[above].kind for above in nodes[name].above if above in nodes]
+        if nodes[name].kind == "other" and nodes[judged_asset].kind == "raw" and set(reads) == {"raw"}:
+            nodes[name] = replace(nodes[name], kind="raw")
+    if missing := raw - nodes.keys():
+        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
+    return nodes
 
 
 def _kind(spec: dg.AssetSpec, module: str | None) -> tuple[Kind, str]:

@@ -20,8 +20,7 @@ from dptext_etl.runner.source.table import partitions_of_source
 
 RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/published"
 """Tags of the stages, whose value is the dataset; `check_lineage` and selections in Dagster's pages use them."""
-PUBLIC_TAG = "dptext/public"
-"""Tag of an asset that holds no raw text, though raw assets are made from it."""
+PUBLIC_TAG = "dptext/public"  # tag of an asset that holds no raw text, though raw assets are made from it
 _TAG_LENGTH = 63
 _KINDS = ("gates", "recheck", "run", "schedule", "sensor", "ledger", "key", "table")
 
@@ -77,8 +76,7 @@ def names(
     return Names(raw, staged, published, evidence, *steps, group, owners, ledger, key, table, word)
 
 
-Stage = Literal["raw", "staged", "published", "evidence"]
-"""The assets of a dataset, in their order."""
+Stage = Literal["raw", "staged", "published", "evidence"]  # the assets of a dataset, in their order
 
 
 class PolicyTranslator:
@@ -127,8 +125,7 @@ class PolicyTranslator:
         return self._owners
 
 
-Partitions = Sequence[str] | dg.PartitionsDefinition
-"""Names, or a definition of Dagster: static, by time, or dynamic."""
+Partitions = Sequence[str] | dg.PartitionsDefinition  # names, or a definition of Dagster: static, by time, or dynamic
 
 _SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 
@@ -185,10 +182,10 @@ def _check(policy: Policy, partitions: dg.PartitionsDefinition) -> None:
     if isinstance(partitions, dg.MultiPartitionsDefinition):
         raise PolicyError("partitions of two dimensions have no place in a path", "give one dimension")
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        known = [_SOME_TIME.strftime(partitions.fmt)]
+        examples = [_SOME_TIME.strftime(partitions.fmt)]
     elif isinstance(partitions, dg.StaticPartitionsDefinition):
-        known = list(partitions.get_partition_keys())
+        examples = list(partitions.get_partition_keys())
     else:
-        known = []
-    for name in known:
+        examples = []
+    for name in examples:
         check_partition(policy, name)

@@ -123,8 +123,7 @@ class Maintenance(dg.Model):
         return keep
 
 
-GPU = "gpu"
-"""Default pool of mechanisms whose models run on a GPU."""
+GPU = "gpu"  # default pool of mechanisms whose models run on a GPU
 
 
 @dataclass(frozen=True)

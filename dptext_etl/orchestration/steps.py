@@ -58,23 +58,19 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None or not issubclass(kind, Exception) or issubclass(kind, dg.Failure):
             return
-        failure = _failure(self._action, exc, self._partition)
+        if isinstance(exc, DPTextError):
+            sentence, code = str(exc), exc.exit_code
+        else:
+            sentence, code = f"{self._action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
+        if self._partition is not None:
+            sentence = f"partition {self._partition}: {sentence}"
+        again = getattr(exc, "transient", True)
+        failure = dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=again)
         try:
             raise failure
         except dg.Failure:
             failure.__context__ = failure.__cause__ = None
             raise
-
-
-def _failure(action: str, exc: BaseException | None, partition: str | None) -> dg.Failure:
-    if isinstance(exc, DPTextError):
-        sentence, code = str(exc), exc.exit_code
-    else:
-        sentence, code = f"{action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
-    if partition is not None:
-        sentence = f"partition {partition}: {sentence}"
-    again = getattr(exc, "transient", True)
-    return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=again)
 
 
 def progress_logger(log: logging.Logger, partition: str | None) -> Listener:
@@ -109,8 +105,8 @@ def save_empty(policy: Policy, partition: str | None) -> None:
 
 def is_empty(policy: Policy, partition: str | None) -> bool:
     """Return whether the last staging of a partition found no rows."""
-    found = _read(policy, Layout.of(policy, partition).staging, _RUN)
-    return found is not None and found["run"] is None
+    content = _read(policy, Layout.of(policy, partition).staging, _RUN)
+    return content is not None and content["run"] is None
 
 
 def is_staged(policy: Policy, partition: str | None) -> bool:
@@ -118,13 +114,13 @@ def is_staged(policy: Policy, partition: str | None) -> bool:
 
 
 def load_run(policy: Policy, partition: str | None) -> StagedRun:
-    found = _read(policy, Layout.of(policy, partition).staging, _RUN)
-    if found is None:
+    content = _read(policy, Layout.of(policy, partition).staging, _RUN)
+    if content is None:
         raise InputError(*NOTHING_STAGED)
-    if found["policy"] != _hash(policy):
+    if content["policy"] != _hash(policy):
         raise PolicyError("the policy changed since its rows were staged", _AGAIN)
     with seam("reading what the step before left", InputError, _AGAIN):
-        return from_json(found["run"], policy)
+        return from_json(content["run"], policy)
 
 
 def save_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
@@ -134,13 +130,13 @@ def save_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
 
 
 def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
-    found = _read(staged.policy, staged.layout.staging, _VERDICTS)
-    if found is None or found["judged"] != _digests(staged):
+    content = _read(staged.policy, staged.layout.staging, _VERDICTS)
+    if content is None or content["judged"] != _digests(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
         )
     with seam("reading what the step before left", InputError, _AGAIN):
-        return tuple(Verdict.from_dict(facts) for facts in found["verdicts"])
+        return tuple(Verdict.from_dict(facts) for facts in content["verdicts"])
 
 
 def remove_files(staged: StagedRun) -> None:
@@ -263,14 +259,14 @@ def _of_table(policy: Policy) -> Metadata:
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:
     """Return what units have left as numbers, which Dagster's pages plot over the materializations of an asset."""
-    found: Metadata = {}
+    facts: Metadata = {}
     for component, left in remaining["left"].items():
         for quantile, amount in left.items():
             if quantile in _PLOTTED:
-                found[f"{component} left, {_PLOTTED[quantile]}"] = round(int(amount) / MICRO, 6)
-    if found:
-        found[f"{remaining['unit']}s at their cap"] = int(remaining["exhausted"])
-    return found
+                facts[f"{component} left, {_PLOTTED[quantile]}"] = round(int(amount) / MICRO, 6)
+    if facts:
+        facts[f"{remaining['unit']}s at their cap"] = int(remaining["exhausted"])
+    return facts
 
 
 _PLOTTED = {"min": "least", "p50": "median"}

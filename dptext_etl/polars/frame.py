@@ -92,15 +92,15 @@ class OtherIdsWarning(UserWarning):
 def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFrame) -> None:
     """Warn if the ledger pins ids of another type than `name` has in a frame, or the published table shows them."""
     try:
-        found = _pinned_ids(policy)
-        dtype = None if found is None else frame.lazy().collect_schema().get(name)
+        pinned = _pinned_ids(policy)
+        dtype = None if pinned is None else frame.lazy().collect_schema().get(name)
         now = None if dtype is None else form_of(dtype)
     except (DPTextError, pl.exceptions.PolarsError):  # the call itself says what is wrong
         return
-    if found is None or now is None or found.kind == now.kind:
+    if pinned is None or now is None or pinned.kind == now.kind:
         return
     msg = (
-        f"ids in column {name!r} are {now.kind} here, and {found.kind} in {policy.dataset}, release {policy.release}: "
+        f"ids in column {name!r} are {now.kind} here, and {pinned.kind} in {policy.dataset}, release {policy.release}: "
         "the texts differ from those of that release. Bring the column into that type; of a CSV file, "
         f"pl.read_csv(…, schema_overrides={{{name!r}: pl.String}}) reads strings, as the command line does"
     )

@@ -62,12 +62,36 @@ class ExprNamespace:
         name = _column(self._expr, policy)
         ids = pl.col(id) if isinstance(id, str) else id
         if (mechanism := in_kernel(policy.mechanism)) is not None:
-            return _plugin(self._expr, ids, policy, mechanism, name, spend=spend)
-        return _batches(self._expr, ids, policy.model_copy(update={"column": name}), spend=spend)
+            per_draw, per_text = _charges(mechanism) if spend else (0, 0)
+            return register_plugin_function(
+                plugin_path=_kernel.__file__,
+                function_name=RELEASES,
+                args=[self._expr, ids],
+                kwargs={
+                    **table_marks(policy, mechanism, name),
+                    "table_path": str(mechanism.table.path),
+                    "unit_micro": per_draw,
+                    "base_micro": per_text,
+                    "delta": mechanism.spend(1).delta / FINE if spend else 0.0,
+                    "spend": spend,
+                },
+                is_elementwise=True,
+            )
+        policy = policy.model_copy(update={"column": name})
+        pair = pl.struct(self._expr.alias("text"), ids.alias("id"))
+        release = _Release(policy, spend=spend)
+        out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
+        marked = register_plugin_function(
+            plugin_path=_kernel.__file__,
+            function_name=RELEASED,
+            args=[out, ids, self._expr],
+            kwargs=marks(policy, str(policy.column)),
+            is_elementwise=True,
+        )
+        return marked.alias(self._expr.meta.output_name())
 
 
-Whole = Policy | str | PathLike[str]
-"""A policy that names the id column and all text columns."""
+Whole = Policy | str | PathLike[str]  # a policy that names the id column and all text columns
 
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -147,26 +171,6 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
     return policy.column
 
 
-def _plugin(
-    texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: InKernel, name: str, *, spend: bool
-) -> pl.Expr:
-    per_draw, per_text = _charges(mechanism) if spend else (0, 0)
-    return register_plugin_function(
-        plugin_path=_kernel.__file__,
-        function_name=RELEASES,
-        args=[texts, ids],
-        kwargs={
-            **table_marks(policy, mechanism, name),
-            "table_path": str(mechanism.table.path),
-            "unit_micro": per_draw,
-            "base_micro": per_text,
-            "delta": mechanism.spend(1).delta / FINE if spend else 0.0,
-            "spend": spend,
-        },
-        is_elementwise=True,
-    )
-
-
 _MANY = 1_000_003
 
 
@@ -178,20 +182,6 @@ def _charges(mechanism: InKernel) -> tuple[int, int]:
     if not math.isfinite(unit) or mechanism.spend(many).eps_approx != unit * many + text:
         raise PolicyError("epsilon is finer than a millionth", "give epsilon with at most 6 decimals")
     return int(unit), text
-
-
-def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool) -> pl.Expr:
-    pair = pl.struct(texts.alias("text"), ids.alias("id"))
-    release = _Release(policy, spend=spend)
-    out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
-    marked = register_plugin_function(
-        plugin_path=_kernel.__file__,
-        function_name=RELEASED,
-        args=[out, ids, texts],
-        kwargs=marks(policy, str(policy.column)),
-        is_elementwise=True,
-    )
-    return marked.alias(texts.meta.output_name())
 
 
 _NULL_IDS = (

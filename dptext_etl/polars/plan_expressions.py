@@ -161,8 +161,7 @@ The first number says how many inputs are read row by row: the others may be rea
 The second says which inputs make the value null: it is null exactly if one of so many first inputs is; None if the
 function may give nulls of its own. An entry with a parameter (its last one) is for calls with that value of it.
 """
-_STRICT = "0"
-"""Option of a cast that fails instead of giving null."""
+_STRICT = "0"  # option of a cast that fails instead of giving null
 _WRITTEN = frozenset({"String", "Binary", "Categorical", "Enum"})
 """Types between which a strict cast gives no nulls of its own."""
 _NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
@@ -173,8 +172,7 @@ Columns = Mapping[str, Content]
 
 class Expressions:
     def __init__(self, nodes: Any, releases: Releases) -> None:
-        self._nodes = nodes
-        self._releases = releases
+        self._nodes, self._releases = nodes, releases
 
     def content(self, number: int, columns: Columns) -> Content:
         try:

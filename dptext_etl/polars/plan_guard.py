@@ -30,8 +30,7 @@ _EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
 """Joins after which the keys of both sides are equal, or one side is null."""
 _WHOLE = frozenset({"Inner", "Cross", "Semi", "Anti", "IEJoin"})
 """Joins that give no rows in which the columns of one side are null."""
-_MERGED = frozenset({"Right", "Full"})
-"""Joins whose output may take a column of a shared name from either side."""
+_MERGED = frozenset({"Right", "Full"})  # joins whose output may take a column of a shared name from either side
 
 
 @bare
@@ -105,8 +104,8 @@ class _Walk:
             for columns in inputs:
                 refuse_any(columns, f"a step of kind {kind}" if kind else "a step that Polars does not show")
             return dict.fromkeys(self._nodes.get_schema(), Content())
-        found: Columns = followed(node, inputs)
-        return found if kind == "Sink" else {name: found.get(name, Content()) for name in self._nodes.get_schema()}
+        cells: Columns = followed(node, inputs)
+        return cells if kind == "Sink" else {name: cells.get(name, Content()) for name in self._nodes.get_schema()}
 
     def _below(self, number: int) -> Columns:
         here = self._nodes.get_node()
@@ -131,13 +130,13 @@ class _Walk:
         return {item.output_name: self._expressions.content(item.node, columns) for item in expressions}
 
     def _source(self, node: Any, _: list[Columns]) -> Columns:
-        rows, found = new_rows(), {}
+        rows, contents = new_rows(), {}
         for name, dtype in self._nodes.get_schema().items():
-            found[name] = self._column(name, name, dtype, rows, frozenset())
+            contents[name] = self._column(name, name, dtype, rows, frozenset())
         predicate = getattr(node, "predicate", None) or getattr(node, "selection", None)
         if predicate is not None:
-            self._refuse_choice([predicate], found, "which rows are read")
-        return found
+            self._refuse_choice([predicate], contents, "which rows are read")
+        return contents
 
     def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Content:
         """Return a column of a source, or a field of one; all that a raw column holds is raw."""
@@ -253,10 +252,10 @@ class _Walk:
         self._nodes.set_node(below)
         schema = self._nodes.get_schema()
         self._nodes.set_node(here)
-        found = {name: content for name, content in columns.items() if name not in structs}
+        contents = {name: content for name, content in columns.items() if name not in structs}
         for name in structs:
-            found |= {field.name: columns[name].field(field.name) for field in schema[name].fields}
-        return found
+            contents |= {field.name: columns[name].field(field.name) for field in schema[name].fields}
+        return contents
 
 
 def _outer(columns: Columns, keys: Iterable[Any] = ()) -> dict[str, Content]:

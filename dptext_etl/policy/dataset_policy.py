@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
-from dptext_etl import html_output
+from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.choice import Unlinked, UnlinkedLabels, unlinked_of
+from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Unlinked, UnlinkedLabels, unlinked_of
+from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.id_forms import Normalization
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.object_stores import holds_password, require_catalog, require_options
-from dptext_etl.policy.column_policy import (
-    ColumnPolicy,
-    ColumnSpec,
-    require_consistent,
-    require_fit,
-    require_unlinkable,
-)
+from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
 from dptext_etl.policy.paths import anchored, for_environment, require_other_variables
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
@@ -43,6 +39,8 @@ from dptext_etl.policy.terms import (
 if TYPE_CHECKING:
     from dptext_etl.families.aggregate import Statistic
 
+_FILES = frozenset({".parquet", ".csv", ".ndjson", ".jsonl"})
+_APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX})
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
 """Entries that a notebook shows."""
 
@@ -155,6 +153,8 @@ class Policy(Checked):
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
+        from dptext_etl import html_output
+
         about = {name: getattr(self, name) for name in _SHOWN} | {"keep": self.kept_columns}
         limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
         about["cap"] = ", ".join(f"{name} {value}" for name, value in limits.items())
@@ -193,8 +193,7 @@ class Policy(Checked):
     @classmethod
     def _no_password(cls, place: str | None) -> str | None:
         if place is not None and holds_password(place):
-            msg = "the URL holds a password; put it into storage_options, as the name of a variable"
-            raise ValueError(msg)
+            raise ValueError("the URL holds a password; put it into storage_options, as the name of a variable")
         return place
 
     @model_validator(mode="after")
@@ -203,8 +202,10 @@ class Policy(Checked):
         if self.source_catalog and not self.source.startswith(TABLE):
             msg = f'source_catalog: the source is not a table of a catalog; write source = "{TABLE}namespace.name"'
             raise ValueError(msg)
-        require_consistent(self)
-        require_other_variables(self)
+        _require_consistent(self)
+        catalog = {} if self.table is None else self.table.catalog
+        options = [*self.storage_options.items(), *catalog.items(), *self.source_catalog.items()]
+        require_other_variables(self.ledger.url, self.key, self.ledger.id_key, options)
         if self.synthetic is not None:
             named = {name: getattr(self, name) for name in ("dataset", "release", "key")}
             mechanism = self.synthetic.aggregate(self.storage_options)
@@ -212,17 +213,16 @@ class Policy(Checked):
             return self
         self._column_policies = tuple(self._column_policy(item) for item in self.columns)
         for column in self._column_policies:
-            require_fit(self, column)
+            _require_fit(self, column)
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
         mechanism = item.mechanism.fetched(self.storage_options)
         if self.unlinked is not None:
-            require_unlinkable(self, mechanism, self.unlinked)
+            _require_unlinkable(self, mechanism, self.unlinked)
             mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})
         elif unlinked_of(mechanism) is not None:
-            msg = "the mechanism is that of an unlinked release, and the policy has no table [unlinked]"
-            raise ValueError(msg)
+            raise ValueError("the mechanism is that of an unlinked release, and the policy has no table [unlinked]")
         return ColumnPolicy(
             dataset=self.dataset,
             column=item.name,
@@ -292,8 +292,8 @@ class Policy(Checked):
     @property
     def id_columns(self) -> dict[str, str]:
         """The names of the columns of ids, by "record" and, where it is the unit, "subject"."""
-        found = {"record": self.id}
-        return found if self.unit == "record" or self.subject is None else {**found, "subject": self.subject}
+        columns = {"record": self.id}
+        return columns if self.unit == "record" or self.subject is None else {**columns, "subject": self.subject}
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -343,8 +343,8 @@ class Policy(Checked):
         if self.synthetic is None:
             raise PolicyError("the policy publishes no synthetic table", "describe one in a table [synthetic]")
         (column,) = self._column_policies
-        found: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
-        return found
+        statistic: Statistic = getattr(column.mechanism, "statistic")  # noqa: B009  (an aggregate, which is loaded late)
+        return statistic
 
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once.
@@ -379,12 +379,164 @@ class Policy(Checked):
         Raises:
             PolicyError: There is no text column of that name, or there are several and none is named.
         """
-        found = [item for item in self.column_policies() if column in {None, item.column}]
-        if len(found) == 1:
-            return found[0]
+        policies = [item for item in self.column_policies() if column in {None, item.column}]
+        if len(policies) == 1:
+            return policies[0]
         names = ", ".join(item.name for item in self.columns)
-        wanted = f"no text column {column!r}" if column is not None else "several text columns"
-        raise PolicyError(f"the policy has {wanted}; text columns: {names}", "name one: policy.column_policy(…)")
+        problem = f"no text column {column!r}" if column is not None else "several text columns"
+        raise PolicyError(f"the policy has {problem}; text columns: {names}", "name one: policy.column_policy(…)")
+
+
+def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
+    for present, problem in problems:
+        if present:
+            raise ValueError(where + problem)
+
+
+def _require_consistent(policy: Policy) -> None:
+    synthetic, record, cap = policy.synthetic, policy.unit == "record", policy.cap
+    names = policy.text_columns if synthetic is None else synthetic.columns
+    roles = [
+        *names,
+        policy.id,
+        *policy.kept_columns,
+        *(item.intermediate for item in policy.columns if item.intermediate),
+    ]
+    no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
+    kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
+    null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
+    null_as_unit = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
+    table = "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole"
+    adds = f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, '
+    adds += "and incremental = false publishes every row again, at no cost where its text is the same"
+    types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
+    subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
+    two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
+    copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
+    most = "[unlinked] and [synthetic] have their own per_subject: write it there"
+    most = 'per_subject limits the rows of a subject, and unit = "record" has none' if record else most
+    whole = 'per_subject needs a source with all rows of a person; with deletions = "keep" it may lack published ones'
+    problems = [
+        (not record and policy.subject is None, no_subject),
+        (policy.per_subject is not None and (record or policy.one_table), most),
+        (policy.per_subject is not None and policy.incremental and policy.deletions == "keep", whole),
+        (record and bool(policy.normalize), 'normalize spells subjects, and unit = "record" has none'),
+        ((synthetic is None) != bool(policy.columns), kinds),
+        (record and policy.on_null_subject != "refuse", null_subject),
+        (policy.one_table and policy.on_null_subject == "own", null_as_unit),
+        (policy.one_table and policy.on_changed != "refuse", table),
+        (policy.incremental and policy.discloses_changes, adds),
+        (bool(policy.csv.types.keys() - {*policy.kept_columns} | policy.csv.types.keys() & {policy.subject}), types),
+    ]
+    _refuse(problems)
+    if synthetic is not None:
+        _require_synthetic(policy, synthetic)
+    if policy.table is not None:
+        _require_table(policy)
+    partition = (PARTITION in policy.source) != (PARTITION in policy.sink)
+    coarse = {item.column for item in policy.kept if item.rule} & {policy.subject}
+    problems = [
+        (policy.subject in {policy.id, *names}, subject),
+        (bool(coarse), "keep coarsens the subject: name another column, or keep it unchanged"),
+        (len(set(roles)) < len(roles), two),
+        (partition, f"{PARTITION} must be in both source and sink, or in neither"),
+        (policy.copy_gate_false_alarm is not None and (cap is None or cap.measure != "approx"), copies),
+    ]
+    _refuse(problems)
+
+
+def _require_table(policy: Policy) -> None:
+    """Refuse a sink that names files of another format."""
+    suffix = PurePosixPath(policy.sink.rstrip("/")).suffix.lower()
+    name = None if policy.table is None else policy.table.name
+    other = name is not None and (PARTITION in name) != (PARTITION in policy.sink)
+    problems = [
+        (suffix in _FILES, f"sink is the folder of the table, got a name that ends with {suffix}"),
+        (other, f"{PARTITION} must be in both name and sink, or in neither"),
+    ]
+    _refuse(problems, "[table]: ")
+
+
+def _require_fit(policy: Policy, column: ColumnPolicy) -> None:
+    """Refuse a mechanism that cannot be published as the policy asks, or whose spends its cap cannot hold."""
+    mechanism, cap, where = column.mechanism, policy.cap, f"column {column.column!r}: "
+    kind = mechanism.guarantee.guarantee_class
+    if policy.publish and mechanism.mode != "strict":
+        raise ValueError(f"{where}a {mechanism.mode} mechanism is for benchmarks; set publish = false")
+    pure = cap is not None and cap.measure == "pure"
+    if pure and kind in _APPROXIMATE and not is_finite(mechanism.spend(1), "pure"):
+        msg = (
+            f"{where}{mechanism.name} has a delta, class {kind.value}: no cap on pure epsilon can hold it; write cap = "
+        )
+        msg += '{ measure = "approx", epsilon = …, delta = … }, or measure = "zcdp" with rho, which adds up better'
+        raise ValueError(msg)
+    if cap is not None and kind is GuaranteeClass.UMLDP:
+        msg = f"{where}{mechanism.name} costs an infinite amount on every measure, class UMLDP: "
+        msg += "no cap can hold it; put it into a dataset of its own, without a cap"
+        raise ValueError(msg)
+    if policy.discloses_changes:
+        _require_changes(policy, column)
+
+
+def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
+    """Refuse to show which texts changed without consent, and second draws that another machine could not repeat.
+
+    Specification: docs/spec/privacy.md#release-again.
+    """
+    if Disclosure.CHANGED not in column.allow:
+        line = ", ".join(f'"{item.value}"' for item in sorted((column.allow | {Disclosure.CHANGED}) - DEFAULT_ALLOWED))
+        msg = f'column {column.column!r}: on_changed = "{policy.on_changed}" discloses {Disclosure.CHANGED.meaning}; '
+        raise ValueError(f'{msg}to consent, write: allow = [{line}]; on_changed = "keep" discloses nothing')
+    if policy.on_changed == "release_again" and not column.mechanism.reproducible:
+        msg = f'column {column.column!r}: on_changed = "release_again" needs a mechanism that gives the same bytes '
+        msg += f"again, and a model such as {column.mechanism.name} may not: where a text comes back to what it was, "
+        raise ValueError(f'{msg}its draw is repeated; write "keep", or take a new release name')
+
+
+def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked) -> None:
+    """Refuse a policy whose published multiset would link texts to records, or would have no central bound."""
+    names, choice = [item.name for item in policy.columns], isinstance(mechanism, ChoiceMechanism)
+    labels = unlinked.labels
+    published = names if labels is None else [*names, labels.column]
+    drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
+    problems = [
+        (not choice, f"the bound is that of surrogate; {mechanism.name} is released row by row"),
+        (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
+        (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
+        (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
+        (
+            labels is not None and drawn and OTHER not in labels.values,
+            f'null_as_empty draws a text for every record: labels.values must list "{OTHER}"',
+        ),
+        (policy.ids != "keep", "leave out ids: no ids are published"),
+        (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
+        (PARTITION in policy.source, "a release is one batch: give each partition a release name of its own"),
+        (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: it counts draws by record"),
+        (any(item.postprocess for item in policy.columns), "leave out postprocess"),
+        (policy.unit == "record" and unlinked.per_subject > 1, 'per_subject is for unit = "subject"'),
+        (
+            isinstance(mechanism, ChoiceMechanism) and mechanism.has_model,
+            "the corpus needs the encoder `words` or `task`: what a model computes may depend on other texts",
+        ),
+    ]
+    _refuse(problems, "[unlinked]: ")
+
+
+def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
+    """Refuse entries that a synthetic table has no use for, and a cap that cannot hold its charges."""
+    pure = policy.cap is not None and policy.cap.measure == "pure"
+    problems = [
+        (bool(policy.kept_columns), "keep must be empty: its rows are public texts, which have no other columns"),
+        (policy.ids != "keep", "leave out ids: no ids are published"),
+        (policy.incremental, "incremental must be false: a release is one table; new rows take a new release name"),
+        (PARTITION in policy.source, "a release is one table: give each partition a release name of its own"),
+        (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: no text of a record is released"),
+        (bool(policy.reports), "leave out reports: no text of a record is released"),
+        (policy.unlinked is not None, "leave out [unlinked]: a policy publishes either of them"),
+        (pure, 'a discrete Gaussian has no pure epsilon: a cap of measure "zcdp" or "approx" counts it'),
+        (policy.unit == "record" and synthetic.per_subject > 1, 'per_subject is for unit = "subject"'),
+    ]
+    _refuse(problems, "[synthetic]: ")
 
 
 PolicyLike = Policy | ColumnPolicy | str | PathLike[str]

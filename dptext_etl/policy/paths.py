@@ -1,38 +1,37 @@
-"""Resolve the paths of a policy file, list the hosts that a run contacts, and keep secrets apart."""
+"""Resolve the paths of a policy file, and keep its secrets apart."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from dptext_etl import _kernel, catalog, extensions, keys
 from dptext_etl.errors import KeyReferenceError, PolicyError
-from dptext_etl.key_providers import BUILT_IN, installed
-from dptext_etl.object_stores import CATALOG, KEY_DIGITS, host_of, hosts, is_secret, variable_of
+from dptext_etl.object_stores import KEY_DIGITS, is_secret, variable_of
 from dptext_etl.policy.terms import TABLE
 
-if TYPE_CHECKING:
-    from dptext_etl.policy.dataset_policy import Policy
 
-
-def require_other_variables(policy: Policy) -> None:
+def require_other_variables(ledger: str, key: str, id_key: str | None, options: Iterable[tuple[str, str]]) -> None:
     """Refuse options of stores and catalogs that name the variable of a key or of the ledger, or one of equal value."""
-    named = variable_of(policy.ledger.url)
-    url = policy.ledger.url if named is None else os.environ.get(named)
-    references = [policy.key, policy.ledger.id_key or f"file:{(url or '').removeprefix('sqlite:///')}.id.key"]
-    own = {named, *map(variable_of, references)}
-    catalog = {} if policy.table is None else policy.table.catalog
-    for option, value in [*policy.storage_options.items(), *catalog.items(), *policy.source_catalog.items()]:
+    ledger_variable = variable_of(ledger)
+    url = ledger if ledger_variable is None else os.environ.get(ledger_variable)
+    references = [key, id_key or f"file:{(url or '').removeprefix('sqlite:///')}.id.key"]
+    secret_variables = {ledger_variable, *map(variable_of, references)}
+    for option, value in options:
         variable = variable_of(value)
         if variable is None:
             continue
-        found = os.environ.get(variable, "")
-        if variable in own or (found and found == url) or any(_holds(found, reference) for reference in references):
+        value_here = os.environ.get(variable, "")
+        if (
+            variable in secret_variables
+            or (value_here and value_here == url)
+            or any(_holds(value_here, reference) for reference in references)
+        ):
             msg = f"{option} names a variable that holds the noise key, the id key, or the URL of the ledger"
             raise ValueError(f"{msg}, and the store would get it; name the variable of this credential")
 
@@ -47,64 +46,6 @@ def _holds(value: str, reference: str) -> bool:
         return False
     other = _kernel.Secret.from_bytes(bytes.fromhex(value.strip()))
     return _kernel.fingerprint(key, "") == _kernel.fingerprint(other, "")
-
-
-_HUB = "huggingface.co"
-
-
-def contacted(policy: Policy) -> list[str]:
-    """Return "entry: host" for every host or store that a run contacts; "env:NAME" where a variable names it."""
-    corpus = None if policy.synthetic is None else policy.synthetic.mechanism.corpus
-    places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, "corpus": corpus}
-    places["ledger.anchors"] = policy.ledger.anchors
-    found = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
-    found += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
-    catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
-    for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
-        found += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
-        if properties and "uri" not in properties:
-            found.append(f"{entry}: {properties.get('type', 'the one')} of this environment")
-    url = policy.ledger.url
-    if variable_of(url) is not None or (not url.startswith("sqlite:") and "://" in url):
-        found.append(f"ledger.url: {_host(url)}")
-    for entry, reference in (("key", policy.key), ("ledger.id_key", policy.ledger.id_key)):
-        scheme = (reference or "file:").partition(":")[0]
-        if scheme not in BUILT_IN:
-            found.append(f"{entry}: the installed plug-in {scheme}")
-    for column in policy.columns:
-        parts: list[BaseModel] = [column.mechanism, *column.postprocess]
-        for name, value in (item for part in parts for item in _public_inputs(part)):
-            found.append(f"column {column.name}, {name}: {value}")
-    return found
-
-
-def _remote(place: str) -> bool:
-    return "://" in place and not place.startswith("file:")
-
-
-def _store(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"
-
-
-def _host(url: str) -> str:
-    """Return the host of a URL, or whatever is in its place, without the user."""
-    if variable_of(url) is not None:
-        return url
-    return host_of(url) or url.partition("://")[2].partition("/")[0].rpartition("@")[2] or "the client's own setting"
-
-
-def _public_inputs(part: BaseModel) -> Iterator[tuple[str, str]]:
-    """Yield the public inputs of a mechanism that are fetched: from a store, or from a hub if they are not here."""
-    hub: frozenset[str] = getattr(part, "hub_fields", frozenset())
-    for name in type(part).model_fields:
-        value = getattr(part, name)
-        if isinstance(value, BaseModel):
-            yield from _public_inputs(value)
-        elif isinstance(value, str) and _remote(value):
-            yield name, _store(value)
-        elif name == "model" and name in hub and isinstance(value, str) and not Path(value).exists():
-            yield name, f"{_HUB}, unless {value} is on this machine"
 
 
 SETTABLE = ("source", "sink", "table.name", "release", "environment")
@@ -236,5 +177,9 @@ def _from_folder(reference: str, folder: Path) -> str:
     for prefix in ("file:", "sqlite:///"):
         if reference.startswith(prefix):
             return prefix + str(folder / reference.removeprefix(prefix))
-    provided = name and scheme in installed()
-    return reference if provided or "://" in reference else str(folder / reference)
+    if name:
+        from dptext_etl.key_providers import installed
+
+        if "://" in reference or scheme in installed():
+            return reference
+    return str(folder / reference)

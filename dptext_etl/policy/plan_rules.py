@@ -120,8 +120,8 @@ class Content:
         return cls(mixed.raw, form, None, rows, tuple(fields), _cells(parts), nulls)
 
     def field(self, name: str) -> Content:
-        known = dict(self.fields).get(name)
-        return Content.of_row(f"field {name}", [self]) if known is None else known
+        content = dict(self.fields).get(name)
+        return Content.of_row(f"field {name}", [self]) if content is None else content
 
     def disclosed(self, how: str) -> Content:
         """Return whether the column is null, or is not, where the policy discloses that."""
@@ -159,12 +159,12 @@ def null_if_any(parts: Sequence[Content]) -> frozenset[str] | None:
 
 def null_if_all(parts: Sequence[Content]) -> frozenset[str] | None:
     """Return when the first of some values that is not null is null."""
-    cells, known = _cells(parts), [part for part in parts if part.nulls is not None]
-    if not all(part.nulls for part in known):
+    cells, followed = _cells(parts), [part for part in parts if part.nulls is not None]
+    if not all(part.nulls for part in followed):
         return frozenset()
-    if len(known) < len(parts) and len(cells) > 1:
+    if len(followed) < len(parts) and len(cells) > 1:
         return None
-    if any(not part.nulls - cells for part in known if part.nulls is not None):
+    if any(not part.nulls - cells for part in followed if part.nulls is not None):
         return cells
     return _null_by_choice("coalesce", parts)
 
@@ -202,9 +202,9 @@ def concatenated(number: int, parts: Sequence[Content]) -> Content:
     rows = [part.rows for part in parts if part.rows is not None]
     if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
         return mixed
-    own = frozenset({Rows(number, tuple(rows))})
+    row_sets = frozenset({Rows(number, tuple(rows))})
     nulls = _null_by_choice(f"concatenated {number}", parts)
-    return Content(mixed.raw, first.form, first.source, own, (), _cells(parts), nulls)
+    return Content(mixed.raw, first.form, first.source, row_sets, (), _cells(parts), nulls)
 
 
 def refuse_choice(contents: Iterable[Content], what: str) -> None:

@@ -171,8 +171,8 @@ def _described(made: MaxEnt, corpus: str, labels: tuple[str, ...], per_subject: 
     from dptext_etl.families.aggregate.statistic import Aggregate
 
     epsilon, delta = made.epsilon, made.delta
-    found = describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=made.width)
-    return Aggregate(epsilon=epsilon, n_max=found.n_max, label=made.name, statistic=found, claim=CLAIM, n_rec=n_rec)
+    sums = describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=made.width)
+    return Aggregate(epsilon=epsilon, n_max=sums.n_max, label=made.name, statistic=sums, claim=CLAIM, n_rec=n_rec)
 
 
 def no_rows(dataset: str) -> PolicyError:

@@ -65,8 +65,7 @@ def _library() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        msg = f"a signed cap needs cryptography: {extensions.pip_install('signing')}"
-        raise ValueError(msg) from None
+        raise ValueError(f"a signed cap needs cryptography: {extensions.pip_install('signing')}") from None
     return ed25519
 
 
@@ -74,8 +73,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
 """The name of a key. A policy refuses a key itself when it is built, so that no one can print or send one with it."""
 _Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{64}){1,2}$")]
-Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
-"""A finite number above 0; `True` is none."""
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]  # a finite number above 0; `True` is none
 
 
 class Checked(BaseModel):
@@ -156,10 +154,8 @@ def _is_kubernetes(value: Any) -> bool:
     )
 
 
-Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]
-"""Encodings of CSV files."""
-CsvType = Literal["String", "Int64", "Float64", "Boolean", "Date", "Datetime"]
-"""Types of kept columns of CSV files."""
+Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]  # encodings of CSV files
+CsvType = Literal["String", "Int64", "Float64", "Boolean", "Date", "Datetime"]  # types of kept columns of CSV files
 
 
 class CsvSpec(Checked):
@@ -185,22 +181,18 @@ class CsvSpec(Checked):
     def _one_character(cls, value: str, info: ValidationInfo) -> str:
         empty = info.field_name == "quote" and not value
         if not empty and (len(value) != 1 or not value.isascii() or value.isalnum() or value in "\n\r"):
-            msg = "must be one ASCII character, and no letter, digit or line break"
-            raise ValueError(msg)
+            raise ValueError("must be one ASCII character, and no letter, digit or line break")
         return value
 
     @model_validator(mode="after")
     def _differ(self) -> Self:
         if self.separator == self.quote:
-            msg = "separator and quote must differ"
-            raise ValueError(msg)
+            raise ValueError("separator and quote must differ")
         return self
 
 
-TABLE = "table:"
-"""Begins a source that is a table of a catalog."""
-PLAIN_CSV = CsvSpec()
-"""UTF-8 with commas."""
+TABLE = "table:"  # begins a source that is a table of a catalog
+PLAIN_CSV = CsvSpec()  # UTF-8 with commas
 
 
 _LEDGER_PARAMETERS = frozenset(
@@ -242,8 +234,7 @@ class LedgerSpec(Checked):
     @classmethod
     def _no_password(cls, url: str) -> str:
         if holds_password(url):
-            msg = 'the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"'
-            raise ValueError(msg)
+            raise ValueError('the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"')
         if "://" in url and (other := dict(parse_qsl(url.partition("?")[2])).keys() - _LEDGER_PARAMETERS):
             msg = (
                 f"the URL has {len(other)} parameters of another kind; allowed: {', '.join(sorted(_LEDGER_PARAMETERS))}"
@@ -280,8 +271,7 @@ class TableSpec(Checked):
             msg = "name and catalog are entries of Iceberg: a table of Delta Lake is found by its folder, the sink"
             raise ValueError(msg)
         if self.format == "iceberg" and ("." not in (self.name or "") or not self.catalog):
-            msg = 'Iceberg needs name = "namespace.table" and catalog = { type = "…", uri = "…" }'
-            raise ValueError(msg)
+            raise ValueError('Iceberg needs name = "namespace.table" and catalog = { type = "…", uri = "…" }')
         return self
 
 
@@ -343,8 +333,7 @@ class Cap(Checked):
             )
             raise ValueError(msg)
         if not is_signed(self.stated(), self.public_key, self.signature):
-            msg = "the signature of the cap is wrong: an entry was changed, or another key signed it"
-            raise ValueError(msg)
+            raise ValueError("the signature of the cap is wrong: an entry was changed, or another key signed it")
         return self
 
     def stated(self) -> dict[str, Any]:
@@ -353,11 +342,10 @@ class Cap(Checked):
 
     @model_validator(mode="after")
     def _amounts(self) -> Self:
-        wanted = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
-        given = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
-        if given != wanted:
-            msg = f'a cap of measure "{self.measure}" takes {" and ".join(sorted(wanted))}'
-            raise ValueError(msg)
+        components = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
+        names = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
+        if names != components:
+            raise ValueError(f'a cap of measure "{self.measure}" takes {" and ".join(sorted(components))}')
         return self
 
 
@@ -385,14 +373,11 @@ class Kept(Checked):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if sum(way is not None for way in (self.as_, self.bins, self.top)) > 1:
-            msg = "a column is coarsened in one way: as, bins, or top"
-            raise ValueError(msg)
+            raise ValueError("a column is coarsened in one way: as, bins, or top")
         if self.bins is not None and any(low >= high for low, high in pairwise(self.bins)):
-            msg = "bins must ascend"
-            raise ValueError(msg)
+            raise ValueError("bins must ascend")
         if self.top is not None and (len(set(self.top)) < len(self.top) or OTHER in self.top):
-            msg = f'top lists different values, and not "{OTHER}", which stands for all others'
-            raise ValueError(msg)
+            raise ValueError(f'top lists different values, and not "{OTHER}", which stands for all others')
         return self
 
     @property

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from pydantic import BaseModel
 
 from dptext_etl.accounting import MEASURES, log10_odds, require_delta
 from dptext_etl.accounting.conversion import zcdp_epsilon
@@ -25,14 +27,15 @@ from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError,
 from dptext_etl.families.choice import usual_law
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, LARGEST_DELTA, MICRO, PURE, Disclosure, steps
+from dptext_etl.key_providers import BUILT_IN
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import LARGEST, Pinned, cap_change, limits
 from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.ledger.types import NEW
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
+from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
-from dptext_etl.policy.paths import contacted
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
 from dptext_etl.runner.amounts import VACUOUS, at_most
@@ -476,3 +479,61 @@ def _below(amount: float) -> str:
     """Write an amount to three digits, rounded down: as a parameter, it costs no more than is said."""
     places = 2 - math.floor(math.log10(amount))
     return f"{math.floor(amount * 10**places) / 10**places:g}"
+
+
+_HUB = "huggingface.co"
+
+
+def contacted(policy: Policy) -> list[str]:
+    """Return "entry: host" for every host or store that a run contacts; "env:NAME" where a variable names it."""
+    corpus = None if policy.synthetic is None else policy.synthetic.mechanism.corpus
+    places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, "corpus": corpus}
+    places["ledger.anchors"] = policy.ledger.anchors
+    found = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
+    found += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
+    catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
+    for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
+        found += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
+        if properties and "uri" not in properties:
+            found.append(f"{entry}: {properties.get('type', 'the one')} of this environment")
+    url = policy.ledger.url
+    if variable_of(url) is not None or (not url.startswith("sqlite:") and "://" in url):
+        found.append(f"ledger.url: {_host(url)}")
+    for entry, reference in (("key", policy.key), ("ledger.id_key", policy.ledger.id_key)):
+        scheme = (reference or "file:").partition(":")[0]
+        if scheme not in BUILT_IN:
+            found.append(f"{entry}: the installed plug-in {scheme}")
+    for column in policy.columns:
+        parts: list[BaseModel] = [column.mechanism, *column.postprocess]
+        for name, value in (item for part in parts for item in _public_inputs(part)):
+            found.append(f"column {column.name}, {name}: {value}")
+    return found
+
+
+def _remote(place: str) -> bool:
+    return "://" in place and not place.startswith("file:")
+
+
+def _store(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _host(url: str) -> str:
+    """Return the host of a URL, or whatever is in its place, without the user."""
+    if variable_of(url) is not None:
+        return url
+    return host_of(url) or url.partition("://")[2].partition("/")[0].rpartition("@")[2] or "the client's own setting"
+
+
+def _public_inputs(part: BaseModel) -> Iterator[tuple[str, str]]:
+    """Yield the public inputs of a mechanism that are fetched: from a store, or from a hub if they are not here."""
+    hub: frozenset[str] = getattr(part, "hub_fields", frozenset())
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if isinstance(value, BaseModel):
+            yield from _public_inputs(value)
+        elif isinstance(value, str) and _remote(value):
+            yield name, _store(value)
+        elif name == "model" and name in hub and isinstance(value, str) and not Path(value).exists():
+            yield name, f"{_HUB}, unless {value} is on this machine"

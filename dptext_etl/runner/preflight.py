@@ -19,16 +19,12 @@ from dptext_etl.checks.canaries import CanaryPlan, Present, plan_canaries
 from dptext_etl.errors import DiskError, DPTextError, InputError, KeyReferenceError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
+from dptext_etl.ledger.batch import resolve_id_key
 from dptext_etl.ledger.caps import limits
-from dptext_etl.ledger.id_key import resolve_id_key
 from dptext_etl.ledger.people import refuse_other_units
 from dptext_etl.ledger.releases import RESTORE, refuse_other_table
-from dptext_etl.ledger.storage.store import (
-    POSTGRES,
-    require_writable,
-    resolve_url,
-    sqlite_path,
-)
+from dptext_etl.ledger.storage.opening import require_writable
+from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy

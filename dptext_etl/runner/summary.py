@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dptext_etl import html_output
 from dptext_etl.checks import Verdict
 from dptext_etl.errors import counted
 from dptext_etl.ledger import Ledger, Scope
@@ -80,6 +79,8 @@ class RunSummary:
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
+        from dptext_etl import html_output
+
         largest = self.spend.get("largest_record", {})
         about = {
             "published": self.published,

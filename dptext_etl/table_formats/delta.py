@@ -21,20 +21,16 @@ from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
 
 _HINT = "is the table whole, and may you read and write it? Run the same policy again: it goes on from here"
-_APP = "dptext"
-"""Name of our transactions in the log; their version is the number of the publication."""
-_DIGEST = "dptext.manifest"
-"""Entry of a commit that holds the digest of the manifest."""
+_APP = "dptext"  # name of our transactions in the log; their version is the number of the publication
+_DIGEST = "dptext.manifest"  # entry of a commit that holds the digest of the manifest
 _STATED = "userMetadata"
 """Entry of a commit that `DESCRIBE HISTORY` shows; setting properties of the table would add features to it."""
 _NAIVE = "timestampNtz"
 """Feature that a table of timestamps without a time zone needs; a commit cannot add one to a table."""
-_FEATURES = frozenset({_NAIVE, "appendOnly", "invariants"})
-"""Features of a table under which its files are its rows."""
+_FEATURES = frozenset({_NAIVE, "appendOnly", "invariants"})  # features of a table under which its files are its rows
 _VERSIONS = {"reader version": {1, 3}, "writer version": {1, 2, 7}}
 """Versions of the protocol that imply no other features: these state theirs, or have none."""
-_SETTINGS = {"delta.dataSkippingNumIndexedCols": "0"}
-"""Other writers keep statistics of no column, too."""
+_SETTINGS = {"delta.dataSkippingNumIndexedCols": "0"}  # other writers keep statistics of no column, too
 _NAME = re.compile(r"[^ ,;{}()\n\t=]+")
 _TYPES = (
     pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Float32, pl.Float64,
@@ -130,11 +126,11 @@ class Delta:
             else:
                 table = self._open()
                 if table is not None and str(table.version()) == before.version:
-                    gone, mode = there - listed, "overwrite"  # removes all files, and may change the schema
-                    if gone != there:
+                    removed, mode = there - listed, "overwrite"  # removes all files, and may change the schema
+                    if removed != there:
                         mode = "append"
                         actions += [
-                            RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(gone)
+                            RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(removed)
                         ]
                     try:
                         table.create_write_transaction(actions, mode, columns, commit_properties=properties)

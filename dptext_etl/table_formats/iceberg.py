@@ -35,8 +35,7 @@ _S3 = {
     "s3.region": "aws_region",
 }
 """Properties of catalogs, and the options of a store that mean the same."""
-_NO_ROWS = ("metadata/", "_", ".")
-"""Beginnings of the names of files that hold no rows."""
+_NO_ROWS = ("metadata/", "_", ".")  # beginnings of the names of files that hold no rows
 
 
 class Iceberg:
@@ -46,8 +45,7 @@ class Iceberg:
 
     def __init__(self, files: Storage, table: str, catalog: Mapping[str, str]) -> None:
         self._files = files.absolute()
-        self._table = table
-        self._properties = catalog
+        self._table, self._properties = table, catalog
 
     @property
     def _root(self) -> str:
@@ -70,8 +68,8 @@ class Iceberg:
             return
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
-            own = object_stores.resolved(self._properties, CATALOG) if table is None else table.io.properties
-        found = {option: str(own[name]) for name, option in _S3.items() if own.get(name)}
+            properties = object_stores.resolved(self._properties, CATALOG) if table is None else table.io.properties
+        found = {option: str(properties[name]) for name, option in _S3.items() if properties.get(name)}
         if self._files.url.startswith("s3") and "aws_access_key_id" in found:
             plain = found.get("aws_endpoint_url", "").startswith("http://")
             options = {**found, "aws_allow_http": str(plain).lower()}
@@ -108,12 +106,12 @@ class Iceberg:
                 change.set_properties({**facts.properties, _RELEASE: str(facts.release), **_PROPERTIES})
                 change.remove_properties(*filter(_BOUNDS.match, change.table_metadata.properties))
                 snapshot = change.update_snapshot(snapshot_properties={_DIGEST: facts.digest})
-                gone = [file for path, file in there.items() if path not in listed]
-                with snapshot.overwrite() if gone else snapshot.fast_append() as rows:
+                removed = [file for path, file in there.items() if path not in listed]
+                with snapshot.overwrite() if removed else snapshot.fast_append() as rows:
                     io, metadata = change._table.io, change.table_metadata  # noqa: SLF001  (as `add_files` does)
                     for path in sorted(listed - there.keys()):
                         rows.append_data_file(parquet_file_to_data_file(io, metadata, path))
-                    for file in gone:
+                    for file in removed:
                         rows.delete_data_file(file)
                 try:
                     return _version(change.commit_transaction())

@@ -96,7 +96,10 @@ def rewrites(files: Storage, before: Iterable[str], after: Iterable[str]) -> boo
 
 def open_table(spec: Any, files: Storage) -> TableFormat:
     """Open a table by its entry in the policy and the storage of its files."""
-    require_library(spec.format, f"publishing a table of {NAMES[spec.format]}")
+    # Refuse a format whose library is not installed
+    what = f"publishing a table of {NAMES[spec.format]}"
+    if find_spec(LIBRARIES[spec.format]) is None:
+        raise InputError(f"{what} needs {LIBRARIES[spec.format]}, which is not installed", f"`{pip_install('tables')}`")
     if spec.format == "delta":
         from dptext_etl.table_formats.delta import Delta
 
@@ -104,12 +107,6 @@ def open_table(spec: Any, files: Storage) -> TableFormat:
     from dptext_etl.table_formats.iceberg import Iceberg
 
     return Iceberg(files, spec.name, spec.catalog)
-
-
-def require_library(name: str, what: str) -> None:
-    """Refuse a format whose library is not installed."""
-    if find_spec(LIBRARIES[name]) is None:
-        raise InputError(f"{what} needs {LIBRARIES[name]}, which is not installed", f"`{pip_install('tables')}`")
 
 
 def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:

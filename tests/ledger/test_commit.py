@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
-from dptext_etl.ledger.id_key import IdKey
+from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.storage.segments import Segments
 
 from .conftest import digest

@@ -7,7 +7,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Anchor, Outcome, Scope
-from dptext_etl.ledger.standing import Standing
+from dptext_etl.ledger.caps import Standing
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 

@@ -21,7 +21,7 @@ from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.ledger import CommitOutcome, Scope, State, batch, plan
-from dptext_etl.ledger.id_key import IdKey
+from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.storage import postgres_sql
 from dptext_etl.ledger.views import QUANTILES
 from dptext_etl.policy import Cap

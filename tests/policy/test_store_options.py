@@ -6,8 +6,8 @@ from dptext_etl import object_stores
 from dptext_etl.errors import InputError, LedgerError, PolicyError
 from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.object_stores import CATALOG, require_no_code
-from dptext_etl.policy.paths import contacted
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.planning import contacted
 
 from .test_secrets import policy
 

@@ -25,8 +25,8 @@ class WordClass(Score):
     title: ClassVar[str] = "Part-of-Speech Informativeness"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        found = tagging.tagger(self.tools.tagger).classes(tokens)
-        return np.array([WEIGHTS.get(label, OTHERS) for label in found]) / max(WEIGHTS.values())
+        classes = tagging.tagger(self.tools.tagger).classes(tokens)
+        return np.array([WEIGHTS.get(label, OTHERS) for label in classes]) / max(WEIGHTS.values())
 
     def artifacts(self) -> dict[str, Artifact]:
         return tagging.artifacts(self.tools.tagger)

@@ -46,7 +46,6 @@ from dptext_etl.checks.published import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.policy.column_policy import require_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -206,7 +205,7 @@ def suite_for(policy: PolicyLike, *, argument: str | None = None) -> gx.Expectat
     expectation of the suite.
     """
     policy = resolve(policy)
-    require_ids(policy)
+    _require_ids(policy)
     argument = argument or written(policy)
     expectations: list[Expectation] = [
         ExpectTableColumnsToBePublished(policy=argument),
@@ -237,11 +236,18 @@ def downstream_suite(
     if policy.unlinked is not None:
         msg = "an unlinked release holds no record ids, so the cells of a table made from it cannot be looked up"
         raise PolicyError(msg, "`dptext check` and the suite of the release itself judge what was published")
-    require_ids(policy)
+    _require_ids(policy)
     argument = argument or written(policy)
     expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=argument, public=_paths(public))]
     name = _suite_name(policy.dataset, policy.release, "downstream")
     return gx.ExpectationSuite(name=name, expectations=expectations)
+
+
+def _require_ids(policy: Policy) -> None:
+    """Refuse a policy whose published table does not say whose rows it holds."""
+    if policy.ids != "keep":
+        msg = f"with ids = {policy.ids!r} a published table does not say whose rows these are"
+        raise PolicyError(msg, "`dptext check POLICY` judges it, with the list of ids in staging")
 
 
 @bare

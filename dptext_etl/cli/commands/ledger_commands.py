@@ -214,7 +214,7 @@ def export(
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """Make a ledger, or bring one of an earlier version up to date; no charge changes."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.store import ledger_exists
+    from dptext_etl.ledger.storage.opening import ledger_exists
 
     made = not ledger_exists(ledger)
     with Ledger.open(ledger, id_key) as handle:

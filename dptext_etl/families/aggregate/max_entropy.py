@@ -274,5 +274,5 @@ def drawn_rows(key: bytes, logs: Floats, first: int, count: int) -> Integers:
     positions = to_arrow(np.arange(first, first + count, dtype=np.uint64))
     totals = to_arrow(np.full(count, ends[-1], np.uint64))
     numbers = to_numpy(pa.array(_kernel.bounded(keys, records, positions, TABLE, 1, totals)))
-    found: Integers = np.searchsorted(ends, numbers, side="right").astype(np.int64)
-    return found
+    rows: Integers = np.searchsorted(ends, numbers, side="right").astype(np.int64)
+    return rows

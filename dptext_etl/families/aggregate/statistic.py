@@ -69,13 +69,13 @@ class Projection:
         |u_i| = isqrt(v_i^2 C^2 // |v|^2) where |v| > C, so the squares add up to C^2 at most.
         """
         lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
-        found = self.coordinates(vectors)
-        found[(lengths == 0) | (lengths > self.longest)] = 0
-        squares = np.einsum("ij,ij->i", found, found)
+        coordinates = self.coordinates(vectors)
+        coordinates[(lengths == 0) | (lengths > self.longest)] = 0
+        squares = np.einsum("ij,ij->i", coordinates, coordinates)
         outside = squares > self.clip**2
-        large = found[outside]
-        found[outside] = np.sign(large) * whole_roots(large * large * self.clip**2 // squares[outside, None])
-        return found
+        large = coordinates[outside]
+        coordinates[outside] = np.sign(large) * whole_roots(large * large * self.clip**2 // squares[outside, None])
+        return coordinates
 
 
 def whole_roots(squares: Integers) -> Integers:
@@ -92,7 +92,18 @@ def _products(vectors: Int8s, directions: npt.NDArray[np.int16]) -> Integers:
 
 def projection(vectors: Int8s, width: int) -> Projection:
     width = min(width, vectors.shape[1], MOST_WIDTH)
-    directions = np.rint(_principal(vectors, width) * (LENGTH / _FINE)).astype(np.int16)
+    m, k = vectors.shape
+    rows = vectors.astype(np.float64)
+    sums = rows.sum(axis=0)
+    spread = (rows.T @ rows) - np.rint(sums[:, None] * sums / m)  # below 2^46, so exact sums of whole numbers
+    spread = np.rint(spread * (2.0**20 / max(1.0, float(np.abs(spread).max()))))
+    start = np.argsort(-np.diagonal(spread), kind="stable")[:width]
+    axes = np.zeros((width, k))
+    axes[np.arange(width), start] = _FINE
+    for _ in range(_ROUNDS):
+        axes = _orthogonal(axes @ spread)
+
+    directions = np.rint(axes * (LENGTH / _FINE)).astype(np.int16)
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
     longest = max(int(lengths.max(initial=0)), (QUANTIZED + math.isqrt(vectors.shape[1]) // 2 + 1) ** 2)
     whole = directions.astype(np.int64)
@@ -112,21 +123,6 @@ def projection(vectors: Int8s, width: int) -> Projection:
 def _rounded(sums: Integers, count: int) -> Integers:
     """Divide by a count and round to the nearest whole number, up at the half."""
     return (2 * sums + count) // (2 * count)
-
-
-def _principal(vectors: Int8s, width: int) -> npt.NDArray[np.float64]:
-    """Return whole numbers near principal directions of length 2^15, shape (width, k)."""
-    m, k = vectors.shape
-    rows = vectors.astype(np.float64)
-    sums = rows.sum(axis=0)
-    spread = (rows.T @ rows) - np.rint(sums[:, None] * sums / m)  # below 2^46, so exact sums of whole numbers
-    spread = np.rint(spread * (2.0**20 / max(1.0, float(np.abs(spread).max()))))
-    start = np.argsort(-np.diagonal(spread), kind="stable")[:width]
-    found = np.zeros((width, k))
-    found[np.arange(width), start] = _FINE
-    for _ in range(_ROUNDS):
-        found = _orthogonal(found @ spread)
-    return found
 
 
 def _orthogonal(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -176,13 +172,6 @@ def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
 def rho_of(sensitivity: int, variance: int) -> Fraction:
     """Return rho of zCDP, exactly: sensitivity^2 / (2 variance), in any dimension."""
     return Fraction(sensitivity**2, 2 * variance)
-
-
-def _charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float) -> Spend:
-    """Return what each record of a person with k records is charged: k rho, and one k-th of epsilon(k^2 rho, delta)."""
-    person = float_above(per_subject**2 * rho)
-    approx = Fraction(zcdp_epsilon(person, delta)) / per_subject
-    return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)
 
 
 VERSION = 1  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
@@ -236,7 +225,9 @@ class Statistic:
 
     def charge(self, guarantee: Guarantee) -> Spend:
         """Return what every counted record is charged; the claim says class, neighbors and assumptions."""
-        return _charge(guarantee, self.rho, self.per_subject, self.delta)
+        person = float_above(self.per_subject**2 * self.rho)
+        approx = Fraction(zcdp_epsilon(person, self.delta)) / self.per_subject
+        return spend(guarantee, Approximate(ZeroConcentrated(self.per_subject * self.rho), approx, self.delta), 1)
 
     def configuration(self) -> dict[str, Any]:
         """Return what the sums and their noise depend on (docs/spec/stream.md#configuration)."""
@@ -281,9 +272,9 @@ def describe(
             raise PolicyError(f"{name} is {value}; allowed: 1 or more")
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "take 0.01 / n_rec or less")
-    found = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
-    variance = variance_of(2 * found.clip, epsilon, delta)
-    return Statistic(opened, found, tuple(labels), per_subject, epsilon, delta, variance, n_max)
+    axes = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
+    variance = variance_of(2 * axes.clip, epsilon, delta)
+    return Statistic(opened, axes, tuple(labels), per_subject, epsilon, delta, variance, n_max)
 
 
 class Aggregate(Mechanism):

@@ -20,11 +20,9 @@ from dptext_etl.ledger.types import I64, Mask
 U64 = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.intp]
-Values = I64
-"""Whole numbers per id, shape (values, ids)."""
+Values = I64  # whole numbers per id, shape (values, ids)
 WIDTH = 32
-MOST_BITS = 25
-"""The most bits by which a table finds ids; more ids share them."""
+MOST_BITS = 25  # the most bits by which a table finds ids; more ids share them
 SIEVE_BITS = 4
 """How many bits more a first look at other ids takes: of those that are not wanted, one of 16 to 32 passes it."""
 SATURATED = 1 << 62
@@ -166,13 +164,13 @@ class WantedIds:
         rows = np.flatnonzero(self._sieve[(ids.hi >> self._sieve_shift).view(np.int64)])
         prefixes = (ids.hi[rows] >> self._shift).view(np.int64)
         at, ends = self._begins[prefixes], self._begins[prefixes + 1]
-        found = [(rows[:0], at[:0])]
+        matches = [(rows[:0], at[:0])]
         while len(rows):
             same = (self.ids.hi[at] == ids.hi[rows]) & (self.ids.lo[at] == ids.lo[rows])
-            found.append((rows[same], at[same]))
+            matches.append((rows[same], at[same]))
             left = ~same & (at + 1 < ends)
             rows, at, ends = rows[left], at[left] + 1, ends[left]
-        rows, places = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        rows, places = (np.concatenate(parts) for parts in zip(*matches, strict=True))
         order = np.argsort(rows, kind="stable")  # few lists in order
         return rows[order], places[order].astype(np.intp)
 

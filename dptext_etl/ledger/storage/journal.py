@@ -24,8 +24,7 @@ CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, 
 """Events that writers append next to each other; every other event waits until all writers are done."""
 HEAD = "head"
 """The name of the head of chain 0 in the table `meta`; those of the chains of versions before 0.3 follow a slash."""
-APPEND = "append"
-"""The name of what a writer locks that appends events. It is the last lock that a transaction takes."""
+APPEND = "append"  # the name of what a writer locks that appends events. It is the last lock that a transaction takes
 _TAG = b"dptext/ledger/event/v1\0"
 _TAG_OF_CHAINS = b"dptext/ledger/event/v2\0"
 _TAG_OF_HEADS = b"dptext/ledger/heads/v1\0"
@@ -74,8 +73,7 @@ def _head_name(chain: int) -> str:
 
 class Journal:
     def __init__(self, store: Store, ledger_id: str, writer: str) -> None:
-        self._store = store
-        self._ledger_id = ledger_id
+        self._store, self._ledger_id = store, ledger_id
         self._genesis = genesis(ledger_id)
         self._writer = writer
 
@@ -214,18 +212,18 @@ class ChainCheck:
             yield f"{what}: the chain is broken here"
 
     def _problems_of_chains(self, entry: Entry, what: str, chain: int, after: dict[int, int]) -> Iterator[str]:
-        known = {other: seq for other, seq in after.items() if seq in self._links and self._links[seq].chain == other}
-        for other in after.keys() - known.keys():
+        valid = {other: seq for other, seq in after.items() if seq in self._links and self._links[seq].chain == other}
+        for other in after.keys() - valid.keys():
             yield f"{what}: it follows event {after[other]} of chain {other}, which is missing"
         for other in {chain, 0} if chain else {*self._heads, 0}:
-            if after.get(other) != self._heads.get(other) and after.get(other) == known.get(other):
+            if after.get(other) != self._heads.get(other) and after.get(other) == valid.get(other):
                 why = "and not what stands there before it: events were added, moved, or written twice"
                 yield f"{what}: it follows event {after.get(other, 0)} of chain {other}, {why}"
-        seen = [self._links[seq].after for seq in known.values()]
-        if any(seq > after.get(other, 0) for each in seen for other, seq in each.items()):
+        ends = [self._links[seq].after for seq in valid.values()]
+        if any(seq > after.get(other, 0) for each in ends for other, seq in each.items()):
             yield f"{what}: it follows events that stand behind others which it does not follow"
         hashes = (self._links[after[other]].hash for other in sorted(after))
-        if len(known) < len(after) or event_hash_of_chains(self._genesis, hashes, entry.body) != entry.hash:
+        if len(valid) < len(after) or event_hash_of_chains(self._genesis, hashes, entry.body) != entry.hash:
             yield f"{what}: the chain is broken here"
 
     def problems_of_heads(self, stored: Mapping[str, str]) -> Iterator[str]:

@@ -32,27 +32,19 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.escaping import one_line
 from dptext_etl.ledger.storage.store import APPLICATION, SCHEMA
 
-HOLD = 10.0
-"""Seconds for which the transaction of a writer may be silent."""
-HOLD_PER_MILLION = 10.0
-"""Seconds more per million records of its batch: so long may it compute between two statements."""
-STUCK = 20.0
-"""Seconds after which a session that is within a message is taken for stuck."""
-LOOK = 12.0
-"""Seconds that a writer waits before it looks whether the one before it is stuck."""
-READ_HOLD = 120.0
-"""Seconds for which the transaction of a reader may be silent."""
-STATEMENT = 120.0
-"""Seconds that one statement may take."""
+HOLD = 10.0  # seconds for which the transaction of a writer may be silent
+HOLD_PER_MILLION = 10.0  # seconds more per million records of its batch: so long may it compute between two statements
+STUCK = 20.0  # seconds after which a session that is within a message is taken for stuck
+LOOK = 12.0  # seconds that a writer waits before it looks whether the one before it is stuck
+READ_HOLD = 120.0  # seconds for which the transaction of a reader may be silent
+STATEMENT = 120.0  # seconds that one statement may take
 ANSWER = 150.0
 """Seconds after which a client gives up on an answer: more than `STATEMENT`, so that the server's own error arrives."""
 IDLE = 2.0
 """Seconds after which the server ends a session outside a transaction, so that a process that computes for minutes
 takes no connection meanwhile; a client uses no session half as old."""
-PAUSE = 5.0
-"""Seconds between two attempts to connect while no connection is left, at most about."""
-ASKING = 10.0
-"""Seconds for which a server is asked why it refused a connection."""
+PAUSE = 5.0  # seconds between two attempts to connect while no connection is left, at most about
+ASKING = 10.0  # seconds for which a server is asked why it refused a connection
 TRY_AGAIN = ("53300", "08P01", "00000")
 """No connection left; none at PgBouncer (its `max_client_conn`); a connection after all."""
 _HAS_IDLE = 140_000
@@ -63,8 +55,7 @@ _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 SET_HOLD = "select set_config('idle_in_transaction_session_timeout', ?, true)"
 SET_LOCK_TIMEOUT = "select set_config('lock_timeout', ?, true)"
 LOCK = "select pg_advisory_xact_lock(?, ?)"
-FORGET_SESSIONS = "select pg_stat_clear_snapshot()"
-"""Forget what the transaction saw of other sessions before."""
+FORGET_SESSIONS = "select pg_stat_clear_snapshot()"  # forget what the transaction saw of other sessions before
 END_STUCK = (
     "select pg_terminate_backend(held.pid) from pg_locks held join pg_stat_activity session on session.pid = held.pid"
     " where held.locktype = 'advisory' and held.granted and held.classid::bigint = ?"

@@ -56,15 +56,14 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.READMIT: RECORDS,
 }
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
-SCAN_ROWS = 1 << 22
-"""Rows whose ids a scan holds at a time, at most about."""
+SCAN_ROWS = 1 << 22  # rows whose ids a scan holds at a time, at most about
 
 
-def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
+def encode(column: Column, columns: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
     """Return the rule of a column, and its blob if it needs one, which shares the memory of the column if it can."""
     if column.ndim == 1:
-        return _encode_numbers(column.astype(np.int64, copy=False), known)
-    for name, other in known.items():
+        return _encode_numbers(column.astype(np.int64, copy=False), columns)
+    for name, other in columns.items():
         if other.shape == column.shape and (other is column or np.array_equal(other, column)):
             return {"same": name}, None
     if not column.any():
@@ -72,13 +71,13 @@ def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, Blob | No
     return {"bytes": column.shape[1]}, np.ascontiguousarray(column).reshape(-1).data
 
 
-def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
+def _encode_numbers(values: I64, columns: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
     first = int(values[0])
     if (values == first).all():
         return {"all": "inf" if first == INFINITE else first}, None
     if first < 1 << 62 and np.array_equal(values, np.arange(first, first + len(values))):
         return {"from": first}, None
-    for name, other in known.items():
+    for name, other in columns.items():
         factor = _factor(values, other)
         if factor is not None:
             return {"times": factor, "of": name}, None
@@ -100,15 +99,15 @@ def _factor(values: I64, other: Column) -> int | None:
     return factor if np.array_equal(values, base * factor) else None
 
 
-def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column]) -> Column:
+def decode(rule: Rule, data: bytes | None, rows: int, columns: Mapping[str, Column]) -> Column:
     if "same" in rule:
-        return known[rule["same"]]
+        return columns[rule["same"]]
     if "bytes" in rule or "raw" in rule:
         return _decode_blob(rule, data, rows)
     if "zero" in rule:
         return np.zeros((rows, rule["zero"]), np.uint8)
     if "times" in rule:
-        return known[rule["of"]].astype(np.int64, copy=False) * int(rule["times"])
+        return columns[rule["of"]].astype(np.int64, copy=False) * int(rule["times"])
     if rule.get("from") is not None:
         return np.arange(rule["from"], rule["from"] + rows, dtype=np.int64)
     return np.full(rows, INFINITE if rule["all"] == "inf" else rule["all"], np.int64)
@@ -128,12 +127,12 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
     layout = LAYOUTS[kind]
     rules: dict[str, Rule] = {}
     blobs: dict[str, Blob] = {}
-    known: dict[str, Column] = {}
+    encoded: dict[str, Column] = {}
     for name, _ in layout:
-        rules[name], blob = encode(columns[name], known)
+        rules[name], blob = encode(columns[name], encoded)
         if blob is not None:
             blobs[name] = blob
-        known[name] = columns[name]
+        encoded[name] = columns[name]
     facts: dict[str, Any] = {"rows": len(columns[layout[0][0]]), "root": root(kind, columns).hex(), "columns": rules}
     delta = columns.get("delta")
     if delta is not None and ((delta > 0) & (delta < INFINITE)).any():
@@ -182,19 +181,13 @@ def id_ranges(rows: int) -> Iterator[IdRange]:
 
 class Segments:
     def __init__(self, store: Store, journal: Journal) -> None:
-        self._store = store
-        self._journal = journal
+        self._store, self._journal = store, journal
 
     def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
         return self.append_sealed(kind, *seal(kind, columns), **facts)
 
     def append_sealed(
-        self,
-        kind: Event,
-        sealed: Mapping[str, Any],
-        blobs: Mapping[str, Blob],
-        staged: int | None = None,
-        **facts: Any,
+        self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, Blob], staged: int | None = None, **facts: Any
     ) -> int:
         """Append an event and its blobs, which may be `staged` already.
 
@@ -265,8 +258,7 @@ class Segments:
 
 # Every amount was counted in millionths once, deltas too. An event that counts delta in steps of 10^-15 says so in its
 # body (`units`); the row of a scope says it by its shape. A ledger keeps what it wrote, and readers convert it.
-UNITS = {"delta": 15}
-"""The power of ten of the steps of components that are not counted in millionths."""
+UNITS = {"delta": 15}  # the power of ten of the steps of components that are not counted in millionths
 _FINER = FINE // MICRO
 
 
@@ -292,8 +284,7 @@ def _finer(measure: str | None, limits: Sequence[int]) -> list[int]:
     return [limit * _FINER if name == "delta" else limit for name, limit in zip(names, limits, strict=True)]
 
 
-POSTS = "post/"
-"""The prefix of names under which `meta` lists the events that hold post-processed rows of a batch."""
+POSTS = "post/"  # the prefix of names under which `meta` lists the events that hold post-processed rows of a batch
 _HASHES = ("record", "unit", "idem_key", "digest")
 
 
@@ -354,9 +345,7 @@ class Holdings(NamedTuple):
 
 class Records:
     def __init__(self, store: Store, journal: Journal, segments: Segments) -> None:
-        self._store = store
-        self._journal = journal
-        self._segments = segments
+        self._store, self._journal, self._segments = store, journal, segments
 
     def batches(self, ref: ReleaseRef) -> I64:
         """Return the batches of a release, in ascending order."""
@@ -378,9 +367,9 @@ class Records:
         records, canaries, aborted = row or (0, 0, 0)
         batches = "select seq, state from batch where release=? and nonce=?"
         for seq, states in self._store.rows(batches, key) if aborted else ():
-            gone = np.frombuffer(states, np.uint8) == State.ABORTED
-            if gone.any():
-                aborted -= int((gone & (self._segments.read(seq, ["canary"])["canary"] == 1)).sum())
+            aborted_rows = np.frombuffer(states, np.uint8) == State.ABORTED
+            if aborted_rows.any():
+                aborted -= int((aborted_rows & (self._segments.read(seq, ["canary"])["canary"] == 1)).sum())
         return int(records - canaries - aborted)
 
     def states(self, batch: int) -> U8:
@@ -395,6 +384,7 @@ class Records:
         return states
 
     def move(self, places: Places, state: State) -> None:
+        """Change the state of rows. Only the holder of the lock of states may do so: it rewrites whole batches."""
         for batch, group in places.groups():
             states = self.states(batch).copy()
             states[places.row[group]] = state
@@ -417,17 +407,17 @@ class Records:
 
     def settled(self, places: Places) -> tuple[Mask, I64]:
         """Return which rows were settled ex post, and the pure epsilon that they used, in millionths."""
-        known, used = self._recorded(places, [entry.seq for entry in self._journal.entries(Event.SETTLE)], PURE)
-        return known, used
+        mask, used = self._recorded(places, [entry.seq for entry in self._journal.entries(Event.SETTLE)], PURE)
+        return mask, used
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
         batches = np.unique(places.batch).tolist()
         events = sorted({seq for batch in batches for seq in self._journal.listed(f"{POSTS}{batch}")})
-        known, digests = self._recorded(
+        mask, digests = self._recorded(
             places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest"
         )
-        return known, digests
+        return mask, digests
 
     def note_postprocessed(self, places: Places, seq: int) -> None:
         for batch in np.unique(places.batch).tolist():
@@ -435,21 +425,21 @@ class Records:
 
     def _recorded(self, places: Places, events: list[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
         """Return which rows some events hold, and what columns of theirs hold of them."""
-        found = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
+        outputs = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
         keys, order = places.packed(), np.arange(len(places.batch))
         if (keys[1:] < keys[:-1]).any():
             order = np.argsort(keys)
             keys = keys[order]
         for seq in events if len(keys) else ():
             columns = self._segments.read(seq, ["batch", "row", *names])
-            held = Places(columns["batch"], columns["row"]).packed()
-            at = np.searchsorted(keys, held)
-            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == held)
+            event_rows = Places(columns["batch"], columns["row"]).packed()
+            at = np.searchsorted(keys, event_rows)
+            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == event_rows)
             rows = order[at[hit]]
-            found[0][rows] = True
-            for values, name in zip(found[1:], names, strict=True):
+            outputs[0][rows] = True
+            for values, name in zip(outputs[1:], names, strict=True):
                 values[rows] = columns[name][hit]
-        return tuple(found)
+        return tuple(outputs)
 
     def _commits(self, places: Places) -> list[int]:
         batches = np.unique(places.batch).tolist()

@@ -25,12 +25,9 @@ from dptext_etl.ledger.storage.store import (
     Store,
 )
 
-KEY_SUFFIX = ".id.key"
-"""The suffix of the id key file next to a ledger, unless another key is given."""
-PAGE_BYTES = 65_536
-"""Batches are blobs of megabytes: large pages write them at twice the speed of small ones."""
-WAL_BYTES = 256 << 20
-"""The size to which a checkpoint cuts the write-ahead log back."""
+KEY_SUFFIX = ".id.key"  # the suffix of the id key file next to a ledger, unless another key is given
+PAGE_BYTES = 65_536  # batches are blobs of megabytes: large pages write them at twice the speed of small ones
+WAL_BYTES = 256 << 20  # the size to which a checkpoint cuts the write-ahead log back
 
 
 class SqliteStore(Store):
@@ -194,24 +191,12 @@ _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
     ),
     sqlite3.SQLITE_LOCKED: (LockedLedgerError, "is locked by this process", NOTHING_WRITTEN),
     sqlite3.SQLITE_FULL: (FullLedgerError, "has no room: the disk is full", f"free some space; {NOTHING_WRITTEN}"),
-    sqlite3.SQLITE_IOERR: (
-        FullLedgerError,
-        "cannot be written or read: the disk fails or is full",
-        NOTHING_WRITTEN,
-    ),
-    sqlite3.SQLITE_READONLY: (
-        LedgerError,
-        "is read-only",
-        "open it with read_only=False, or ask for write access",
-    ),
+    sqlite3.SQLITE_IOERR: (FullLedgerError, "cannot be written or read: the disk fails or is full", NOTHING_WRITTEN),
+    sqlite3.SQLITE_READONLY: (LedgerError, "is read-only", "open it with read_only=False, or ask for write access"),
     sqlite3.SQLITE_CANTOPEN: _PERMISSIONS,
     sqlite3.SQLITE_PERM: _PERMISSIONS,
     sqlite3.SQLITE_NOTADB: (LedgerError, "is no ledger", "name a ledger, or a file that does not exist"),
-    sqlite3.SQLITE_CORRUPT: (
-        LedgerError,
-        "is damaged",
-        "restore it from a copy; its datasets are frozen until then",
-    ),
+    sqlite3.SQLITE_CORRUPT: (LedgerError, "is damaged", "restore it from a copy; its datasets are frozen until then"),
 }
 
 

@@ -24,14 +24,10 @@ POSTGRES = ("postgresql://", "postgres://")
 REFERENCE = "env:"
 NOTHING_WRITTEN = "nothing was written; the same call can be repeated"
 RETRY_SECONDS = 1.0
-AWAY_SECONDS = 300.0
-"""How long a server may be away."""
-VERSION = 4
-"""The schema version of tables and journal."""
-INDEXED = 3
-"""The version before, which kept an index in two tables more: the first writer drops them."""
-APPLICATION = 0x64707478
-"""`pragma application_id` of a ledger: "dptx"."""
+AWAY_SECONDS = 300.0  # how long a server may be away
+VERSION = 4  # the schema version of tables and journal
+INDEXED = 3  # the version before, which kept an index in two tables more: the first writer drops them
+APPLICATION = 0x64707478  # `pragma application_id` of a ledger: "dptx"
 
 SCHEMA = """
 -- What the ledger knows of itself: its id, the check value of its id key, the head of its chain.
@@ -122,8 +118,7 @@ class Store(ABC):
     concurrent = False
 
     def __init__(self, *, read_only: bool, timeout: float) -> None:
-        self.read_only = read_only
-        self._timeout = timeout
+        self.read_only, self._timeout = read_only, timeout
         self._thread_lock = RLock()
         self._depth = 0
         self.shared = False
@@ -259,17 +254,6 @@ class Store(ABC):
     def close(self) -> None: ...
 
 
-def open_store(url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> Store:
-    url = resolve_url(url)
-    if url.startswith(POSTGRES):
-        from dptext_etl.ledger.storage.postgres import PostgresStore
-
-        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout)
-    from dptext_etl.ledger.storage.sqlite import SqliteStore
-
-    return SqliteStore(sqlite_path(url), create=create, read_only=read_only, timeout=timeout)
-
-
 def resolve_url(url: str) -> str:
     """Return the URL behind "env:NAME"; any other text is the URL."""
     if not url.startswith(REFERENCE):
@@ -283,32 +267,6 @@ def resolve_url(url: str) -> str:
         message = f"the environment variable {name} must hold the URL of the ledger, and it holds something else"
         raise LedgerError(message, "it begins with sqlite:/// or postgresql://; a path is written sqlite:///PATH")
     return value
-
-
-def ledger_exists(url: str) -> bool:
-    url = resolve_url(url)
-    if url.startswith(POSTGRES):
-        from dptext_etl.ledger.storage import postgres
-
-        return postgres.ledger_exists(url)
-    from dptext_etl.ledger.storage import sqlite
-
-    return sqlite.ledger_exists(sqlite_path(url))
-
-
-def require_writable(url: str) -> None:
-    """Refuse a ledger that cannot be made or written to by this user; nothing is made."""
-    if (url := resolve_url(url)).startswith(POSTGRES):
-        from dptext_etl.ledger.storage import postgres
-
-        postgres.require_writable(url)
-        return
-    path = sqlite_path(url)
-    if not path.parent.is_dir() or path.is_dir():
-        why = "it is a folder" if path.is_dir() else "there is no such folder"
-        raise LedgerError(f"a ledger cannot be made at {path}: {why}", "the folder must exist and be writable")
-    if not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise LedgerError(f"the ledger {path} cannot be written to", "file and folder must be writable")
 
 
 def sqlite_path(url: str) -> Path:

@@ -11,14 +11,13 @@ from urllib.parse import unquote
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.csv_files import require_names
 from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, by_place, counted, meant
 from dptext_etl.families.choice import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
-from dptext_etl.ledger.storage.store import ledger_exists
+from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
 from dptext_etl.runner.source.column_types import (
@@ -60,6 +59,8 @@ def open_table(
     scanned = with_logical_types(scan(), policy, types)
     found = schema_of(scanned)
     if files.format == "ndjson":  # Spark takes upper and lower case of names for the same
+        from dptext_etl.csv_files import require_names
+
         require_names(found.names(), "the source")
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from dptext_etl import extensions, object_stores
 from dptext_etl.corpora.corpus import Corpus
-from dptext_etl.csv_files import require_local_rows, require_rows
 from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.errors import DPTextError, InputError, PolicyError, by_place, seam, unlike_names
 from dptext_etl.object_stores import require_no_code, require_place
@@ -306,6 +305,8 @@ class Files:
             paths = tuple(object_stores.matching(paths[0], self.storage))
         if self.format != "csv" or not self.raw:
             return paths
+        from dptext_etl.csv_files import require_local_rows, require_rows
+
         dialect = self.csv.separator, self.csv.quote, self.csv.encoding
         first: tuple[str, ...] = ()
         for path in paths:
@@ -464,10 +465,9 @@ def _in_catalog(layout: Layout) -> str:
     if not layout.catalog:
         msg = f"the source {layout.source} is a table of Spark's catalog, which only Spark reads"
         raise InputError(msg, "run with --engine spark, or describe a catalog of Iceberg: source_catalog = { … }")
+    _require_library("iceberg")
     from dptext_etl.table_formats.iceberg import metadata_file
-    from dptext_etl.table_formats.table_format import require_library
 
-    require_library("iceberg", "reading a table of Iceberg")
     return metadata_file(name, layout.catalog)
 
 
@@ -504,12 +504,16 @@ def _refuse_parts_of_tables(source: str, files: Iterable[str]) -> None:
             raise InputError(msg, "name the version that its catalog says is current: FOLDER/metadata/….metadata.json")
 
 
-def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
+def _require_library(kind: str) -> None:
     if find_spec(_LIBRARY[kind]) is None:
         msg = (
             f"the source is a table of {_NAMES[kind]}, which is read by its log, and {_LIBRARY[kind]} is not installed"
         )
         raise InputError(msg, f"`{extensions.pip_install('tables')}`; its files alone would bring deleted rows back")
+
+
+def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
+    _require_library(kind)
     with seam(f"opening the source ({_NAMES[kind]})", InputError, TABLE_HINT):
         if kind == "delta":
             from deltalake import DeltaTable
