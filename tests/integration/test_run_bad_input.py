@@ -37,6 +37,19 @@ TABLES = {
 }
 
 
+ENTRIES = [
+    ({"id": "absent"}, ["no column 'absent'", "others"]),
+    ({"subject": "absent"}, ["no column 'absent'", "others"]),
+    ({"keep": ["absent"]}, ["no column 'absent'", "others"]),
+    ({"sink": "/dev/null/published"}, []),
+]
+
+
+@pytest.mark.parametrize(("entries", "said"), ENTRIES, ids=str)
+def test_entries(job, entries, said):
+    refused(job, InputError, *said, **entries)
+
+
 @pytest.mark.parametrize("case", TABLES)
 def test_tables(make_job, reviews, case):
     change, said = TABLES[case]
