@@ -25,6 +25,7 @@ SMALL = {  # three workers share the machine, no test asks the network, a key is
 }
 if os.environ.get("HYPOTHESIS_PROFILE") != "thorough":
     SMALL["DPTEXT_THREADS"] = "1"  # tests of parallel shards, gates, and draws say how many they want
+    SMALL["POLARS_MAX_THREADS"] = "1"  # over tables of 240 rows, handing work to threads costs more than the work
 for _name, _value in SMALL.items():
     os.environ.setdefault(_name, _value)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules
