@@ -7,6 +7,7 @@ import pytest
 
 from dptext_etl import Ledger
 from dptext_etl.errors import ArtifactError, DPTextError, InputError, LedgerError, PolicyError
+from tests.quick import quick
 
 from .bad_input import child, refused, spent
 
@@ -170,7 +171,7 @@ def test_a_table_whose_hash_differs(job, small_vectors):
     assert spent(job) == 0
 
 
-@pytest.mark.parametrize("rows", [230, 300])
+@pytest.mark.parametrize("rows", quick([230, 300]))
 def test_a_source_that_changes_meanwhile(make_job, reviews, save, rows, monkeypatch):
     from dptext_etl import run
     from dptext_etl.runner.source import cutting
@@ -236,7 +237,7 @@ def test_library_errors_are_not_quoted(job, monkeypatch):
     refused(job, InputError, "ComputeError")
 
 
-@pytest.mark.parametrize("kind", ["list", "struct", "bytes"])
+@pytest.mark.parametrize("kind", quick(["list", "struct", "bytes"]))
 def test_a_column_that_csv_cannot_hold_is_refused_before_anything_is_charged(make_job, reviews, kind):
     made = {
         "list": pl.concat_list("stars", "stars"),
