@@ -32,17 +32,8 @@ STEPS = [
     ("cleared", 1),
 ]
 """A step, and after how many times of it the process dies; three shards of two columns."""
-FIRST = [
-    ("registered", 1),
-    ("reserved", 3),
-    ("computed", 1),
-    ("staged", 3),
-    ("committed", 2),
-    ("gated", 1),
-    ("recorded", 1),
-    ("version written", 1),
-    ("shown", 1),
-]
+FIRST = [("reserved", 3), ("staged", 3), ("committed", 2), ("recorded", 1), ("version written", 1), ("shown", 1)]
+"""One before and after each thing that stays: charges, staged files, commits, the record, the version, the exchange."""
 
 CHILD = """
 import json, os, signal, sys
