@@ -147,14 +147,6 @@ def test_a_ledger_of_a_newer_schema(job):
     assert "upgrade" in caught.value.hint
 
 
-def test_a_higher_cap_than_the_pinned_one(job):
-    job.run()
-    with pytest.raises(LedgerError, match="pinned"):
-        job.run(cap={"measure": "pure", "epsilon": 2000.0, "period": "2026"})
-    with pytest.raises(LedgerError, match="has a cap"):
-        job.run(cap=None)
-
-
 def test_a_table_whose_hash_differs(job, small_vectors):
     policy = job.policy()
     path = policy.column_policies()[0].mechanism.table.path

@@ -143,23 +143,6 @@ def test_a_killed_incremental_run_loses_no_row(make_job, killed, reviews, save):
     assert job.charged() == other.charged()
 
 
-def test_a_second_run_at_the_same_time_is_refused(job):
-    from dptext_etl.errors import PolicyError
-
-    refusals = []
-
-    def checkpoint(name):
-        if name == "checked":
-            with pytest.raises(PolicyError, match="under way") as caught:
-                job.run()
-            refusals.append(caught.value.hint)
-
-    from dptext_etl import run
-
-    run(job.policy(), checkpoint=checkpoint)
-    assert len(refusals) == 1
-
-
 def scope(job):
     from dptext_etl.ledger import Scope
 
