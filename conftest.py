@@ -25,6 +25,7 @@ SMALL = {  # three workers share the machine, no test asks the network, a key is
 }
 if os.environ.get("HYPOTHESIS_PROFILE") != "thorough":
     SMALL["DPTEXT_THREADS"] = "1"  # tests of parallel shards, gates, and draws say how many they want
+    SMALL["POLARS_MAX_THREADS"] = "1"  # over tables of 240 rows, handing work to threads costs more than the work
 for _name, _value in SMALL.items():
     os.environ.setdefault(_name, _value)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules
@@ -111,8 +112,13 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """`--core` leaves out what holds for the repository as a whole: its pages and its packages."""
-    return True if config.getoption("--core") and collection_path in (TESTS / "docs", TESTS / "project") else None
+    """Leave out what holds for the repository as a whole (`--core`), and files of which no test is wanted.
+
+    Three workers would import torch and collect thousands of tests that `make test` does not run.
+    """
+    whole = config.getoption("--core") and collection_path in (TESTS / "docs", TESTS / "project")
+    wanted = not config.getoption("markexpr").startswith("not thorough") or collection_path.suffix != ".py"
+    return True if whole or (not wanted and is_thorough(collection_path)) else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,6 +27,7 @@ class Store(BaseHTTPRequestHandler):
     """As much of S3 as a client needs to put, get, copy, list and upload in parts."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes; the second one would wait 40 ms for an answer
 
     def do_GET(self):
         query = parse_qs(urlsplit(self.path).query)
@@ -144,7 +145,7 @@ def serving():
     """A running store: its handler class, with the objects in it."""
     handler = type("Handler", (Store,), {"objects": {}, "uploads": {}, "order": [], "refusing": ""})
     server = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 64})(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # `shutdown` waits as long
     handler.options = {
         "aws_endpoint_url": f"http://127.0.0.1:{server.server_port}",
         "aws_access_key_id": "test",

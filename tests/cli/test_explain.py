@@ -9,6 +9,7 @@ from dptext_etl import catalog
 from dptext_etl.cli.commands import explain
 from dptext_etl.device import Computing
 from dptext_etl.mechanisms.custext import CusText
+from tests.quick import quick
 
 from ..command_line import dptext, facts
 
@@ -133,7 +134,7 @@ def test_a_word_outside_the_vocabulary_is_uniform(small_vectors):
 MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick(sorted(MODELS, reverse=True)))
 def test_explain_states_what_a_model_can_tell(name):
     """Offline: the usual models are not here, so a small one stands in, and that is said."""
     pytest.importorskip("dptext_etl_models")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from dptext_etl import errors
 from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import Json
+from tests.quick import quick
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -238,7 +239,7 @@ def test_a_closed_pipe_is_no_failure():
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"), [(("paln",), "plan"), (("ledger", "shw"), "show"), (("corpus", "bild"), "build")]
+    ("words", "meant"), quick([(("paln",), "plan"), (("ledger", "shw"), "show"), (("corpus", "bild"), "build")])
 )
 def test_a_misspelled_command_is_suggested_once(words, meant):
     done = subprocess.run([sys.executable, "-m", "dptext_etl.cli", *words], capture_output=True, text=True, check=False)

@@ -25,9 +25,10 @@ TEXTS = [
     "<mask> </s> [CLS] \x00 \x1b[31m",
     "e\u0301cole co\u0301mbining don\u2019t don't well-known",
     "1 22 3.14 1,000 ½ 10th 2nd",
-    "word " * 300,
     "good",
 ]
+WORDS = {False: 300, True: 30}
+"""Words of the longest text, by whether a model scores them: one that scores whole texts takes seconds for 300."""
 
 
 DIVIDED = " divided"
@@ -87,10 +88,10 @@ def policy(mechanism, key):
 
 
 @pytest.fixture
-def texts():
-    return pa.array(TEXTS, pa.large_string())
+def texts(mechanism):
+    return pa.array([*TEXTS, "word " * WORDS[mechanism.accelerated]], pa.large_string())
 
 
 @pytest.fixture
-def ids():
-    return pa.array([f"r{i}" for i in range(len(TEXTS))])
+def ids(texts):
+    return pa.array([f"r{i}" for i in range(len(texts))])

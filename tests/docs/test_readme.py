@@ -52,8 +52,19 @@ def left(request, tmp_path_factory, warm, warm_commands):
     return leave
 
 
+ABOUT_MORE = {"allocation", "audit", "evidence", "generation", "latent", "latent-training", "models", "score"}
+"""Pages of the two other packages: thorough, as their tests are."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if page != QUESTIONS], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in ABOUT_MORE))
+        for page in PAGES
+        if page != QUESTIONS
+    ],
+)
 def test_every_example_runs(page, left):
     if NEEDS_MORE.search(page.read_text(encoding="utf-8")):
         pytest.importorskip("dptext_etl_models")

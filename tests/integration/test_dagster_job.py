@@ -158,39 +158,6 @@ def test_what_was_recognized_is_looked_at_again_when_it_is_published(job):
     assert (again.success, again.runs[0].assets[PUBLISHED]["dagster/row_count"]) == (True, 239)
 
 
-@pytest.mark.thorough
-def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):
-    job = make_job()
-    for number, name in enumerate(("2026-01", "2026-02")):
-        save(reviews(120, 120 * number), job.folder / "raw" / f"{name}.parquet")
-    places = {"source": f"{job.folder}/raw/{{partition}}.parquet", "sink": f"{job.folder}/published/{{partition}}"}
-    summary = materialize(job.policy(**places))
-    assert [run.partition for run in summary.runs] == ["2026-01", "2026-02"]
-    assert summary.success
-    assert len(summary.gates) == 2 * len(GATES)
-    assert {name for name in job.files() if name.endswith("manifest.json")} == {
-        "published/2026-01.manifest.json",
-        "published/2026-02.manifest.json",
-    }
-    charged = job.charged()
-    one = materialize(job.policy(**places), partitions=["2026-02"])
-    assert [run.partition for run in one.runs] == ["2026-02"]
-    assert job.charged() == charged
-
-
-@pytest.mark.thorough
-def test_new_rows_alone_are_taken_and_no_new_rows_pass(job, save, reviews):
-    policy = job.policy(incremental=True)
-    materialize(policy)
-    nothing = materialize(policy)
-    assert nothing.success
-    assert {check.message for check in nothing.gates} == {"nothing new is staged, so there was nothing to judge"}
-    save(reviews(300), job.folder / "raw.parquet")
-    more = materialize(policy)
-    assert more.runs[0].assets[STAGED]["rows new"] == 60
-    assert more.runs[0].assets[PUBLISHED]["dagster/row_count"] == 300
-
-
 def test_a_fired_gate_stops_the_publication_and_revokes_the_name(job):
     stopped = materialize(leaky(job.policy()))
     assert not stopped.success
@@ -205,22 +172,6 @@ def test_a_fired_gate_stops_the_publication_and_revokes_the_name(job):
     again = materialize(leaky(job.policy()))
     assert again.exit_code == 5
     assert "revoked" in again.runs[0].message
-
-
-def test_a_gate_failure_is_not_retried(job):
-    with dg.DagsterInstance.ephemeral() as instance:
-        result = execute(leaky(job.policy()), STAGED, PUBLISHED, instance=instance)
-    assert failure(result).metadata["exit_code"].value == 4
-    assert not any(event.event_type_value == "STEP_UP_FOR_RETRY" for event in result.all_events)
-
-
-@pytest.mark.thorough
-def test_steps_can_be_taken_one_by_one(job):
-    policy = job.policy()
-    with dg.DagsterInstance.ephemeral() as instance:
-        assert execute(policy, STAGED, instance=instance).success
-        assert execute(policy, PUBLISHED, instance=instance).success
-    assert (job.folder / "published.manifest.json").exists()
 
 
 def test_nothing_is_published_that_was_not_staged_and_judged(job):
@@ -268,14 +219,6 @@ def test_a_refused_budget_has_its_exit_code(job):
     assert over.exit_code == 3
     assert "cap" in over.runs[0].message
     assert not over.checks
-
-
-def test_an_unpublished_policy_stops_after_its_gates(job):
-    done = materialize(job.policy(publish=False))
-    assert done.success
-    assert list(done.runs[0].assets) == [STAGED]
-    assert all(check.passed for check in done.checks)
-    assert not list(job.folder.glob("published/*"))
 
 
 def test_a_deployment_brings_its_own_ledger(job):

@@ -53,6 +53,7 @@ def parts(job):
     return {path: content for path, content in job.files().items() if ".staging/" not in path}
 
 
+@pytest.mark.thorough
 def test_time_partitions_name_the_files(months):
     calendar = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-03")
     summary = materialize(months.policy(), partitions=calendar)

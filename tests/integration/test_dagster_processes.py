@@ -244,6 +244,7 @@ if "DPTEXT_TEST_KILL" in os.environ:
 """
 
 
+@pytest.mark.thorough
 def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save, reviews, monkeypatch):
     reference, used = undisturbed
     location = locate(make_job("killed"))

@@ -61,20 +61,6 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     assert not [note for note in notes.unique() if note.encode() in said]
 
 
-@pytest.mark.thorough
-def test_the_job_runs_by_one_command(checkout, warm):
-    options = (
-        "-m",
-        "dagster_project.definitions",
-        "-j",
-        "run_notes",
-        "--tags",
-        '{"dagster/partition": "2026-01"}',
-    )
-    done = shell(checkout, "dagster", "job", "execute", *options, python=warm)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.slow
 def test_the_project_materialises_all_of_itself(checkout, warm):
     done = shell(checkout, "dagster_project", python=warm)
@@ -89,15 +75,6 @@ def test_the_project_materialises_all_of_itself(checkout, warm):
     assert failed == {"report_left_out"}
     assert (checkout / "dagster_project/data/noise.key").stat().st_mode & 0o077 == 0
     assert not [note for note in raw_notes(checkout).unique() if note in done.stdout + done.stderr]
-
-
-@pytest.mark.thorough
-def test_dg_launches_a_partition(checkout, warm):
-    pytest.importorskip("dagster_dg_cli", reason="dagster-dg-cli is not installed")
-    chosen = ("-m", "dagster_project.definitions", "--assets", "*", "--partition", "2026-02")
-    done = shell(checkout, "dagster_dg_cli.cli", "launch", *chosen, python=warm)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (checkout / "dagster_project/data/published/2026-02.manifest.json").exists()
 
 
 def test_loading_the_project_imports_nothing_heavy(checkout):

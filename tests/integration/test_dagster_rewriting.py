@@ -84,6 +84,7 @@ def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(months, 
     assert copies.metadata["review, rewritten: copies"].value == 0
 
 
+@pytest.mark.thorough
 def test_a_month_that_died_is_materialised_again_and_the_other_is_not_touched(months, dies_once):
     first = materialize(months.policy())
     assert [(run.partition, run.success) for run in first.runs] == [(MONTHS[0], False), (MONTHS[1], True)]

@@ -5,12 +5,11 @@ import json
 import polars as pl
 import pytest
 
-from ..synthetic_runs import labeled, published, used, verified
+from ..synthetic_runs import published, used, verified
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dptext_etl.orchestration import build_definitions, materialize  # noqa: E402
-from dptext_etl.runner.shard import summing  # noqa: E402
 
 
 def test_the_job_publishes_what_a_run_publishes(make_synthetic):
@@ -44,34 +43,6 @@ def test_metadata_holds_declared_facts(make_synthetic, reviews, sentinel):
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert manifest["columns"][0]["statistic"]["sums"] not in said
     assert not set(published(job)["review"]) & {part for part in said.split('"') if " " in part}
-
-
-def test_the_job_refuses_another_table(make_synthetic, reviews, save):
-    job = make_synthetic()
-    assert materialize(job.policy()).success
-    before = job.files()
-    save(labeled(reviews()).head(239), job.folder / "raw.parquet")
-    summary = materialize(job.policy())
-    assert not summary.success
-    assert "one table, whole" in summary.runs[0].message
-    assert job.files() == before
-
-
-def test_a_gate_that_fires_publishes_nothing(make_synthetic, monkeypatch, sentinel):
-    job = make_synthetic()
-    drawing = summing.table
-
-    def planting(*args):
-        made = drawing(*args)
-        return made.set_column(0, "text", [[sentinel, *made["text"].to_pylist()[1:]]])
-
-    monkeypatch.setattr("dptext_etl.runner.shard.summing.table", planting)
-    summary = materialize(job.policy())
-    assert not summary.success
-    assert [check.name for check in summary.gates if not check.passed] == ["texts_in_corpus"]
-    assert sentinel not in json.dumps(summary.as_dict())
-    assert not (job.folder / "published.manifest.json").exists()
-    assert not list((job.folder / "published.staging").rglob("shard-*"))
 
 
 def test_definitions_state_the_guarantee(make_synthetic):

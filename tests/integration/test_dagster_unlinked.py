@@ -33,13 +33,3 @@ def test_the_job_publishes_what_a_run_publishes(make_unlinked):
     assert manifest["schema"] == {"review": "String", "count": "Int64"}
     rows = pl.read_parquet(job.folder / "published" / "*.parquet")
     assert (rows["count"].sum(), rows["review"].is_sorted()) == (80, True)
-
-
-def test_the_job_refuses_another_table(make_unlinked, reviews, save):
-    job = make_unlinked("dagster")
-    assert materialize(job.policy()).success
-    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
-    before = job.files("published")
-    summary = materialize(job.policy())
-    assert not summary.success
-    assert job.files("published") == before

@@ -13,6 +13,7 @@ from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.planning import plan_in_order
 from tests.command_line import dptext
 from tests.policy_files import write_policy
+from tests.quick import quick
 
 CAP = {"measure": "pure", "epsilon": 1000.0, "period": "2026"}
 
@@ -60,7 +61,7 @@ def in_order(job, *, group=None, **other):
     return plan_in_order(policies), plan(policies[1]), policies
 
 
-@pytest.mark.parametrize("ledger", [False, True], ids=["no ledger", "a ledger"])
+@pytest.mark.parametrize("ledger", quick([False, True]), ids=["no ledger", "a ledger"])
 @pytest.mark.parametrize("unit", ["subject", "record"])
 def test_a_second_run_is_planned_against_the_cap_that_the_first_charged(job, ledger, unit):
     unit_of = {"unit": unit, **({"subject": None} if unit == "record" else {})}

@@ -126,7 +126,7 @@ def test_equal_draws_leave_equal_logs(make_job, toys, form):  # noqa: F811
     found = []
     for name, text in (("first", short), ("second", long)):
         column = [{"name": "review", "mechanism": BLIND}]
-        job = make_job(name, table(text), column=column, cap=None, shard_rows=40, shard_bytes=6_000)
+        job = make_job(name, table(text, 60), column=column, cap=None, shard_rows=40, shard_bytes=6_000)
         job.values["table"] = entry(form, job.folder)
         job.run()
         inside = [path for path in (job.folder / "published").rglob("*") if path.is_file()]

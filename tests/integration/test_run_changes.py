@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.engines import stage
-from dptext_etl.errors import GateError, InputError, KeyReferenceError, LedgerError, PolicyError
+from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
@@ -41,19 +41,6 @@ def used(job):
         return ledger.remaining(Scope.of(job.policy())).used
 
 
-def test_another_noise_key_under_the_same_release_is_refused(job):
-    from dptext_etl import _kernel
-
-    job.run()
-    before, charged = job.files(), used(job)
-    _kernel.Secret().write(str(job.folder / "other.key"))
-    with pytest.raises(KeyReferenceError, match="made under another noise key") as caught:
-        job.run(key=f"file:{job.folder / 'other.key'}")
-    assert caught.value.hint == "restore the key from your backup; a new key needs a new release name"
-    assert job.files() == before
-    assert used(job) == charged
-
-
 def test_changed_data_under_a_new_release_name(job, reviews, save):
     job.run()
     first = published(job)
@@ -72,14 +59,6 @@ def test_kept_values_may_change(job, reviews, save):
     assert summary.version == 2
     assert summary.rows["new"] == 0
     assert published(job)["stars"].to_list() == (reviews()["stars"] * 10).to_list()
-
-
-def test_another_configuration_under_the_same_name_is_refused(job):
-    job.run()
-    column = job.policy().columns[0].model_dump()
-    other = {**column, "mechanism": {**column["mechanism"], "epsilon": 3.0}}
-    with pytest.raises(LedgerError, match="pinned to another configuration"):
-        job.run(column=[other])
 
 
 def test_incremental_takes_new_ids_only(job, reviews, save):
@@ -151,12 +130,6 @@ def test_a_publication_in_between_is_noticed(job, reviews, save):
     (job.folder / "published.manifest.json").unlink()
     with pytest.raises(PolicyError, match="another run has published here"):
         publish(staged, verdicts)
-
-
-def test_two_datasets_do_not_share_a_sink(job):
-    job.run()
-    with pytest.raises(PolicyError, match="sink holds dataset"):
-        job.run(dataset="others", ledger={"url": str(job.folder / "other.db")})
 
 
 def test_partitions(make_job, reviews, save):

@@ -85,7 +85,7 @@ def manifest(job):
 
 
 @pytest.mark.parametrize("door", ["file", "frame"])
-@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("incremental", quick([False, True]))
 def test_no_type_carries_anything_out_of_a_run(make_job, door, incremental, caplog):
     job = make_job(keep=KEPT, incremental=incremental)
     raw = carrying(make_reviews(120))
@@ -195,7 +195,7 @@ OLD = ["level", "levels", "inner", "stars"]
 
 
 @pytest.mark.parametrize("ids", ["keep", "keyed"])
-@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("incremental", quick([False, True]))
 @pytest.mark.parametrize("more", quick([40, 0]))
 def test_the_next_run_rewrites_what_an_older_version_published(make_job, monkeypatch, ids, incremental, more):
     job = make_job(frame=carrying(make_reviews(120)), keep=OLD, incremental=incremental, ids=ids)
@@ -248,7 +248,7 @@ def test_rewriting_goes_on_where_it_was_stopped(make_job, monkeypatch, step):
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
-@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("incremental", quick([False, True]))
 def test_a_run_goes_on_over_shards_that_an_older_version_staged(make_job, monkeypatch, incremental):
     job = make_job(frame=carrying(make_reviews(120)), keep=OLD, shard_rows=40, incremental=incremental)
     with before_types_were_plain(monkeypatch):
@@ -302,7 +302,7 @@ def test_a_table_of_iceberg_with_names_of_fields_takes_a_new_name(make_job, monk
     assert holds(job.folder / "again") == []
 
 
-@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("incremental", quick([False, True]))
 def test_the_next_run_rewrites_what_lies_in_a_store(make_job, store, monkeypatch, incremental):
     pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
     job = make_job(frame=carrying(make_reviews(120)), keep=OLD, incremental=incremental)

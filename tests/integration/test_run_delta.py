@@ -68,7 +68,7 @@ def test_an_incremental_run_adds_no_files_of_other_types(job, reviews, save):
 NAIVE = pl.datetime(2026, 1, "stars")
 
 
-@pytest.mark.parametrize("made", [NAIVE, pl.struct("user_id", at=NAIVE), pl.concat_list(pl.struct(at=NAIVE))])
+@pytest.mark.parametrize("made", quick([NAIVE, pl.struct("user_id", at=NAIVE), pl.concat_list(pl.struct(at=NAIVE))]))
 def test_a_table_without_the_feature_of_naive_timestamps_gets_none(job, reviews, save, made):
     """No commit can add a feature to a table, and without it no reader opens the table again."""
     job.run()
@@ -91,7 +91,7 @@ def test_other_columns_change_the_schema_of_the_table(job):
     assert not failing(job, keep=["stars", "user_id"], release="2026-12")
 
 
-@pytest.mark.parametrize("ids", ["keyed", "drop"])
+@pytest.mark.parametrize("ids", quick(["keyed", "drop"]))
 def test_published_ids_are_those_of_the_policy(job, ids):
     job.run(ids=ids)
     assert ("id" in rows(job).columns) == (ids == "keyed")
@@ -108,7 +108,7 @@ def test_a_synthetic_table_is_published_and_named(make_synthetic):
     assert not job.run().changed
 
 
-@pytest.mark.parametrize("step", ["manifest written", "shown"])
+@pytest.mark.parametrize("step", quick(["manifest written", "shown"]))
 def test_a_second_version_settles_as_well(job, reviews, save, step):
     job.values["incremental"] = True
     job.run()

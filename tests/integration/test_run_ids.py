@@ -104,7 +104,7 @@ def test_forget_takes_people_out(job, ids, save):
     assert checked(job, ids=ids)["rows_ledgered"]["cells"] == 2 * 234
 
 
-@pytest.mark.parametrize("ids", HIDDEN)
+@pytest.mark.parametrize("ids", quick(HIDDEN))
 def test_an_incremental_run_adds_new_rows_alone(job, ids, save):
     job.run(ids=ids, incremental=True)
     save(make_reviews(300), job.folder / "raw.parquet")
@@ -173,7 +173,7 @@ def test_spark_publishes_the_same(spark, make_job, ids):
     assert not any(path.name.endswith(".ids") for path in (job.folder / "published").rglob("*"))
 
 
-@pytest.mark.parametrize("ids", HIDDEN)
+@pytest.mark.parametrize("ids", quick(HIDDEN))
 def test_a_person_in_two_partitions_is_taken_out_of_both(job, ids):
     rows, raw = make_reviews(), job.folder / "raw"
     raw.mkdir()
@@ -222,7 +222,7 @@ def test_another_record_with_an_equal_row_can_be_forgotten(job, save):
     assert forget(job.policy(**changes), records=[rows["id"][1]]).removed == 1
 
 
-@pytest.mark.parametrize("ids", HIDDEN)
+@pytest.mark.parametrize("ids", quick(HIDDEN))
 def test_the_order_of_rows_links_no_releases(job, ids):
     """Rows in the order of the source, or of raw ids, would say which rows of two releases are of one record."""
     places = []

@@ -168,17 +168,6 @@ def test_a_version_that_was_found_stays_the_same_while_another_is_published(job,
     assert pl.read_parquet(job.folder / "published")["stars"].max() == 0
 
 
-@pytest.mark.parametrize("step", quick(["version written", "recorded", "manifest written"]))
-def test_an_incremental_run_that_was_stopped_shows_its_rows_next_time(job, reviews, save, step):
-    job.run(incremental=True)
-    save(reviews(300), job.folder / "raw.parquet")
-    with pytest.raises(StopError):
-        run(job.policy(incremental=True), checkpoint=stopping_at(step))
-    assert by_glob(job) == reviews()["id"].to_list()
-    job.run(incremental=True)
-    assert by_glob(job) == reviews(300)["id"].to_list()
-
-
 def test_an_older_version_put_back_shows_in_the_verdict(job, reviews, save):
     job.run()
     copy = job.folder / "copy"

@@ -13,6 +13,7 @@ from dptext_etl.families.choice import Unlinked, usual_law
 from dptext_etl.runner import plan, scan_published, table_check
 from dptext_etl.runner.row_counts import Expected
 from dptext_etl.runner.source import guessing
+from tests.quick import quick
 
 
 def test_persons_are_counted_by_spelling():
@@ -93,7 +94,7 @@ def rows_of_days(reviews):
 
 @pytest.mark.parametrize("kept", [{"column": "day", "as": "month"}, "day"])
 @pytest.mark.parametrize(
-    "limits", [{"normalize": ["casefold"]}, {"per_subject": 10}, {"unit": "record", "subject": None}]
+    "limits", quick([{"normalize": ["casefold"]}, {"per_subject": 10}, {"unit": "record", "subject": None}])
 )
 def test_plans_and_runs_show_which_periods_lose_rows(make_job, reviews, kept, limits):
     """The counts are those of the rows that the run leaves out."""

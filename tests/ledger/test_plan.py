@@ -576,4 +576,4 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
             if cramped:
                 monkeypatch.setattr(plan, "KEPT", kept)
 
-    run(Here, settings=examples(15 if on_server else 30, stateful_step_count=30))
+    run(Here, settings=examples(8 if on_server else 15, stateful_step_count=30))

@@ -1,5 +1,6 @@
 """A writer in PostgreSQL that is stopped, or whose network is gone, holds the others up for seconds at most."""
 
+import itertools
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerE
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.storage import postgres_sql, store
 from dptext_etl.ledger.storage.store import wait_for_ledger
+from tests.quick import quick
 
 from .conftest import Kit
 
@@ -150,8 +152,12 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     kit.sound()
 
 
-@pytest.mark.parametrize("bytes_", [1, 300, 2000])
-@pytest.mark.parametrize("call", ["verify", "used", "preview", "backup", "reserve", "commit"])
+CALLS = [("verify", 1), ("used", 300), ("preview", 2000), ("backup", 300), ("reserve", 2000), ("commit", 1)]
+"""Every call, and after how many bytes it hears no more; the other pairs of them are thorough."""
+PAIRS = itertools.product([call for call, _ in CALLS], [1, 300, 2000])
+
+
+@pytest.mark.parametrize(("call", "bytes_"), quick([*CALLS, *sorted({*PAIRS} - {*CALLS})], first=len(CALLS)))
 def test_an_answer_that_never_arrives_is_given_up(kit, postgres, monkeypatch, tmp_path, call, bytes_):
     """A proxy keeps the connection open and carries nothing more; a repeated call opens another connection."""
     kit.reserve(["a"], cap=9)
