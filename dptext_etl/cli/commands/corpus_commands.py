@@ -12,7 +12,9 @@ from dptext_etl.cli.options import Command, Json, epilog
 from dptext_etl.errors import PolicyError
 
 app = typer.Typer(
-    no_args_is_help=True, help="Build, calibrate and show corpora: the public texts that surrogate releases."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Build, calibrate and show corpora: the public texts that surrogate releases.",
 )
 
 KEYS = ("name", "texts", "sha256", "licence", "provenance", "encoder", "hits", "build")
