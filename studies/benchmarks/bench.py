@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import bench_alternatives
 import bench_custext
 import bench_diffractor
 import bench_dpbart
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "madlib": bench_madlib.rows,
     "diffractor": bench_diffractor.rows,
     "surrogate": bench_surrogate.rows,
+    "alternatives": bench_alternatives.rows,
     "dpmlm": bench_dpmlm.rows,
     "dpmlm-host": bench_dpmlm_host.rows,
     "dpmlm-run": bench_dpmlm_run.rows,

@@ -27,7 +27,7 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="dptext-bench-") as folder:
         size = replace(gpu_models.WHOLE, tokens=TOKENS, roberta=gpu_models.TINY.roberta, bart=gpu_models.TINY.bart)
         gpu_models.build(Path(folder), size)
-        found = {name: best(3, name, script=Path(__file__).name, folder=folder)["cpu"] * 1e6 for name in GOALS}
+        found = {name: best(2, name, script=Path(__file__).name, folder=folder)["cpu"] * 1e6 for name in GOALS}
     return [
         Row(
             f"DP-MLM, {name}: work of the host, {TEXTS:,} texts of 2 to 50 words, batches of a GPU, one thread",
