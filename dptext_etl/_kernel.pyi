@@ -122,6 +122,14 @@ class Vocabulary:
         more than rows. The word at place i of its row has position i. A noisy length needs the record keys
         (fixed-size binary, 32 bytes).
         """
+    def words(
+        self, texts: _Arrow, input_policy: str, threads: int | None = None
+    ) -> tuple[Column, Column, Column, Column]:
+        """Return all words that are drawn or released in clear, at most `n_max` of a text, as texts hold them.
+
+        The columns are the distinct words (string), whether each is drawn (bool), the number of every word of every
+        row among the distinct ones (uint32), and where each row's begin (uint64, one more than rows).
+        """
     def assemble(
         self, texts: _Arrow, offsets: _Arrow, choices: _Arrow, input_policy: str, threads: int | None = None
     ) -> Column:

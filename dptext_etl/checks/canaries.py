@@ -261,9 +261,8 @@ def in_vocabulary_words(
     inputs = () if replacing is None else replacing.input_words()
     if isinstance(mechanism, ChoiceMechanism):
         inputs = mechanism.opened.texts
-    long = [word for word in chain(inputs, mechanism.output_words() or ()) if len(word) >= TOKEN_LETTERS]
-    tokens = pseudo_words(secret, dataset, release, column)
-    if any(token in word for word in long for token in tokens):
+    everything = "\n".join(chain(inputs, mechanism.output_words() or ()))
+    if any(token in everything for token in pseudo_words(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
     if isinstance(mechanism, ChoiceMechanism) and mechanism.most_positions > 1:
         return ()

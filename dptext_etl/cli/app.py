@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
-from typing import Annotated
+from inspect import getdoc
+from typing import Annotated, Any
 
 import click
 import typer
+import typer.core
 
 from dptext_etl import extensions
 from dptext_etl.cli import failures
@@ -26,46 +30,87 @@ from dptext_etl.cli.commands import (
 from dptext_etl.cli.options import Command, epilog
 from dptext_etl.errors import EXIT_CODES, PolicyError
 
+OWN: dict[str, typer.Typer] = {}
+"""The commands of this package, each an application that is not built yet."""
+for module in (init, plan_command, run, published_commands, export_commands, explain, preview, demo):
+    for entry in module.app.registered_commands:
+        single = typer.Typer(add_completion=False)
+        single.registered_commands.append(entry)
+        OWN[entry.name or typer.main.get_command_name(entry.callback.__name__)] = single
+OWN |= {"ledger": ledger_commands.app, "key": init.keys, "corpus": corpus_commands.app}
+
 
 class Commands(failures.Boundary):
-    """The commands of this package, then those that installed packages bring (`dptext_etl.commands`)."""
+    """The commands of this package, then those that installed packages bring (`dptext_etl.commands`).
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(dict.fromkeys([*super().list_commands(ctx), *extensions.names("commands")]))
+    Only the command that runs is built: reading the signatures of all takes longer than most commands.
+    """
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; entry points are read only if no command of this package has the name."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None or not (extensions.known("commands", cmd_name) or cmd_name in extensions.ELSEWHERE):
-            return own
-        single = typer.Typer(add_completion=False)
-        try:
-            module = extensions.module("commands", cmd_name)
-        except PolicyError as exc:  # a command that says why it cannot run, so that the help of all others works
-            refusal = exc
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: dict[str, Any] = dict.fromkeys(OWN)  # names, from which click suggests one for a wrong name
 
-            def fail() -> None:
-                raise refusal
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(dict.fromkeys([*OWN, *extensions.names("commands")]))
 
-            anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-            single.command(cmd_name, help=f"Unavailable: {refusal.message}.", context_settings=anything)(fail)
-            return typer.main.get_command(single)
-        if not hasattr(module, "app"):
-            single.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, cmd_name))
-        command = typer.main.get_command(getattr(module, "app", single))
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        single = _app(cmd_name)
+        if single is None:
+            return None
+        single.suggest_commands = False  # click suggests a name, too
+        command = typer.main.get_command(single)
         command.name = cmd_name
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
+
+def _app(name: str) -> typer.Typer | None:
+    """Return a command as an application; entry points are read only if no command of this package has the name."""
+    if name in OWN:
+        return OWN[name]
+    if not (extensions.known("commands", name) or name in extensions.ELSEWHERE):
+        return None
+    single = typer.Typer(add_completion=False)
+    try:
+        module = extensions.module("commands", name)
+    except PolicyError as exc:  # a command that says why it cannot run, so that the help of all others works
+        refusal = exc
+
+        def fail() -> None:
+            raise refusal
+
+        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+        single.command(name, help=f"Unavailable: {refusal.message}.", context_settings=anything)(fail)
+        return single
+    if not hasattr(module, "app"):
+        single.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
+    return getattr(module, "app", single)
+
+
+def _summary(name: str) -> str:
+    """Return the first paragraph of a command's help, without building the command."""
+    single = _app(name)
+    if single is None:
+        return ""
+    text: object = single.info.help  # of a group; a placeholder in an application of one command
+    if not isinstance(text, str):
+        command = single.registered_commands[0]
+        text = command.help or getdoc(command.callback)
+    return " ".join(str(text or "").partition("\n\n")[0].split())
+
+
+typer.core.HAS_RICH = False  # rich, Markdown, and Pygments take longer to import than all else that help needs
 app = typer.Typer(
     name="dptext",
     cls=Commands,
     no_args_is_help=True,
-    rich_markup_mode="rich",
-    suggest_commands=False,  # click suggests a name, too
+    suggest_commands=False,
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + ".",
 )
 
@@ -88,13 +133,6 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (init, plan_command, run, published_commands, export_commands, explain, preview, demo):
-    app.registered_commands += module.app.registered_commands
-app.add_typer(ledger_commands.app, name="ledger")
-app.add_typer(init.keys, name="key")
-app.add_typer(corpus_commands.app, name="corpus")
-
-
 def main() -> None:
     """Run the command line; a failure outside a command prints only its type.
 
@@ -102,5 +140,7 @@ def main() -> None:
     which nothing was computed are given back.
     """
     failures.install()
+    gc.set_threshold(50_000, 20, 100)  # a start makes many objects that stay, in which collections find nothing
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # finding them reads all packages
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     typer.main.get_command(app)()

@@ -318,6 +318,10 @@ class Command(TyperCommand):
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
         self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
 
+    def get_short_help_str(self, limit: int = 1000) -> str:  # noqa: ARG002
+        """Return the first sentence as a whole, for the help of a group."""
+        return super().get_short_help_str(1000)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Keep the settings of --set, which `load_policy` reads."""
         ctx.meta[_SETTINGS] = ctx.params.pop(_SETTINGS, ())

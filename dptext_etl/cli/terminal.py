@@ -17,7 +17,6 @@ from dptext_etl.guarantee import ADDITIVE
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 
 _COUNTED = frozenset(("epsilon", "diameter", *ADDITIVE))
@@ -116,7 +115,6 @@ def shown(amounts: Mapping[str, float] | None) -> str:
 
 BEYOND_CHANCE, FAILED = "BEYOND CHANCE", "FAILED"
 RED = (BEYOND_CHANCE, FAILED)
-_PIPE_WIDTH = 4_000
 EMITTED = "dptext_etl.emitted"
 """Entry of a context's `meta`: the command has printed its JSON object."""
 
@@ -160,39 +158,51 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
 
     Cells are plain text; a cell in `RED` is red on a terminal.
     """
+    heads, cells = list(columns), [[number(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        _aligned([heads, *cells])
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    screen = console()
-    grid = Table(box=box.SIMPLE_HEAD if screen.is_terminal else None, pad_edge=False, header_style="bold")
-    for name in columns:
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in heads:
         grid.add_column(Text(name), overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(number(cell), style="bold red" if cell in RED else "") for cell in row))
-    _print(screen, grid)
+    for line in cells:
+        grid.add_row(*(Text(cell, style="bold red" if cell in RED else "") for cell in line))
+    console().print(grid)
 
 
 def pairs(facts: Mapping[str, Any]) -> None:
     """Print facts one per line with aligned names; long values wrap on a terminal."""
+    lines = [[name, number(value)] for name, value in facts.items()]
+    if not sys.stdout.isatty():
+        _aligned(lines)
+        return
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in facts.items():
-        grid.add_row(Text(name, style="bold"), Text(number(value)))
-    _print(console(), grid)
+    for name, value in lines:
+        grid.add_row(Text(name, style="bold"), Text(value))
+    console().print(grid)
+
+
+def _aligned(lines: list[list[str]]) -> None:
+    """Print columns without rich, which takes longer to import than a pipe needs to print."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console on stdout (or stderr): no markup, no highlighting, and in a pipe no wrapping."""
+    """Return a console for a terminal, on stdout or stderr: no markup, no highlighting."""
     from rich.console import Console
 
-    stream = sys.stderr if err else sys.stdout
-    width = None if stream.isatty() else _PIPE_WIDTH
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    return Console(file=sys.stderr if err else sys.stdout, markup=False, highlight=False, emoji=False, soft_wrap=False)
 
 
 def number(value: Any) -> str:
@@ -213,17 +223,6 @@ def number(value: Any) -> str:
         case _:
             text = one_line(str(value))
     return text or "-"
-
-
-def _print(screen: Console, grid: Table) -> None:
-    """Print a grid; in a pipe no line ends in blanks."""
-    if screen.is_terminal:
-        screen.print(grid)
-        return
-    with screen.capture() as written:
-        screen.print(grid)
-    for line in written.get().splitlines():
-        click.echo(line.rstrip())
 
 
 def finite(value: Any) -> Any:

@@ -191,10 +191,7 @@ class Read(NamedTuple):
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
     """Read the first `n_max` words of a text in the form of lookups."""
-    words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
-    if not words:
-        return Read([], [])
-    words = _form("\n".join(words)).split("\n")  # no word holds a line end, and a letter's form does not depend on it
+    words = lookup_forms([segment for segment, is_word in _kernel.split(text) if is_word][:n_max])
     return Read(words, [word in kept for word in words] if kept else [False] * len(words))
 
 
@@ -209,6 +206,12 @@ def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
             words.append(segment.strip())
             in_clear.append(not is_word or _form(segment) in kept)
     return Read(words, in_clear)
+
+
+def lookup_forms(words: list[str]) -> list[str]:
+    """Return words in the form of the kernel's lookups."""
+    # no word holds a line end, and a letter's form does not depend on it
+    return _form("\n".join(words)).split("\n") if words else []
 
 
 def _form(word: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import sampling
-from dptext_etl_models.inference.masked.steps import Answer, Block
+from dptext_etl_models.inference.masked.steps import Answer
 
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
 
@@ -50,11 +50,11 @@ class ToySession:
         return Answer(records, draws, np.array(scores, np.float64).reshape(len(some), -1))
 
     def put(self, blocks, chosen):
-        for block, outputs in zip(blocks, chosen, strict=True):
-            record, first, last = Block(*block)
-            assert len(outputs) == last - first
+        outputs = iter(chosen.tolist())
+        for record, first, last in blocks.tolist():
             assert len(self._drawn[record]) == first
-            self._drawn[record].extend(outputs.tolist())
+            self._drawn[record].extend(next(outputs) for _ in range(first, last))
+        assert not list(outputs)
 
 
 class Forced:

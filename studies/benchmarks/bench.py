@@ -9,18 +9,16 @@ Only ratios taken within one run of one part mean anything beyond this machine; 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
 
+import bench_alternatives
 import bench_custext
 import bench_diffractor
 import bench_dpbart
 import bench_dpmlm
+import bench_dpmlm_host
 import bench_dpmlm_run
 import bench_madlib
 import bench_postgres
@@ -32,7 +30,7 @@ import bench_sqlite
 import bench_start
 import bench_surrogate
 from measuring import HERE, Row, show
-from results import Results
+from results import Origin, Results
 
 PARTS: dict[str, Callable[[], list[Row]]] = {
     "start": bench_start.rows,
@@ -41,7 +39,9 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "madlib": bench_madlib.rows,
     "diffractor": bench_diffractor.rows,
     "surrogate": bench_surrogate.rows,
+    "alternatives": bench_alternatives.rows,
     "dpmlm": bench_dpmlm.rows,
+    "dpmlm-host": bench_dpmlm_host.rows,
     "dpmlm-run": bench_dpmlm_run.rows,
     "dpbart": bench_dpbart.rows,
     "run": bench_run.rows,
@@ -61,7 +61,7 @@ def main(asked: list[str] | None = None) -> int:
     unknown = [name for name in named if name not in PARTS]
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    began, load = time.perf_counter(), os.getloadavg()[0]
+    began, origin = time.perf_counter(), Origin.here("bench.py")
     results, failed = Results.read(FILE, tuple(PARTS)), []
     found: dict[str, list[Row]] = {}
     for name in named:
@@ -75,27 +75,12 @@ def main(asked: list[str] | None = None) -> int:
             continue
         print(f"{show(found[name])}\n-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
         for part, rows in found.items():
-            results.put(part, rows, date=datetime.now(UTC).date().isoformat(), machine=machine(load))
+            results.put(part, rows, origin)
         results.write()
-    print(f"\n{machine(load)}; {time.perf_counter() - began:.0f} s; written to benchmarks/{FILE.name}")
+    print(f"\n{origin.machine}; {time.perf_counter() - began:.0f} s; written to benchmarks/{FILE.name}")
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def machine(load: float) -> str:
-    """Say what measures, and how busy it was when this run began and is now."""
-    threads = f"{os.cpu_count()} threads, Python {platform.python_version()}"
-    return f"{processor()}, {threads}, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
-
-
-def processor() -> str:
-    """Name the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

@@ -12,22 +12,19 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import gpu_checks
 import gpu_generation
 import gpu_models
 import gpu_speed
-from bench import processor
 from measuring import HERE, Row, show
-from results import Results
+from results import Origin, Results
 
 FILE = HERE / "gpu.json"
 SECONDS = 540.0
@@ -56,7 +53,7 @@ def main(asked: list[str] | None = None) -> int:
         print("torch sees no GPU here: nothing to measure (--tiny runs the script on the CPU)", file=sys.stderr)
         return 1
     began = time.perf_counter()
-    machine = f"{device_name(device)}; {processor()}, {os.cpu_count()} threads, Python {platform.python_version()}"
+    origin = Origin.here("gpu.py", f"{device_name(device)}; ")
     size = gpu_models.TINY if options.tiny else gpu_models.WHOLE
     named = list(dict.fromkeys(options.part)) or list(PARTS)
     if unknown := [name for name in named if name not in PARTS]:
@@ -68,7 +65,7 @@ def main(asked: list[str] | None = None) -> int:
         for name in named:
             found = run(name, made[name], began)
             bad += [name] * any(row.met is False for row in found)
-            results.put(name, found, date=datetime.now(UTC).date().isoformat(), machine=machine)
+            results.put(name, found, origin)
             results.write()
     print(f"{time.perf_counter() - began:.0f} s; written to {options.out.name}")
     if bad:

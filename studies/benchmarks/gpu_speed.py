@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_models
+import gpu_shares
 import numpy as np
 import pyarrow as pa
 from gpu_models import Size
@@ -117,6 +118,7 @@ def dpmlm(folder: Path, device: str, size: Size) -> list[Row]:
                 enough if judged else None,
             )
         )
+        found += gpu_shares.rows(name, made, given, device)
     return found
 
 

@@ -1,13 +1,64 @@
-"""Results of parts: each keeps its own date and machine, so that one can be measured again and the others stay."""
+"""Results of parts, each with date, machine, load, commit, and command; one is measured again without the others."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from measuring import Row
+from measuring import HERE, Row
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where figures come from.
+
+    Attributes:
+        script: The script below `studies/benchmarks/` that measures.
+        machine: Processor, threads, and version of Python.
+        before: Load of the machine when the run began.
+    """
+
+    script: str
+    machine: str
+    before: float
+
+    @classmethod
+    def here(cls, script: str, device: str = "") -> Origin:
+        """Describe this machine before a run; `device` names its GPU, if that is measured."""
+        machine = f"{device}{processor()}, {os.cpu_count()} threads, Python {platform.python_version()}"
+        return cls(script, machine, os.getloadavg()[0])
+
+    def facts(self, part: str) -> dict[str, str]:
+        """Return date, machine, load, commit, and command of a part that was just measured."""
+        return {
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": self.machine,
+            "load": f"{self.before:.1f} at the start, {os.getloadavg()[0]:.1f} at the end",
+            "commit": commit(),
+            "command": f"python studies/benchmarks/{self.script} {part}",
+        }
+
+
+def commit() -> str:
+    """Return the commit of this tree, with a plus sign if the tree differs from it; "unknown" outside of Git."""
+    git = ["git", "-C", str(HERE), "describe", "--always", "--exclude=*", "--dirty=+"]
+    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def processor() -> str:
+    """Name the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 @dataclass
@@ -17,7 +68,7 @@ class Results:
     Attributes:
         path: The file.
         order: Names of all parts.
-        parts: What was measured of each: date, machine, rows.
+        parts: What was measured of each: the fields of `Origin`, and rows.
     """
 
     path: Path
@@ -30,10 +81,10 @@ class Results:
         parts = json.loads(path.read_text(encoding="utf-8")).get("parts", {}) if path.exists() else {}
         return cls(path, order, {name: part for name, part in parts.items() if name in order})
 
-    def put(self, name: str, rows: list[Row], *, date: str, machine: str) -> None:
+    def put(self, name: str, rows: list[Row], origin: Origin) -> None:
         """Replace what was measured of a part; a part that was left out keeps its older rows."""
         if rows:
-            self.parts[name] = {"date": date, "machine": machine, "rows": [row.cells() for row in rows]}
+            self.parts[name] = {**origin.facts(name), "rows": [row.cells() for row in rows]}
 
     def write(self) -> None:
         """Write the file."""

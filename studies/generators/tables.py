@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from generators.markdown import command_json, linked, table
 
@@ -111,29 +109,29 @@ def rooms() -> str:
     return table(("room", "what it holds"), rows)
 
 
+SHOWN = (
+    ("start", "dptext --help"),
+    ("start", "dptext run of what init proposes"),
+    ("custext", "CusText column in Polars, IMDb, one thread"),
+    ("diffractor", "1-Diffractor column in Polars, tem"),
+    ("dpmlm", "DP-MLM, parallel, 120"),
+    ("dpmlm-host", "DP-MLM, parallel"),
+    ("scale", "`dptext run` over 10^6"),
+    ("spark", "`dptext run --engine spark`"),
+    ("alternatives", "Presidio, recognizers by patterns"),
+    ("gpu", "DP-MLM, parallel"),
+)
+"""The figures that the page shows: the part, and how the row begins."""
+
+
 def benchmarks() -> str:
-    """Return the last measured figures, parts of one run under one line that says when and where."""
-    return measured(json.loads((ROOT / "studies" / "benchmarks" / "results.json").read_text(encoding="utf-8")))
-
-
-def gpu() -> str:
-    """Return what `make -C studies gpu` measured; a sentence as long as no one ran it on a GPU."""
-    file = ROOT / "studies" / "benchmarks" / "gpu.json"
-    if not file.exists():
-        return "**Not yet run on a GPU**: all figures above are from CPUs."
-    return measured(json.loads(file.read_text(encoding="utf-8")))
-
-
-def measured(results: dict[str, Any]) -> str:
-    """Return the tables of a results file."""
-    written = []
-    for (machine, date), parts in itertools.groupby(
-        results["parts"].values(), key=lambda part: (part["machine"], part["date"])
-    ):
-        rows = [
-            [item[cell] for cell in ("work", "measured", "against", "ratio", "goal")]
-            for part in parts
-            for item in part["rows"]
-        ]
-        written += [f"{machine}, {date}.", table(("work", "measured", "against", "ratio", "goal"), rows)]
-    return "\n\n".join(written)
+    """Return ten of the last measured figures, each with its date and commit."""
+    folder = ROOT / "studies" / "benchmarks"
+    parts, gpu = (json.loads((folder / name).read_text("utf-8"))["parts"] for name in ("results.json", "gpu.json"))
+    parts["gpu"] = gpu["dpmlm"]
+    rows = []
+    for part, begins in SHOWN:
+        found, cells = parts[part], ("work", "measured", "against", "ratio")
+        row = next(row for row in found["rows"] if row["work"].startswith(begins))
+        rows.append([*(row[cell] for cell in cells), f"{found['date']}, {found['commit']}"])
+    return table(("work", "measured", "against", "ratio", "date, commit"), rows)

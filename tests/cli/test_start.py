@@ -21,6 +21,8 @@ HEAVY = (
     "torch",
     "transformers",
 )
+TABLES = ("attr", "markdown_it", "pygments", "rich")
+"""What prints on a terminal; a pipe, and help, need none of it."""
 COLUMNS = ("numpy", "polars", "pyarrow", "pydantic", "dptext_etl._kernel", "dptext_etl.ledger", "dptext_etl.runner")
 SPIED = """
 import atexit, json, sys
@@ -48,11 +50,27 @@ def test_the_package_alone_is_light():
 def test_help_needs_no_columns(words):
     if "train" in words:
         pytest.importorskip("dptext_etl_models")
-    assert imported(COMMAND, [*HEAVY, *COLUMNS], *words) == []
+    assert imported(COMMAND, [*HEAVY, *TABLES, *COLUMNS], *words) == []
 
 
 def test_a_preview_needs_no_run(tmp_path):
     assert imported(COMMAND, ["polars", "dptext_etl.ledger", "dptext_etl.runner", *HEAVY], "preview", "custext") == []
+
+
+def test_only_the_command_that_runs_is_built():
+    built = """
+import atexit, sys
+import typer.main
+from dptext_etl.cli import main
+made, build = [], typer.main.get_command_from_info
+typer.main.get_command_from_info = lambda info, **how: made.append(info.callback.__name__) or build(info, **how)
+sys.argv[0] = "dptext"
+atexit.register(lambda: print("BUILT", *made))
+main()
+"""
+    for words, names in ((["--help"], ""), (["run", "--help"], " run")):
+        done = subprocess.run([sys.executable, "-c", built, *words], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == f"BUILT{names}"
 
 
 def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
@@ -64,7 +82,8 @@ def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
     values |= {"ledger": {"url": "l.db"}, "key": "file:noise.key"}
     values |= {"column": [{"name": "text", "mechanism": mechanism, "allow": ["cluster"]}]}
     path = write_policy(tmp_path / "privacy.toml", values)
-    assert imported(COMMAND, [*HEAVY, "rich.progress"], "run", str(path), folder=tmp_path) == []
+    for command in ("plan", "run"):
+        assert imported(COMMAND, [*HEAVY, *TABLES, "dp_accounting"], command, path, folder=tmp_path) == []
     assert pl.read_parquet(tmp_path / "out" / "**" / "*.parquet").height == 60
 
 

@@ -1,5 +1,6 @@
 """A vocabulary alone: numbers of words out, chosen outputs in; together with the kernel's draws they are a table."""
 
+import itertools
 import json
 
 import numpy as np
@@ -165,6 +166,31 @@ def test_choices_of_another_column_are_refused(vocabulary, case):
 def test_choices_of_a_hidden_length_are_from_one_to_n(vocabulary, length, count):
     with pytest.raises(InputError):
         assemble(vocabulary, pa.array(["alpha"]), [0, count], [0] * count, {**STRICT, "length": length})
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_words_come_once_and_by_number(threads):
+    texts = [*TEXTS, "the THE alpha"] * 40
+    kept = _kernel.Vocabulary(WORDS, kept=["the"])
+    found = kept.words(pa.array(texts), json.dumps(STRICT), threads=threads)
+    words, drawn, numbers, offsets = (pa.array(part).to_pylist() for part in found)
+    assert words == ["Alpha", "the", "unknown", "BETA", "17", "42", "don\u2019t", "gamma", "THE", "alpha"]
+    assert [word for word, is_drawn in zip(words, drawn, strict=True) if not is_drawn] == ["the", "THE"]
+    rows = [[words[number] for number in numbers[first:last]] for first, last in itertools.pairwise(offsets)]
+    every = [[word for word, is_word in _kernel.split(text or "") if is_word][: STRICT["n_max"]] for text in texts]
+    assert rows == every
+    empty = [pa.array(part).to_pylist() for part in kept.words(pa.array([], pa.string()), json.dumps(STRICT))]
+    assert empty == [[], [], [], [0]]
+
+
+@examples(60)
+@given(texts=st.lists(st.one_of(st.none(), st.text())))
+def test_every_word_is_read_that_is_encoded(texts):
+    found = _kernel.Vocabulary(WORDS, kept=["the"]).words(pa.array(texts, pa.string()), json.dumps(STRICT))
+    _, drawn, numbers, offsets = (pa.array(part).to_numpy(zero_copy_only=False) for part in found)
+    counts = [int(drawn[numbers[first:last]].sum()) for first, last in itertools.pairwise(offsets.tolist())]
+    _, encoded = encode(_kernel.Vocabulary(WORDS, kept=["the"]), pa.array(texts, pa.string()), STRICT)
+    assert counts == np.diff(encoded).tolist()
 
 
 def test_a_fixed_length_takes_n_choices(vocabulary):

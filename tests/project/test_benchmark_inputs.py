@@ -1,5 +1,6 @@
 """Benchmarks release distinct texts: a kernel that computes a text once however often it occurs would look too fast."""
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -23,6 +24,41 @@ def with_data(read):
     if not (BENCHMARKS.parents[2] / "shared" / "data").is_dir():
         pytest.skip("shared/data is missing next to this checkout")
     return read()
+
+
+@pytest.mark.parametrize("name", ["results.json", "gpu.json"])
+def test_every_figure_names_where_it_comes_from(name):
+    for part, found in json.loads((BENCHMARKS / name).read_text("utf-8"))["parts"].items():
+        assert found.keys() == {"date", "machine", "load", "commit", "command", "rows"}, part
+        assert all(found.values()), part
+        assert found["command"].endswith(f" {part}")
+
+
+def test_a_result_keeps_what_is_known_of_its_run(tmp_path):
+    from measuring import Row
+    from results import Origin, Results
+
+    results = Results(tmp_path / "results.json", ("first", "second"))
+    for part in ("second", "first"):
+        results.put(part, [Row("work", "fast")], Origin.here("bench.py"))
+    results.put("second", [], Origin.here("bench.py"))
+    results.write()
+    parts = Results.read(tmp_path / "results.json", ("first", "second")).parts
+    assert list(parts) == ["first", "second"]
+    for part, found in parts.items():
+        assert found["command"] == f"python studies/benchmarks/bench.py {part}"
+        assert all(found[field] for field in ("date", "machine", "load", "commit"))
+        assert [row["measured"] for row in found["rows"]] == ["fast"]
+
+
+def test_a_package_that_does_not_install_is_named(monkeypatch, tmp_path):
+    import bench_alternatives
+
+    monkeypatch.setattr(bench_alternatives, "run", lambda command, **_: command[-1] if "pip" in command[0] else {})
+    refused = bench_alternatives.installed(tmp_path / "venv", ("absent-package",))
+    assert refused == "pip install absent-package fails"
+    tool = bench_alternatives.TOOLS[0]
+    assert bench_alternatives.compared(tool, refused, {}, tmp_path).measured == f"left out: {refused}"
 
 
 def test_rotated_texts_differ_in_order_alone():

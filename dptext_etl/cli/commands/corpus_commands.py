@@ -13,7 +13,9 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.extensions import pip_install
 
 app = typer.Typer(
-    no_args_is_help=True, help="Build, calibrate and show corpora: the public texts that surrogate releases."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Build, calibrate and show corpora: the public texts that surrogate releases.",
 )
 
 KEYS = ("name", "texts", "sha256", "licence", "provenance", "encoder", "hits", "build")

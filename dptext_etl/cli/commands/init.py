@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dptext_etl.runner.source.guessing import Guess
 
 app = typer.Typer()
-keys = typer.Typer(no_args_is_help=True, help="Make keys.")
+keys = typer.Typer(no_args_is_help=True, add_completion=False, help="Make keys.")
 _ask = partial(typer.prompt, err=True)
 KEYS = ("policy", "source", "new_key", "columns", "csv", "other_byte")
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger, Scope
 
 app = typer.Typer(
-    no_args_is_help=True, help="Make, read, check and repair a ledger: releases, balances, integrity, the public view."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Make, read, check and repair a ledger: releases, balances, integrity, the public view.",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
@@ -227,8 +228,7 @@ def _show_profile(stages: list[Mapping[str, Any]]) -> None:
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
     """Give a callback that draws one bar on stderr for all phases of a run; None if stderr is not a terminal."""
-    screen = terminal.console(err=True)
-    if not screen.is_terminal:
+    if not sys.stderr.isatty():
         yield None
         return
     from rich import progress
@@ -239,7 +239,7 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         progress.TaskProgressColumn(),
         progress.TextColumn("{task.fields[counts]}"),
     )
-    with progress.Progress(*columns, console=screen, transient=True) as bar:
+    with progress.Progress(*columns, console=terminal.console(err=True), transient=True) as bar:
         task = bar.add_task("", total=1.0, counts="")
 
         def draw(now: Progress) -> None:

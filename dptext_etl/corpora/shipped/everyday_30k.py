@@ -34,6 +34,7 @@ import dptext_etl
 from dptext_etl.artifacts import Artifact, sha256_file, store
 from dptext_etl.corpora.corpus import FORMAT, SMOOTHING, WordEncoder, to_integers, word_numbers, write
 from dptext_etl.embeddings import WordVectors
+from dptext_etl.embeddings.vectors import DATA, DEFAULT_VECTORS
 
 SOURCE = Path(dptext_etl.__file__).parent / "data" / "everyday"
 _TOKEN = re.compile(r"[(|)]|\{\w+\}|[^(|){}]+")
@@ -314,7 +315,7 @@ def description() -> dict[str, Any]:
         "encoder": {
             "kind": "words",
             "name": "english-20k",
-            "vectors": WordVectors.load().artifact.sha256,
+            "vectors": sha256_file(DATA / f"{DEFAULT_VECTORS}.safetensors"),
             "smoothing": repr(SMOOTHING),
             "half_whitening": True,
             "directions": sha256_file(DIRECTIONS),

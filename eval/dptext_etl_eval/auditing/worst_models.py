@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.sampling import Choices
-from dptext_etl_models.inference.masked.script import Script
-from dptext_etl_models.inference.masked.steps import Answer, Block
+from dptext_etl_models.inference.masked.script import Numbers, Script
+from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.inference.server import Prompt
 
 _CELLS = 2**22
@@ -60,9 +60,9 @@ class WorstSession:
         ]
         self._asked: list[tuple[int, int]] = []
 
-    def ask(self, blocks: Sequence[Block]) -> None:
+    def ask(self, blocks: Numbers) -> None:
         """Store the requested draws."""
-        self._asked += [(record, draw) for record, first, last in blocks for draw in range(first, last)]
+        self._asked += [(record, draw) for record, first, last in blocks.tolist() for draw in range(first, last)]
 
     def answer(self) -> Answer:
         """Score as many requested draws as fit into one answer."""
@@ -72,7 +72,7 @@ class WorstSession:
         lowest = np.array([self._lowest[record][draw] for record, draw in some], np.int64)
         return Answer(records, draws, self._scorer.rows[lowest])
 
-    def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
+    def put(self, blocks: Numbers, chosen: Choices) -> None:
         """Ignore the outputs, because scores depend on the words alone."""
 
 

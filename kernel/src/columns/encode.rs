@@ -1,5 +1,6 @@
 //! Columns through a vocabulary alone: words become numbers, and outputs that were chosen elsewhere become texts.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::columns::release::{by_rows, charged, passes, rows_at_once, Released};
@@ -62,6 +63,61 @@ pub fn encode(
         let before = all.words.len() as u64;
         all.offsets.extend(part.offsets.iter().map(|offset| before + offset));
         all.words.extend_from_slice(&part.words);
+    })?;
+    Ok(all)
+}
+
+/// The words of a column: each distinct one once, as texts hold it.
+#[derive(Default)]
+pub struct Words<'a> {
+    pub distinct: Vec<&'a str>,
+    /// Whether each distinct word is drawn; if not, it is released in clear.
+    pub drawn: Vec<bool>,
+    /// The number of every word of every row, among the distinct ones.
+    pub numbers: Vec<u32>,
+    /// Where the words of each row begin: one more than rows.
+    pub offsets: Vec<u64>,
+}
+
+impl<'a> Words<'a> {
+    fn number(&mut self, known: &mut HashMap<&'a str, u32>, word: &'a str, drawn: bool) -> u32 {
+        *known.entry(word).or_insert_with(|| {
+            self.distinct.push(word);
+            self.drawn.push(drawn);
+            (self.distinct.len() - 1) as u32
+        })
+    }
+}
+
+/// All words of a column but those that leave no trace, cut to `n_max` words a row: for a model that reads them.
+pub fn words<'a>(
+    vocabulary: &Vocabulary,
+    policy: &InputPolicy,
+    texts: &'a Strings,
+    threads: usize,
+) -> Result<Words<'a>> {
+    vocabulary.check(policy)?;
+    let work = |rows: Range<usize>| {
+        let (mut part, mut known, mut reading) = (Words::default(), HashMap::new(), Reading::default());
+        for row in rows {
+            let value = texts.get(row)?.unwrap_or_default();
+            reading.read(vocabulary, policy, value)?;
+            for (word, fate) in reading.each(value).filter(|(_, fate)| *fate != Fate::Drop) {
+                let number = part.number(&mut known, word, fate.is_drawn());
+                part.numbers.push(number);
+            }
+            part.offsets.push(part.numbers.len() as u64);
+        }
+        Ok(part)
+    };
+    let (mut all, mut known) = (Words::default(), HashMap::new());
+    all.offsets.push(0);
+    threads::in_order(texts.len(), rows_at_once(texts), threads, work, |part: Words<'a>| {
+        let before = all.numbers.len() as u64;
+        all.offsets.extend(part.offsets.iter().map(|offset| before + offset));
+        let merged = part.distinct.iter().zip(&part.drawn).map(|(word, drawn)| all.number(&mut known, word, *drawn));
+        let merged = merged.collect::<Vec<u32>>();
+        all.numbers.extend(part.numbers.iter().filter_map(|&number| merged.get(number as usize)));
     })?;
     Ok(all)
 }

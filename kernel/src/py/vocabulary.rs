@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, UInt64Array};
+use arrow_array::{Array, BooleanArray, LargeStringArray, UInt64Array};
 use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
@@ -91,6 +91,28 @@ impl PyVocabulary {
             let encoded = encode::encode(&self.0, &policy, &texts, key, threads::count(threads)?)?;
             let offsets = Column(Arc::new(UInt64Array::from(encoded.offsets)));
             Ok((Column(counts(encoded.words)), offsets))
+        })
+    }
+
+    /// All words that are drawn or released in clear, as texts hold them: the distinct ones, whether each is drawn, the
+    /// number of every word among them (uint32), and the row offsets (uint64, one more than rows).
+    #[pyo3(signature = (texts, input_policy, threads=None))]
+    fn words(
+        &self,
+        py: Python<'_>,
+        texts: Chunks,
+        input_policy: &str,
+        threads: Option<usize>,
+    ) -> PyResult<(Column, Column, Column, Column)> {
+        detached(py, || {
+            let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
+            let found = encode::words(&self.0, &policy, &texts, threads::count(threads)?)?;
+            Ok((
+                Column(Arc::new(LargeStringArray::from(found.distinct))),
+                Column(Arc::new(BooleanArray::from(found.drawn))),
+                Column(counts(found.numbers)),
+                Column(Arc::new(UInt64Array::from(found.offsets))),
+            ))
         })
     }
 

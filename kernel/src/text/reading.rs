@@ -149,6 +149,11 @@ impl Reading {
         self.fates.iter().copied().filter(|fate| fate.is_drawn())
     }
 
+    /// The words of a text as it holds them, and their fates.
+    pub fn each<'a, 't>(&'a self, text: &'t str) -> impl Iterator<Item = (&'t str, Fate)> + use<'a, 't> {
+        self.words.iter().zip(&self.fates).map(move |(word, fate)| (word.of(text), *fate))
+    }
+
     /// The fate of a text that is one word and nothing else.
     pub fn only(&self, text: &str) -> Option<Fate> {
         match (self.words.as_slice(), self.fates.as_slice()) {

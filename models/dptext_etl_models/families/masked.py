@@ -32,7 +32,7 @@ from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import drops_with_gpu
 from dptext_etl.embeddings import stopwords
-from dptext_etl.families.words import STRICT_INPUT, Read, WordByWord, parts, read_faithful, read_strict
+from dptext_etl.families.words import STRICT_INPUT, Read, WordByWord, lookup_forms, parts, read_faithful, read_strict
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, PROBE_WORDS, Released, refuse_model
@@ -41,8 +41,18 @@ from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
-from dptext_etl_models.inference.masked.script import Script, marked, marked_again, write_faithful, write_strict
-from dptext_etl_models.inference.masked.steps import Drawn, DrawParameters, Numbers, Scorer, draw
+from dptext_etl_models.inference.masked.script import (
+    Numbers,
+    Script,
+    Scripts,
+    bounds,
+    marked,
+    marked_again,
+    within,
+    write_faithful,
+    write_strict,
+)
+from dptext_etl_models.inference.masked.steps import Drawn, DrawParameters, Scorer, draw
 from dptext_etl_models.inference.masked.vocabulary import MaskedVocabulary
 from dptext_etl_models.inference.running import Listener
 
@@ -213,6 +223,10 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     def _reader(self) -> _kernel.Vocabulary:
         return _kernel.Vocabulary(["a", PAD], sorted(self.kept_words))
 
+    @cached_property
+    def _writer(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary(["a", PAD], sorted(self.kept_words), list(self.output_texts))
+
     def positions(self, texts: pa.Array) -> pa.Array:
         """Count the words that take part; `n_max` if the length is hidden."""
         return pa.array(self._reader.positions(texts, self._input_policy_json))
@@ -228,25 +242,20 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         encoded = self._reader.encode(texts, self._input_policy_json, record_keys)
         offsets = pa.array(encoded[1]).to_numpy().astype(np.int64)
         counts = np.diff(offsets)
-        released: list[str | None] = []
+        released: list[pa.Array] = []
         steps, failed = np.zeros(len(texts), np.uint32), np.zeros(len(texts), np.uint32)
         for first, last in parts(offsets, AT_ONCE):
             some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
-            values, size = some.to_pylist(), self._block_size(counts[first:last])
-            reads = [self._read(text, int(count)) for text, count in zip(values, counts[first:last], strict=True)]
-            scripts = self._scripts(reads, counts[first:last], keys)
+            scripts, size = self._scripts(some, counts[first:last], keys), self._block_size(counts[first:last])
             passes = self._passes(_Work(scorer, sampler, scripts, keys, size, progress), counts[first:last])
-            chosen = passes[-1]
-            steps[first:last] = [script.draws for script in scripts]
+            steps[first:last] = scripts.draws
             failed[first:last] = [sum(drawn.failed for drawn in each) for each in zip(*passes, strict=True)]
-            released.extend(
-                None if text is None else self._written(text, script, drawn.outputs)
-                for text, script, drawn in zip(values, scripts, chosen, strict=True)
-            )
+            released.append(self._written(some, scripts, passes[-1]))
         if failed.any():
             log.warning("the model failed on %d draws: they are uniform, at the same spend", failed.sum())
         made = pa.array(steps) if self.refundable else None
-        return Released(pa.array(released, pa.large_string()), self.positions(texts), made, pa.array(failed))
+        text = pa.concat_arrays([pa.array([], pa.large_string()), *released])
+        return Released(text, self.positions(texts), made, pa.array(failed))
 
     def _draw_once(
         self, work: _Work, epsilons: Sequence[Epsilons] | None = None, purpose: int = sampling.TOKEN
@@ -289,13 +298,19 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
             return max(1, 2 * int(counts.max(initial=1)))
         return self.block or 1
 
-    def _scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:  # noqa: ARG002
-        if not self.hides_length:
-            return [Script.plain(read.words, read.kept) for read in reads]
-        return [
-            Script.plain(read.words[:count], padding=count - min(count, len(read.words)))
-            for read, count in zip(reads, counts.tolist(), strict=True)
-        ]
+    def _scripts(self, texts: pa.Array, counts: Numbers, keys: pa.Array) -> Scripts:  # noqa: ARG002
+        """Return the script of each text: it has `counts` draws."""
+        if self.mode == "faithful":
+            reads = map(self._read, texts.to_pylist(), counts.tolist())
+            return Scripts.of([Script.plain(read.words, read.kept) for read in reads])
+        words, *found = map(pa.array, self._reader.words(texts, self._input_policy_json))
+        drawn, numbers, offsets = (part.to_numpy(zero_copy_only=False) for part in found)
+        held = np.diff(offsets.astype(np.int64))
+        if self.hides_length:
+            numbers = numbers[within(held) < np.repeat(counts, held)]
+            held = np.minimum(held, counts)
+        padding = counts - held if self.hides_length else np.zeros_like(held)
+        return Scripts.plain(lookup_forms(words.to_pylist()), numbers.astype(np.int64), held, drawn[numbers], padding)
 
     def _read(self, text: str | None, count: int) -> Read:
         reading = read_strict if self.mode == "strict" else read_faithful
@@ -304,7 +319,18 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
             return read
         return Read([""] * count, [False] * count)
 
-    def _written(self, text: str, script: Script, outputs: sampling.Choices) -> str:
+    def _written(self, texts: pa.Array, scripts: Scripts, drawn: Sequence[Drawn]) -> pa.Array:
+        """Return the released texts, large_string."""
+        if self._in_place:
+            offsets = pa.array(bounds(scripts.draws).astype(np.uint64))
+            chosen = pa.array(np.concatenate([np.zeros(0, np.uint32), *(one.outputs for one in drawn)]))
+            written = pa.array(self._writer.assemble(texts, offsets, chosen, self._input_policy_json))
+            return written.field("text")
+        each = zip(texts.to_pylist(), scripts, drawn, strict=True)
+        found = [None if text is None else self._text(text, script, one.outputs) for text, script, one in each]
+        return pa.array(found, pa.large_string())
+
+    def _text(self, text: str, script: Script, outputs: sampling.Choices) -> str:
         if self.mode == "strict":
             return write_strict(script, outputs, self.output_texts)
         return write_faithful(text, self.n_max, script, outputs, self.output_texts)

@@ -65,31 +65,41 @@ def _drawn(scores: torch.Tensor, slots: Slots, law: Law, purpose: int) -> torch.
 
     rows = max(1, CELLS_AT_ONCE // scores.shape[1])
     epsilon, low, high = law
-    each = np.broadcast_to(np.float64(epsilon), len(slots))
     with torch.no_grad():
         parts = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
         for some in (slice(at, at + rows) for at in range(0, len(slots), rows)):
-            padded = weigh_on_device(scores[some], (each[some], low, high))
+            one = epsilon[some] if isinstance(epsilon, np.ndarray) else epsilon
+            padded = weigh_on_device(scores[some], (one, low, high))
             parts.append(draw_on_device(padded, slots.take(some), purpose))
         return torch.cat(parts)
 
 
 def weigh_on_device(scores: torch.Tensor, law: Law) -> torch.Tensor:
-    """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256."""
+    """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256.
+
+    Each step is a pass over the device's memory, so steps that others imply are left out: `fmax` drops NaN, too, and
+    whole numbers need no `floor` before they become int64.
+    """
     import torch
 
     (n, m), (epsilon, low, high) = scores.shape, law
-    each = np.broadcast_to(np.float64(epsilon), n)
     top, device = float(2 ** weight_bits(m)), scores.device
-    least = torch.tensor([float(smallest_weight(one, m)) for one in each.tolist()], dtype=torch.float64, device=device)
-    half = torch.tensor((each / 2).tolist(), dtype=torch.float64, device=device)
-    clipped = scores.to(torch.float64, copy=True)
-    clipped.masked_fill_(clipped.isnan(), low).clamp_(low, high)
-    away = clipped.amax(dim=1, keepdim=True) - clipped
-    exact = away.mul_(-half[:, None]).div_(high - low).exp_().mul_(top).floor_().clamp_(max=top)
-    exact = torch.maximum(exact, least[:, None])
-    padded = torch.zeros((n, m + -m % _BLOCK), dtype=torch.int64, device=scores.device)
-    padded[:, :m] = exact
+    half: Any
+    least: Any
+    if isinstance(epsilon, np.ndarray):
+        kinds, kind = np.unique(epsilon, return_inverse=True)
+        laws = np.array([[one / 2, float(smallest_weight(one, m))] for one in kinds.tolist()]).reshape(-1, 2)
+        half, least = torch.from_numpy(laws[kind]).to(device).split(1, dim=1)
+    else:
+        half, least = float(epsilon) / 2, float(smallest_weight(float(epsilon), m))  # numbers are not copied there
+    exact = scores.to(torch.float64, copy=True)
+    torch.fmax(exact, exact.new_full((), low), out=exact).clamp_(max=high)
+    torch.sub(exact.amax(dim=1, keepdim=True), exact, out=exact)
+    exact.mul_(-half).div_(high - low).exp_().mul_(top)
+    exact = torch.maximum(exact, least, out=exact) if isinstance(least, torch.Tensor) else exact.clamp_(min=least)
+    padded = torch.empty((n, m + -m % _BLOCK), dtype=torch.int64, device=device)
+    padded[:, :m] = exact.clamp_(max=top)
+    padded[:, m:] = 0
     return padded
 
 

@@ -27,20 +27,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Annotated, Any, ClassVar, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl.accounting import Approximate, Event
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, seam
-from dptext_etl.families.words import Read
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, exact
 from dptext_etl.sampling import Clip
 from dptext_etl_models.families.masked import MaskedMechanism
 from dptext_etl_models.inference.masked.scorer import Adjustment
-from dptext_etl_models.inference.masked.script import Script, draw_plans, likely_draws, planned
+from dptext_etl_models.inference.masked.script import Numbers, Scripts, draw_plans, likely_draws, planned
 
 Probability = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
@@ -140,12 +137,13 @@ class DPMLM(MaskedMechanism):
         likely = likely_draws(positions, self.deletion, self.addition, self.delta)
         return Approximate(worst, likely * exact(self.epsilon), self.delta)
 
-    def _scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
+    def _scripts(self, texts: pa.Array, counts: Numbers, keys: pa.Array) -> Scripts:
         """Return the script of each text; for "plusminus" it follows a plan from a stream of its own."""
         if self.variant == "plain":
-            return super()._scripts(reads, counts, keys)
+            return super()._scripts(texts, counts, keys)
         drawn = draw_plans(keys, counts, self.deletion, self.addition)
-        return [planned(read.words, read.kept, plan) for read, plan in zip(reads, drawn, strict=True)]
+        reads = map(self._read, texts.to_pylist(), counts.tolist())
+        return Scripts.of([planned(read.words, read.kept, plan) for read, plan in zip(reads, drawn, strict=True)])
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files and the word lists, by role."""

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from dptext_etl import sampling
+from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import KEY, ToyScorer, ToySession, keys
@@ -88,6 +89,23 @@ def test_as_many_words_are_read_as_are_counted(text):
         read = made._read(text, count)
         assert sum(not keep for keep in read.kept) == count
         assert "" not in read.words, "the words are those of the text, not what stands in for them"
+
+
+@examples(40)
+@given(column=st.lists(st.one_of(st.none(), texts), max_size=4))
+def test_columns_are_read_as_single_texts_are(column):
+    for settings in ({}, {"stopwords": "english"}, HIDDEN[next(iter(HIDDEN))]):
+        made = mechanism(**settings)
+        given = pa.array(column, pa.large_string())
+        _, offsets = made._reader.encode(given, made._input_policy_json, keys(len(column)))
+        counts = np.diff(pa.array(offsets).to_numpy().astype(np.int64))
+        scripts = made._scripts(given, counts, keys(len(column)))
+        for text, count, script in zip(column, counts.tolist(), scripts, strict=True):
+            read = made._read(text, count)
+            words = read.words[:count] if made.hides_length else read.words
+            alone = Script.plain(words, read.kept[: len(words)], count - len(words) if made.hides_length else 0)
+            assert script.words == list(alone.words)
+            assert list(script.items) == list(alone.items)
 
 
 def test_null_stays_null():

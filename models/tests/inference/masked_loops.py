@@ -138,8 +138,7 @@ LONG = [
 
 def rows_of(made, scripts, blocks, window):
     frame = made.vocabulary.frame(window)
-    pieces = made.vocabulary.encode([word for script in scripts for word in script.words])
-    layout = Layout(scripts, pieces, frame, 1)
+    layout = Layout(scripts, made.vocabulary.encode, frame, 1)
     asked = layout.asked(blocks, 1000)
     rows = layout.rows(asked)
     length = int(rows.totals.max()) + 1

@@ -33,7 +33,13 @@ def test_every_part_runs_with_tiny_shapes(gpu, tmp_path, capsys):
     rows = [row for part in parts.values() for row in part["rows"]]
     assert not [row for row in rows if "failed" in row["measured"] or "not met" in row["goal"]]
     assert sum(row["goal"].endswith(": met") for row in rows) == 10
-    assert [row["work"].split(",")[0] for row in parts["dpmlm"]["rows"]] == ["DP-MLM"] * 3
+    works = [row["work"].split(",")[0] for row in parts["dpmlm"]["rows"]]
+    assert works == ["DP-MLM"] * 9
+    shares = [row["measured"] for row in parts["dpmlm"]["rows"] if "work of" in row["work"]]
+    assert [text.split(" ", 1)[1] for text in shares] == ["CPU-µs a word", "µs a word"] * 3
+    assert all(float(text.split()[0]) > 0 for text in shares)
+    fields = {"date", "machine", "load", "commit", "command", "rows"}
+    assert all(set(part) == fields and all(part.values()) for part in parts.values())
 
 
 def test_without_a_gpu_nothing_is_measured(gpu, tmp_path, capsys):

@@ -85,7 +85,7 @@ def test_texts_of_any_length_lose_none(monkeypatch):
 
 def rows_of(script, window, blocks, most=1000):
     made = DPMLM(epsilon=20.0, model="example-masked")
-    layout = Layout([script], made.vocabulary.encode(script.words), made.vocabulary.frame(window), 1)
+    layout = Layout([script], made.vocabulary.encode, made.vocabulary.frame(window), 1)
     return layout, layout.asked(blocks, most)
 
 

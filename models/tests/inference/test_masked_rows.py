@@ -12,7 +12,7 @@ from dptext_etl import sampling
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import MaskedModel
-from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.masked.script import Script, Scripts
 from models.tests.inference.masked_loops import DECODINGS, LONG, rows_of
 from models.tests.toy_scorer import Recorded, keys
 from tests.computing import PLACES, place_name
@@ -115,6 +115,18 @@ def test_masks_stand_where_counting_says(mechanism):
         assert (tokens[row] == frame.mask).sum() == len(masks), "no text spells a mask"
     last = totals[1] - len(frame.after) - 1 - columns[1].max()
     assert last >= 10, "a long text is cut on both sides of its masks"
+
+
+def test_parts_of_a_column_know_only_their_own_words():
+    single = [Script.plain(["a", "b"], [False, True]), Script.plain([]), Script.plain(["c", "a"], padding=2)]
+    every = Scripts.of(single)
+    assert Scripts.of(every) is every[:] is every
+    assert every.draws.tolist() == [1, 0, 4]
+    for some in (every[1:], every[:2], every[2:], every[1:1]):
+        assert set(some.distinct) == {word for script in some for word in script.words}
+    told = [[(list(script.words), list(script.items)) for script in some] for some in (single, every, every[:])]
+    assert told[0] == told[1] == told[2]
+    assert [list(script.items) for script in every[1:]] == [list(script.items) for script in single[1:]]
 
 
 KINDS = ["roberta", "bert", "modernbert", "deberta"]

@@ -8,16 +8,15 @@ around the masks, by sub-words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.sampling import Choices
-from dptext_etl_models.inference.masked.script import PADDED, Script
-from dptext_etl_models.inference.masked.steps import Block, Numbers
+from dptext_etl_models.inference.masked.script import PADDED, Numbers, Script, Scripts, bounds, within
 
 Pieces = Sequence[int]
 
@@ -68,19 +67,29 @@ class Rows(NamedTuple):
         """Return the number of tokens of each row."""
         return np.asarray(self.lengths.sum(axis=1))
 
+    def take(self, some: npt.NDArray[np.int64] | slice) -> Rows:
+        """Return some of the rows."""
+        return Rows(*(part[some] for part in self))
+
 
 class Layout:
     """Hold the tokens of texts, and of their words as released so far."""
 
-    def __init__(self, scripts: Sequence[Script], pieces: Sequence[Pieces], frame: Frame, longest: int) -> None:
-        self.frame = frame
-        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        self._offsets = _bounds(sizes)
-        self._words = _bounds([len(script.words) for script in scripts])
-        self._items_of = _bounds([len(script.drawn) for script in scripts])
-        self.starts = _bounds([script.draws for script in scripts])
-        word, tail = _joined([script.word for script in scripts]), _joined([script.tail for script in scripts])
-        self._drawn = _joined([script.drawn for script in scripts]).astype(bool)
+    def __init__(
+        self,
+        scripts: Sequence[Script],
+        encode: Callable[[Sequence[str]], Sequence[Pieces]],
+        frame: Frame,
+        longest: int,
+    ) -> None:
+        self.frame, self._scripts = frame, Scripts.of(scripts)
+        every, pieces = self._scripts, encode(self._scripts.distinct)
+        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        sizes = lengths[every.numbers]
+        self._offsets = bounds(sizes)
+        self._words, self._items_of = every.words_of, every.items_of
+        self.starts = bounds(every.draws)
+        word, tail, self._drawn = every.word, every.tail, every.drawn
         first = np.repeat(self._words[:-1], np.diff(self._items_of))
         self._anchors = first + np.where(word >= 0, word, np.maximum(0, tail - 1))
         self._tails = first + tail
@@ -88,39 +97,47 @@ class Layout:
         self.item_of_draw = np.flatnonzero(self._drawn)
         self.replaced = replaced[self.item_of_draw]
         """Index of the word that each draw replaces, among the words of all texts; -1 if it replaces none."""
-        originals = np.fromiter(chain.from_iterable(pieces), np.int64, int(self._offsets[-1]))
+        tokens = np.fromiter(chain.from_iterable(pieces), np.int64, int(lengths.sum()))
+        originals = tokens[np.repeat(bounds(lengths)[every.numbers], sizes) + within(sizes)]
+        self._keeps = not bool(self._drawn.all())
         # the pattern: a mask for each draw, none for padding, and the pieces of kept words
-        self._places = _bounds(np.where(self._drawn, word != PADDED, sizes[replaced] if len(sizes) else 0))
+        self._places = bounds(np.where(self._drawn, word != PADDED, sizes[replaced] if len(sizes) else 0))
         masked = np.full(int(self._places[-1]), frame.mask, np.int64)
-        kept = np.flatnonzero(~self._drawn)
-        inside = _within(sizes[replaced[kept]])
-        masked[np.repeat(self._places[kept], sizes[replaced[kept]]) + inside] = originals[
-            np.repeat(self._offsets[replaced[kept]], sizes[replaced[kept]]) + inside
-        ]
+        if self._keeps:
+            kept = np.flatnonzero(~self._drawn)
+            inside = within(sizes[replaced[kept]])
+            masked[np.repeat(self._places[kept], sizes[replaced[kept]]) + inside] = originals[
+                np.repeat(self._offsets[replaced[kept]], sizes[replaced[kept]]) + inside
+            ]
         most = np.where(self._drawn, longest, np.diff(self._places))
-        ends = _bounds(most)[self._items_of]
+        ends = bounds(most)[self._items_of]
         head = np.array([*frame.before, *frame.between, *frame.after], np.int64)
         self._text, self._pattern = len(head), len(head) + len(originals)
         self._released = self._pattern + len(masked)
         self.tokens = np.zeros(self._released + int(ends[-1]), np.int64)
         self.tokens[: self._released] = np.concatenate([head, originals, masked])
         self._begin, self._done = self._released + ends[:-1], np.zeros(len(scripts), np.int64)
-        self._keeps = not bool(self._drawn.all())
         if self._keeps:
             for record in range(len(scripts)):
                 self._keep(record, int(self._items_of[record]))
 
-    def asked(self, blocks: Sequence[Block] | Numbers, most: int) -> Asked:
+    def word(self, number: int) -> str:
+        """Return a word by its index among the words of all texts."""
+        return self._scripts.distinct[int(self._scripts.numbers[number])]
+
+    def asked(self, blocks: Sequence[tuple[int, int, int]] | Numbers, most: int) -> Asked:
         """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row.
 
         Kept words between masks take room in a row, too: no row spans more than the window leaves for its second copy.
         """
-        given = np.array(blocks, np.int64).reshape(-1, 3)
+        given = np.asarray(blocks, np.int64).reshape(-1, 3)
         records = given[:, 0]
         first, last = self.starts[records] + given[:, 1], self.starts[records] + given[:, 2]
         if self._keeps and (last - first > 1).any():
             return self._within_room(records, first, last, most)
         parts = -(-(last - first) // most)
+        if (parts == 1).all():
+            return Asked(records, first, last, first, last)
         part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
         records, first, last = (np.repeat(numbers, parts) for numbers in (records, first, last))
         start = first + part * most
@@ -187,7 +204,7 @@ class Layout:
             frame[0] * same, ahead + core + behind, frame[1] * same, left - near, near, centre, close,
             np.minimum(right - close, follow), frame[2] * same,
         ]  # fmt: skip
-        return Rows(np.stack(starts, axis=1), np.stack(lengths, axis=1), centre)
+        return Rows(np.array(starts).T, np.array(lengths).T, centre)
 
     def fill(self, rows: Rows, count: int, length: int) -> tuple[Numbers, Numbers, Numbers]:
         """Return tokens, number of real tokens per row, and segment numbers, shape (count, length).
@@ -223,24 +240,21 @@ class Layout:
         start = rows.lengths[:, :5].sum(axis=1)
         return np.where(real, start[:, None] + within, 0), real
 
-    def released(
-        self, blocks: Sequence[Block], chosen: Sequence[Choices], pieces: Sequence[Pieces], single: Numbers | None
-    ) -> None:
+    def released(self, blocks: Numbers, chosen: Choices, pieces: Sequence[Pieces], single: Numbers | None) -> None:
         """Append the outputs of complete blocks, and the kept words after them."""
+        records, sizes = blocks[:, 0], blocks[:, 2] - blocks[:, 1]
         if single is not None and not self._keeps:  # a token for each output, and one block of each text
-            records = np.array([block.record for block in blocks], np.int64)
-            sizes = np.fromiter(map(len, chosen), np.int64, len(chosen))
             start = np.repeat(self._begin[records] + self._done[records], sizes)
-            self.tokens[start + _within(sizes)] = single[np.concatenate(chosen)]
+            self.tokens[start + within(sizes)] = single[chosen]
             self._done[records] += sizes
             return
-        for (record, first, _), outputs in zip(blocks, chosen, strict=True):
-            draw = int(self.starts[record]) + first
-            for number in outputs.tolist():
-                self._append(record, pieces[number])
-                if self._keeps:
-                    self._keep(record, int(self.item_of_draw[draw]) + 1)
-                draw += 1
+        draws = np.repeat(self.starts[records] + blocks[:, 1], sizes) + within(sizes)
+        for record, draw, number in zip(
+            np.repeat(records, sizes).tolist(), draws.tolist(), chosen.tolist(), strict=True
+        ):
+            self._append(record, pieces[number])
+            if self._keeps:
+                self._keep(record, int(self.item_of_draw[draw]) + 1)
 
     def _keep(self, record: int, item: int) -> None:
         """Append the kept words from an item up to the next draw."""
@@ -254,20 +268,6 @@ class Layout:
         start = self._begin[record] + self._done[record]
         self.tokens[start : start + len(piece)] = piece
         self._done[record] += len(piece)
-
-
-def _bounds(sizes: Sequence[int] | Numbers) -> Numbers:
-    """Return where parts of these sizes begin, and where the last one ends, shape (n + 1,)."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
-
-
-def _within(sizes: Numbers) -> Numbers:
-    """Count from 0 within each part."""
-    return np.asarray(np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes))
 
 
 def _shared(left: Numbers, right: Numbers, room: Numbers) -> tuple[Numbers, Numbers]:

@@ -19,7 +19,7 @@ from weakref import WeakSet
 import numpy as np
 
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.inference.masked.steps import Numbers
+from dptext_etl_models.inference.masked.script import Numbers
 
 _PARTS = {"embeddings", "encoder", "pooler"}
 

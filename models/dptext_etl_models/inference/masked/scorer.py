@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.sampling import Clip
-from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Pieces
+from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Pieces, Rows
 from dptext_etl_models.inference.masked.model import MaskedModel
-from dptext_etl_models.inference.masked.script import Script
-from dptext_etl_models.inference.masked.steps import Numbers, Session
+from dptext_etl_models.inference.masked.script import Numbers, Script
+from dptext_etl_models.inference.masked.steps import Session
 
 BUCKET = 8
 """Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""
@@ -95,7 +95,7 @@ class MaskedScorer:
     def shapes(self, totals: Numbers, masks: Numbers) -> npt.NDArray[np.int64]:
         """Return the padded tokens and masks of rows, shape (n, 2); they depend on each row alone."""
         lengths = np.minimum((totals // BUCKET + 1) * BUCKET, self.frame.window)
-        return np.stack([lengths, np.where(masks == 1, 1, -(-masks // BUCKET) * BUCKET)], axis=1)
+        return np.array([lengths, np.where(masks == 1, 1, -(-masks // BUCKET) * BUCKET)]).T
 
     def rows(self, shape: Shape) -> int:
         """Return the number of rows of a batch of a shape on this device."""
@@ -121,9 +121,9 @@ class MaskedScorer:
             return 1
         return min(_AT_A_TIME, int(torch.get_num_threads()))
 
-    def batch(self, layout: Layout, asked: Asked, shape: Shape) -> Batch:
+    def batch(self, layout: Layout, asked: Asked, rows: Rows, shape: Shape) -> Batch:
         """Fill a batch with some rows of one shape."""
-        rows, count = layout.rows(asked), self.rows(shape)
+        count = self.rows(shape)
         columns = np.zeros((count, shape.masks), np.int64)
         columns[: len(asked.first)], real = layout.columns(rows, asked, shape.masks)
         return Batch(asked, shape, *layout.fill(rows, count, shape.length), columns, real)
@@ -142,29 +142,29 @@ class MaskedScorer:
                 flat = flat[torch.as_tensor(np.flatnonzero(batch.real), device=flat.device)]
             return flat.float() if flat.device.type == "cpu" and flat.dtype.itemsize < 4 else flat
 
-    def scores(self, batch: Batch, made: Any, layout: Layout, words: Sequence[str]) -> tuple[Numbers, Any]:
+    def scores(self, batch: Batch, made: Any, layout: Layout) -> tuple[Numbers, Any]:
         """Return draws and their scores, adjusted."""
         import torch
 
         draws = (batch.asked.first[:, None] + np.arange(batch.shape.masks))[batch.real]
         with torch.inference_mode():
-            return draws, self._adjusted(made, layout, draws, words)
+            return draws, self._adjusted(made, layout, draws)
 
-    def _adjusted(self, scores: Any, layout: Layout, draws: Numbers, words: Sequence[str]) -> Any:
+    def _adjusted(self, scores: Any, layout: Layout, draws: Numbers) -> Any:
         import torch
 
         adjusted = self.likeness is not None or self.adjustment.excluded is not None
         replaced = layout.replaced[draws].tolist() if adjusted else ()
         if self.likeness is not None:
             low, high = self.clip
-            pieces = [self.lexicon.encode([words[number]])[0] if number >= 0 else [] for number in replaced]
+            pieces = [self.lexicon.encode([layout.word(number)])[0] if number >= 0 else [] for number in replaced]
             like = torch.stack([_mean(self.likeness, piece) for piece in pieces])
             unit = like @ self.likeness[torch.as_tensor(self.lexicon.tokens, device=like.device)].T
             scores = unit.clamp(-1.0, 1.0) + self.adjustment.likeness * scores.float().clamp(low, high)
         if self.adjustment.excluded is not None:
             for row, number in enumerate(replaced):
                 if number >= 0:
-                    scores[row, list(self.adjustment.excluded(words[number]))] = float("-inf")
+                    scores[row, list(self.adjustment.excluded(layout.word(number)))] = float("-inf")
         if self.lexicon.pads:
             least = scores.new_full((len(scores), 1), float("-inf"))
             scores = torch.cat([scores, least], dim=1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from dptext_etl.allocation import Marked
 from dptext_etl.guarantee import exact
 from dptext_etl.mechanism import PAD
 from dptext_etl.sampling import Choices, Slots, bernoulli
+
+Numbers = npt.NDArray[np.int64]
 
 INSERTED = -1
 """Instead of a word's index: the draw replaces no word."""
@@ -73,6 +75,112 @@ class Script:
     def draws(self) -> int:
         """Return the number of draws."""
         return int(np.count_nonzero(self.drawn))
+
+
+@dataclass(frozen=True, eq=False)
+class Scripts(Sequence[Script]):
+    """Texts and their positions, in one array per field for all of them; an item is the script of one text.
+
+    Attributes:
+        distinct: The words in the form that the model reads, each once.
+        numbers: Number of every word of every text among the distinct ones.
+        words_of: Where the words of each text begin, shape (texts + 1,).
+        word: What `Item` says of each position, shape (items,); so are `drawn` and `tail`.
+        items_of: Where the positions of each text begin, shape (texts + 1,).
+    """
+
+    distinct: Sequence[str]
+    numbers: Numbers
+    words_of: Numbers
+    word: Numbers
+    drawn: npt.NDArray[np.bool_]
+    tail: Numbers
+    items_of: Numbers
+
+    @classmethod
+    def of(cls, scripts: Sequence[Script]) -> Scripts:
+        """Put the scripts of single texts together."""
+        if isinstance(scripts, Scripts):
+            return scripts
+        known: dict[str, int] = {}
+        numbers = [known.setdefault(word, len(known)) for script in scripts for word in script.words]
+        word, drawn, tail = (
+            np.concatenate([np.zeros(0, np.int64), *(getattr(script, name) for script in scripts)])
+            for name in ("word", "drawn", "tail")
+        )
+        words_of = bounds([len(script.words) for script in scripts])
+        items_of = bounds([len(script.word) for script in scripts])
+        return cls(tuple(known), np.array(numbers, np.int64), words_of, word, drawn.astype(bool), tail, items_of)
+
+    @classmethod
+    def plain(
+        cls, distinct: Sequence[str], numbers: Numbers, counts: Numbers, drawn: npt.NDArray[np.bool_], padding: Numbers
+    ) -> Scripts:
+        """Make the scripts that draw the words for which `drawn`, shape (words,), is true, and then the padding.
+
+        Texts have `counts` words and `padding` draws after these, shape (texts,) each.
+        """
+        items = counts + padding
+        place, count = within(items), np.repeat(counts, items)
+        inside = place < count
+        draws = np.ones(len(place), bool)
+        draws[inside] = drawn
+        word = np.where(inside, place, PADDED)
+        return cls(distinct, numbers, bounds(counts), word, draws, np.minimum(place + 1, count), bounds(items))
+
+    def __len__(self) -> int:
+        return len(self.words_of) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> Script: ...
+    @overload
+    def __getitem__(self, place: slice) -> Scripts: ...
+    def __getitem__(self, place: int | slice) -> Script | Scripts:
+        if isinstance(place, slice):
+            return self._part(*place.indices(len(self))[:2])
+        first = range(len(self))[place]
+        (here, there), (begin, end) = self.words_of[first : first + 2], self.items_of[first : first + 2]
+        words = [self.distinct[number] for number in self.numbers[here:there].tolist()]
+        return Script(words, self.word[begin:end], self.drawn[begin:end], self.tail[begin:end])
+
+    def _part(self, first: int, last: int) -> Scripts:
+        """Return consecutive texts, which know no words of the others."""
+        if (first, last) == (0, len(self)):
+            return self
+        words_of, items_of = self.words_of[first : last + 1], self.items_of[first : last + 1]
+        items = slice(items_of[0], items_of[-1])
+        used, numbers = np.unique(self.numbers[words_of[0] : words_of[-1]], return_inverse=True)
+        return Scripts(
+            [self.distinct[number] for number in used.tolist()],
+            numbers.ravel(),
+            words_of - words_of[0],
+            self.word[items],
+            self.drawn[items],
+            self.tail[items],
+            items_of - items_of[0],
+        )
+
+    @cached_property
+    def draws(self) -> Numbers:
+        """Return the number of draws of each text."""
+        return self.counted(self.drawn)
+
+    def counted(self, some: npt.NDArray[np.bool_]) -> Numbers:
+        """Count some of the positions, in each text."""
+        return np.diff(bounds(some)[self.items_of])
+
+
+def bounds(sizes: Sequence[int] | Numbers | npt.NDArray[np.bool_]) -> Numbers:
+    """Return where parts of these sizes begin, and where the last one ends, shape (n + 1,)."""
+    found = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=found[1:])
+    return found
+
+
+def within(sizes: Numbers) -> Numbers:
+    """Count from 0 within each part."""
+    ends = np.cumsum(sizes)
+    return np.asarray(np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - sizes, sizes))
 
 
 PLAN = 3

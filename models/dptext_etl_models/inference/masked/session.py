@@ -6,9 +6,10 @@ in which batches were started. A row that cannot be scored fails alone.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from threading import Barrier, Lock
 from typing import Any
 
@@ -16,10 +17,10 @@ import numpy as np
 
 from dptext_etl.errors import without_panics
 from dptext_etl.sampling import Choices
-from dptext_etl_models.inference.masked.layout import Asked, Layout
+from dptext_etl_models.inference.masked.layout import Asked, Layout, Rows
 from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
-from dptext_etl_models.inference.masked.script import PADDED, Script
-from dptext_etl_models.inference.masked.steps import Answer, Block, Numbers
+from dptext_etl_models.inference.masked.script import PADDED, Numbers, Script, Scripts
+from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.inference.running import out_of_memory
 
 _SETTING = Lock()
@@ -64,6 +65,7 @@ def _single_threads(width: int) -> ThreadPoolExecutor:
     return pool
 
 
+_MASK_BITS = 20  # of a shape's number, which sorts as the shape does
 _PADS = 256  # draws after the ends of texts that are answered at once
 _WORTH = 0.5  # share of a batch's rows that makes it worth a thread while others are under way
 
@@ -72,34 +74,38 @@ class MaskedSession:
     """Hold the texts that a masked language model is scoring."""
 
     def __init__(self, scorer: MaskedScorer, scripts: Sequence[Script]) -> None:
-        self._scorer = scorer
-        self._words = [word for script in scripts for word in script.words]
-        self._layout = Layout(scripts, scorer.lexicon.encode(self._words), scorer.frame, scorer.longest)
-        self._inside = np.array([_inside(script) for script in scripts], np.int64)
+        self._scorer, every = scorer, Scripts.of(scripts)
+        self._layout = Layout(every, scorer.lexicon.encode, scorer.frame, scorer.longest)
+        self._inside = every.counted(every.drawn & (every.word != PADDED))  # draws before the end of each text
         self._workers = BatchThreads(scorer.batches_at_once)
         self._under_way: deque[tuple[Batch, Future[Any]]] = deque()
-        self._waiting: dict[Shape, list[Asked]] = {}
+        self._waiting: dict[Shape, list[tuple[Asked, Rows]]] = {}
+        self._counts: Counter[Shape] = Counter()  # rows that wait
         self._beyond: list[tuple[int, int]] = []
         self._lost: list[Numbers] = []
 
-    def ask(self, blocks: Sequence[Block]) -> None:
+    def ask(self, blocks: Numbers) -> None:
         """Find the rows of some blocks, and queue them by shape."""
         layout = self._layout
-        given = np.array(blocks, np.int64).reshape(-1, 3)
-        inside = np.minimum(given[:, 2], np.maximum(self._inside[given[:, 0]], given[:, 1]))
-        for record, last, first in zip(given[:, 0].tolist(), given[:, 2].tolist(), inside.tolist(), strict=True):
-            if first < last:
-                self._beyond.extend((record, draw) for draw in range(first, last))
-        given[:, 2] = inside
-        given = given[given[:, 1] < inside]
-        if not len(given):
+        inside = np.minimum(blocks[:, 2], np.maximum(self._inside[blocks[:, 0]], blocks[:, 1]))
+        if (inside < blocks[:, 2]).any():
+            past = np.array([blocks[:, 0], inside, blocks[:, 2]]).T.tolist()
+            self._beyond.extend((record, draw) for record, first, last in past for draw in range(first, last))
+            blocks = np.array([blocks[:, 0], blocks[:, 1], inside]).T[blocks[:, 1] < inside]
+        if not len(blocks):
             return
-        asked = layout.asked(given, self._scorer.most)
-        shapes = self._scorer.shapes(layout.rows(asked).totals, asked.last - asked.first)
-        kinds, kind = np.unique(shapes, axis=0, return_inverse=True)
-        for number, (length, masks) in enumerate(kinds.tolist()):
-            some = asked.take(np.flatnonzero(kind.ravel() == number))
-            self._waiting.setdefault(Shape(length, masks), []).append(some)
+        asked = layout.asked(blocks, self._scorer.most)
+        rows = layout.rows(asked)  # they stay so until these draws are put, which is after they are answered
+        shapes = self._scorer.shapes(rows.totals, asked.last - asked.first)
+        kind = shapes[:, 0] << _MASK_BITS | shapes[:, 1]
+        order = np.argsort(kind, kind="stable")
+        kind = kind[order]
+        ends = np.flatnonzero(np.append(kind[1:] != kind[:-1], True)) + 1
+        for first, last in pairwise([0, *ends.tolist()]):
+            some, number = order[first:last], int(kind[first])
+            shape = Shape(number >> _MASK_BITS, number & (1 << _MASK_BITS) - 1)
+            self._waiting.setdefault(shape, []).append((asked.take(some), rows.take(some)))
+            self._counts[shape] += len(some)
 
     def answer(self) -> Answer:
         """Take the batch that was begun first; failed draws get no scores."""
@@ -113,17 +119,17 @@ class MaskedSession:
         batch, computed = self._under_way.popleft()
         try:
             with without_panics():
-                draws, scores = self._scorer.scores(batch, computed.result(), self._layout, self._words)
+                draws, scores = self._scorer.scores(batch, computed.result(), self._layout)
         except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
             if out_of_memory(exc) and len(batch.tokens) > 1:
                 if len(batch.tokens) == self._scorer.rows(batch.shape):
                     self._scorer.halve(batch.shape)
-                self._waiting.setdefault(batch.shape, []).insert(0, batch.asked)
+                self._waiting.setdefault(batch.shape, []).insert(0, (batch.asked, self._layout.rows(batch.asked)))
+                self._counts[batch.shape] += len(batch.asked.first)
                 return self.answer()
             draws, scores = self._one_by_one(batch.asked, batch.shape)
-        missing = np.setdiff1d(_every(batch.asked), draws)
-        if len(missing):
-            self._lost.append(missing)
+        if len(draws) < (batch.asked.last - batch.asked.first).sum():
+            self._lost.append(np.setdiff1d(_every(batch.asked), draws))
             if not len(draws):
                 return self.answer()
         return self._answered(draws, scores)
@@ -134,10 +140,10 @@ class MaskedSession:
             shape = max(self._waiting, key=lambda shape: (self._filled(shape), shape))
             if self._under_way and self._filled(shape) < _WORTH:
                 return
-            batch = self._scorer.batch(self._layout, self._take(shape), shape)
+            batch = self._scorer.batch(self._layout, *self._take(shape), shape)
             self._under_way.append((batch, self._workers.begin(self._scorer.forward, batch)))
 
-    def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
+    def put(self, blocks: Numbers, chosen: Choices) -> None:
         """Write the drawn outputs into the texts' second copies."""
         self._layout.released(blocks, chosen, self._scorer.lexicon.outputs, self._scorer.single)
 
@@ -145,22 +151,26 @@ class MaskedSession:
         records = np.searchsorted(self._layout.starts, draws, side="right") - 1
         return Answer(records, draws - self._layout.starts[records], scores)
 
-    def _take(self, shape: Shape) -> Asked:
+    def _take(self, shape: Shape) -> tuple[Asked, Rows]:
         """Take waiting rows of a shape, as many as a batch of it has."""
         parts, left = self._waiting.pop(shape), self._scorer.rows(shape)
         taken = []
         while parts and left:
-            part = parts.pop(0)
-            taken.append(part.take(slice(0, left)))
-            if len(part.first) > left:
-                parts.insert(0, part.take(slice(left, None)))
-            left -= len(taken[-1].first)
+            asked, rows = parts.pop(0)
+            taken.append((asked.take(slice(0, left)), rows.take(slice(0, left))))
+            if len(asked.first) > left:
+                parts.insert(0, (asked.take(slice(left, None)), rows.take(slice(left, None))))
+            left -= len(taken[-1][0].first)
         if parts:
             self._waiting[shape] = parts
-        return Asked(*(np.concatenate(columns) for columns in zip(*taken, strict=True)))
+        self._counts[shape] -= self._scorer.rows(shape) - left
+        if len(taken) == 1:
+            return taken[0]
+        every = [[np.concatenate(fields) for fields in zip(*parts, strict=True)] for parts in zip(*taken, strict=True)]
+        return Asked(*every[0]), Rows(*every[1])
 
     def _filled(self, shape: Shape) -> float:
-        return min(1.0, sum(len(part.first) for part in self._waiting[shape]) / self._scorer.rows(shape))
+        return min(1.0, self._counts[shape] / self._scorer.rows(shape))
 
     def _one_by_one(self, asked: Asked, shape: Shape) -> tuple[Numbers, Any]:
         """Score each row of a failed batch in a batch of its own; rows that fail again get no scores."""
@@ -168,9 +178,10 @@ class MaskedSession:
         for row in range(len(asked.first)):
             try:
                 with without_panics():
-                    alone = self._scorer.batch(self._layout, asked.take(slice(row, row + 1)), shape)
+                    one = asked.take(slice(row, row + 1))
+                    alone = self._scorer.batch(self._layout, one, self._layout.rows(one), shape)
                     made = self._workers.begin(self._scorer.forward, alone).result()
-                    found, row_scores = self._scorer.scores(alone, made, self._layout, self._words)
+                    found, row_scores = self._scorer.scores(alone, made, self._layout)
             except Exception:  # noqa: BLE001, S112  (uniform draws follow; a reason might quote the text)
                 continue
             draws.append(found)
@@ -183,8 +194,3 @@ def _every(asked: Asked) -> Numbers:
     counts = asked.last - asked.first
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.asarray(np.repeat(asked.first, counts) + inside)
-
-
-def _inside(script: Script) -> int:
-    """Count the draws of a text before its end."""
-    return int(np.count_nonzero(script.drawn & (script.word != PADDED)))

@@ -21,12 +21,10 @@ import pyarrow as pa
 
 from dptext_etl.errors import without_panics
 from dptext_etl.sampling import TOKEN, Choices, Sampler, Slots
-from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.masked.script import Numbers, Script, Scripts, bounds, within
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
 
 log = logging.getLogger("dptext_etl.score")
-
-Numbers = npt.NDArray[np.int64]
 
 
 class DrawParameters(NamedTuple):
@@ -36,14 +34,6 @@ class DrawParameters(NamedTuple):
     low: float
     high: float
     purpose: int = TOKEN
-
-
-class Block(NamedTuple):
-    """Draws of one text that see the same earlier draws: all before `first`, and none of the block."""
-
-    record: int  # index of the text
-    first: int  # index of the first draw in its text
-    last: int  # index of the last draw plus one
 
 
 class Drawn(NamedTuple):
@@ -62,16 +52,21 @@ class Answer(NamedTuple):
 
 
 class Session(Protocol):
-    """A set of texts that a scorer scores."""
+    """A set of texts that a scorer scores.
 
-    def ask(self, blocks: Sequence[Block]) -> None:
+    A block is draws of one text that see the same earlier draws: all before its first one, and none of the block.
+    Blocks are an array of shape (n, 3): the index of the text, the index of the first draw in its text, and that of the
+    last one plus one.
+    """
+
+    def ask(self, blocks: Numbers) -> None:
         """Request the scores of all draws of some blocks."""
 
     def answer(self) -> Answer:
         """Return the scores of some requested draws that have no answer yet."""
 
-    def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
-        """Pass on the outputs of complete blocks, for texts that have more blocks."""
+    def put(self, blocks: Numbers, chosen: Choices) -> None:
+        """Pass on the outputs of complete blocks, one block after the other, for texts that have more blocks."""
 
 
 class Scorer(Protocol):
@@ -99,7 +94,8 @@ def draw(
     Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: that
     one alone is uniform. A draw takes the same integers of its record's stream no matter what is scored next to it.
     """
-    counted = Progress(log, "words", sum(script.draws for script in scripts), progress)
+    scripts = Scripts.of(scripts)
+    counted = Progress(log, "words", int(scripts.draws.sum()), progress)
     drawn: list[Drawn] = []
     waiting = [slice(0, len(scripts))]
     while waiting:
@@ -142,16 +138,15 @@ class _Drawing:
         self,
         scorer: Scorer,
         law: _Law,
-        scripts: Sequence[Script],
+        scripts: Scripts,
         keys: pa.Array,
         *,
         block: int,
         progress: Progress,
     ) -> None:
         self._scorer, self._law, self._keys, self._block = scorer, law, keys, block
-        counts = [script.draws for script in scripts]
-        self._counts = np.array(counts, np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64)
+        self._counts = scripts.draws
+        self._starts = bounds(self._counts)
         self._drawn = np.zeros(int(self._starts[-1]), np.uint32)
         self._known = np.zeros(len(self._drawn), bool)
         self._first = np.zeros(len(scripts), np.int64)  # first draw of each text's current block
@@ -183,7 +178,7 @@ class _Drawing:
         firsts = self._first[records]
         lasts = np.minimum(firsts + self._block, self._counts[records])
         self._waiting[records] = lasts - firsts
-        session.ask([Block(*block) for block in zip(records.tolist(), firsts.tolist(), lasts.tolist(), strict=True)])
+        session.ask(np.array([records, firsts, lasts]).T)
 
     def _advance(self, session: Session) -> None:
         """Take one answer, draw, and continue the texts whose blocks are complete."""
@@ -227,10 +222,9 @@ class _Drawing:
         if not more.any():
             return
         records, firsts, lasts = records[more], firsts[more], lasts[more]
-        starts = self._starts[records]
-        blocks = [Block(*block) for block in zip(records.tolist(), firsts.tolist(), lasts.tolist(), strict=True)]
-        bounds = zip((starts + firsts).tolist(), (starts + lasts).tolist(), strict=True)
-        session.put(blocks, [self._drawn[first:last] for first, last in bounds])
+        sizes = lasts - firsts
+        places = np.repeat(self._starts[records] + firsts, sizes) + within(sizes)
+        session.put(np.array([records, firsts, lasts]).T, self._drawn[places])
         self._begin(session, records)
 
     def _finish_uniformly(self, places: Numbers) -> None:

@@ -21,7 +21,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked.layout import Frame, Pieces
-from dptext_etl_models.inference.masked.steps import Numbers
+from dptext_etl_models.inference.masked.script import Numbers
 
 _FILE, _SETTINGS = "tokenizer.json", "tokenizer_config.json"
 _CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
