@@ -44,6 +44,8 @@ def columns_of(
             frame = _with_own_ids(frame, policy, layout)
         raw = Files.find(layout).scan(all_text=True)
         more = {**given, "subject": subject, "id": policy.id, "text": name}
+        if name == given.get("text_pair"):  # the second text of its own pairs: the label is measured at the first
+            more |= {"text_pair": None, "label": None}
         yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
         if intermediate is not None:
             yield intermediate, join(raw, frame, **more, released_text=intermediate, mechanism=column.mechanism), cost
@@ -67,8 +69,9 @@ def evidence_of(
 
         yield evaluate_unlinked(policy, out, progress=progress, **given)
         return
+    seeds = given.pop("seeds", 1)
     for name, pairs, cost in columns_of(policy, out, **given):
-        yield evaluate(pairs, column=name, cost=cost, progress=progress)
+        yield evaluate(pairs, column=name, cost=cost, progress=progress, seeds=seeds)
 
 
 def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
