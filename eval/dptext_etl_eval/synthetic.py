@@ -105,6 +105,7 @@ def evaluate_table(
     manifest = Manifest.read(Layout.of_sink(place, policy.storage_options))
     if manifest is None:
         raise InputError("no synthetic table is published there", "`dptext run POLICY` publishes it")
+    manifest.require_of(policy, manifest.partition)
     statistic = read_statistic({"columns": manifest.columns}, policy.statistic.corpus)
     text, label_of = pl.col(synthetic.column).alias("text"), _label_of(synthetic)
     with seam("reading the synthetic table", InputError, "`dptext check` says more"):

@@ -22,6 +22,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import published_manifest
 from dptext_etl.runner.source.table import Files, why_hidden
 from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evaluators import of_rows
@@ -103,6 +104,7 @@ def evaluate_unlinked(
     layout = Layout.of(policy, partition)
     place = released or layout.sink
     refuse_published(out, place)
+    published_manifest(Layout.of_sink(place, policy.storage_options)).require_of(policy, layout.partition)
     (column,) = policy.column_policies()
     text, mechanism = str(column.column), column.mechanism
     assert isinstance(mechanism, ChoiceMechanism)  # noqa: S101  (the policy says so)

@@ -96,6 +96,9 @@ def evaluate(
     statistic, raw texts, label names alone, and public data alone. Of an unlinked release, shares of labels (--label)
     are measured. No row of either belongs to a record, so attacks that compare rows are refused, by name.
 
+    A policy with publish = false has its staged run measured, without canary rows. A sink that holds another release or
+    configuration than the policy's is refused.
+
     Exits with 5 if the tables do not fit together, whatever the figures say.
     """
     from dptext_etl.cli import terminal
@@ -152,7 +155,7 @@ def _of_tables(
 ) -> tuple[str, Pairs, dict[str, Any]]:
     from dptext_etl.errors import InputError, PolicyError
     from dptext_etl_eval import join
-    from dptext_etl_eval.published import claimed, table
+    from dptext_etl_eval.published import claimed, table_of
     from dptext_etl_eval.report import refuse_published
 
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
@@ -161,8 +164,9 @@ def _of_tables(
     if public is not None:
         raise PolicyError("--public is compared with the synthetic table of a policy alone", "leave it out")
     refuse_published(out, released)
-    frame, cost = claimed(released, given["released_text"] or text)
-    return text, join(table(raw), frame, id=key, text=text, **given), cost
+    frame, claims = claimed(released)
+    cost = claims.get(given["released_text"] or text, {})
+    return text, join(table_of(raw), frame, id=key, text=text, **given), cost
 
 
 def _say(number: int, of: int, title: str, left: float | None) -> None:
