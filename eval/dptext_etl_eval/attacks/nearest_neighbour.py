@@ -1,7 +1,7 @@
-"""Find the release of a raw text among all releases.
+"""Find the release of a raw text among all releases, and the raw text of a release among all raw texts.
 
-Specification: docs/spec/privacy.md#nn-attack. As in paper 001, a raw text is the query, and the releases are the
-corpus. The paper counts a rank above 1,000 as 1,000; both figures are given.
+Specification: docs/spec/privacy.md#nn-attack. In paper 001, a raw text is the query, and the releases are the corpus:
+these figures come first. The paper counts a rank above 1,000 as 1,000; both figures are given.
 """
 
 from __future__ import annotations
@@ -25,35 +25,42 @@ Ranks = npt.NDArray[np.float64]
 
 
 class NearestNeighbour(Attack):
-    """The rank of the own release by cosine to a raw text, among the releases of all rows."""
+    """The rank of the own release by cosine to a raw text, among the releases of all rows; and the other way round."""
 
-    title: ClassVar[str] = "Finding the release of a raw text"
+    title: ClassVar[str] = "Finding releases and raw texts again"
     says: ClassVar[str] = (
-        "The attacker holds a raw text, and ranks the releases of all rows that are measured by similarity to it: by "
-        "cosine of TF-IDF of words, and with --encoder by a sentence encoder, as paper 001 does. Rank 1 is a hit. Ties "
-        "count half."
+        "First as in paper 001: the attacker holds a raw text, and ranks the releases of all rows that are measured by "
+        "similarity to it. Then the other way round: the attacker holds all raw texts, and ranks them by similarity to "
+        "a release. Similarity is the cosine of TF-IDF of words, and with --encoder also of a sentence encoder, as in "
+        "the paper. Rank 1 is a hit. Ties count half."
     )
-    knows: ClassVar[str] = "a raw text, and all releases, but not which release is whose"
+    knows: ClassVar[str] = "raw texts, and all releases, but not which release is whose"
     order: ClassVar[int] = 40
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the share of hits, and the mean rank without a cap and with the cap of paper 001."""
-        found = [("", ranks_of(pairs.raw, pairs.released), ranks_of(pairs.raw, pairs.raw))]
+        raw, released = pairs.raw, pairs.released
+        found = {"": (ranks_of(raw, released), ranks_of(released, raw), ranks_of(raw, raw))}
         if pairs.evaluators.encoder is not None:
-            raw, released = (by_encoder(pairs, which) for which in (RAW, RELEASED))
-            found.append((", by the sentence encoder", ranks_of_vectors(raw, released), ranks_of_vectors(raw, raw)))
-        return [score for how, ranks, of_raw in found for score in _scores(how, ranks, of_raw)]
+            before, after = (by_encoder(pairs, which) for which in (RAW, RELEASED))
+            ranks = (ranks_of_vectors(*two) for two in ((before, after), (after, before), (before, before)))
+            found[", by the sentence encoder"] = tuple(ranks)
+        return [
+            score
+            for how, (forth, back, same) in found.items()
+            for what, ranks in (("release", forth), ("raw text", back))
+            for score in _scores(what, how, ranks, float((same == 1).mean()))
+        ]
 
 
-def _scores(how: str, ranks: Ranks, of_raw: Ranks) -> list[Score]:
+def _scores(what: str, how: str, ranks: Ranks, found_itself: float) -> list[Score]:
     n, hits = len(ranks), int((ranks == 1).sum())
     every = np.arange(1, n + 1)
-    found_itself = float((of_raw == 1).mean())
     return [
-        Score(f"own release found first{how}", hits / n, wilson(hits, n), blind=1 / n, raw=found_itself),
-        Score(f"mean rank of the own release{how}", float(ranks.mean()), blind=(n + 1) / 2, unit="number"),
+        Score(f"own {what} found first{how}", hits / n, wilson(hits, n), blind=1 / n, raw=found_itself),
+        Score(f"mean rank of the own {what}{how}", float(ranks.mean()), blind=(n + 1) / 2, unit="number"),
         Score(
-            f"mean rank, capped@{CAP}{how}",
+            f"mean rank of the own {what}, capped@{CAP}{how}",
             float(np.minimum(ranks, CAP).mean()),
             blind=float(np.minimum(every, CAP).mean()),
             unit="number",
@@ -61,8 +68,8 @@ def _scores(how: str, ranks: Ranks, of_raw: Ranks) -> list[Score]:
     ]
 
 
-def ranks_of(raw: Sequence[str], released: Sequence[str]) -> Ranks:
-    """Return the rank of every raw text's own release among all releases by TF-IDF, from 1, shape (n,).
+def ranks_of(asked: Sequence[str], corpus: Sequence[str]) -> Ranks:
+    """Return the rank of every query's own text among all texts of a corpus by TF-IDF, from 1, shape (n,).
 
     >>> ranks_of(["red apples", "green pears"], ["apples", "pears"]).tolist()
     [1.0, 1.0]
@@ -70,15 +77,15 @@ def ranks_of(raw: Sequence[str], released: Sequence[str]) -> Ranks:
     transformer = library("sklearn.feature_extraction.text").TfidfTransformer
     with seam("comparing raw texts with releases", InputError):
         known = transformer(sublinear_tf=True)
-        after = known.fit_transform(counted(released))
-        return ranks_of_vectors(known.transform(counted(raw)), after)
+        held = known.fit_transform(counted(corpus))
+        return ranks_of_vectors(known.transform(counted(asked)), held)
 
 
-def ranks_of_vectors(raw: Any, released: Any) -> Ranks:
-    """Return the rank of every raw text's own release by inner products of vectors, dense or sparse, shape (n,)."""
-    ranks = np.empty(raw.shape[0])
+def ranks_of_vectors(asked: Any, corpus: Any) -> Ranks:
+    """Return the same by inner products of vectors, dense or sparse, shape (n,)."""
+    ranks = np.empty(asked.shape[0])
     for first in range(0, len(ranks), _AT_ONCE):
-        likeness: Any = raw[first : first + _AT_ONCE] @ released.T
+        likeness: Any = asked[first : first + _AT_ONCE] @ corpus.T
         likeness = likeness.round(6) if isinstance(likeness, np.ndarray) else likeness.toarray()  # ties of equal texts
         own = likeness[np.arange(len(likeness)), first + np.arange(len(likeness))][:, None]
         better, equal = (likeness > own).sum(axis=1), (likeness == own).sum(axis=1)
