@@ -43,8 +43,8 @@ class NearestNeighbour(Attack):
         found = {"": (ranks_of(raw, released), ranks_of(released, raw), ranks_of(raw, raw))}
         if pairs.evaluators.encoder is not None:
             before, after = (by_encoder(pairs, which) for which in (RAW, RELEASED))
-            ranks = (ranks_of_vectors(*two) for two in ((before, after), (after, before), (before, before)))
-            found[", by the sentence encoder"] = tuple(ranks)
+            forth, back, same = (ranks_of_vectors(*two) for two in ((before, after), (after, before), (before, before)))
+            found[", by the sentence encoder"] = forth, back, same
         return [
             score
             for how, (forth, back, same) in found.items()
