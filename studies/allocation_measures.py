@@ -154,7 +154,7 @@ def figures(data: DataSet, after: Sequence[str]) -> dict[str, float]:
         "kept": statistics.fmean(kept),
         "learnt": crossed(after, data.texts, data.labels),
         "read": macro_f1(np.array(data.labels), _fitted(tuple(data.others), tuple(data.other_labels))(counted(after))),
-        "found": float((ranks_of(data.texts, after) == 1).mean()),
+        "found": float((ranks_of(after, data.texts) == 1).mean()),
     }
     if data.secrets is not None:
         found["secret"] = crossed(after, after, data.secrets)

@@ -50,7 +50,10 @@ E. Nothing is downloaded. The configuration identifies a tool by the hash of its
 * **Named entities** never count: the code asks `if 1 in ner_scores` of a list of pairs, and looks up spaCy's tokens by the positions of
   NLTK's tokens. The ablation "without NER" measured noise.
 * **Algorithm 3** (`sd`) prints the cosine, but the text asks for 1 − cosine. **Algorithm 2** (`wi`) agrees with the text, but the code
-  takes |cosine of the word and the whole text|, which is the opposite. `printed = true` uses the printed formulas.
+  takes |cosine of the word and the whole text|, which is the opposite. `printed = true` uses the printed formulas, and `printed = "code"`
+  those of the published code. Both need the counts of WordNet for `ic`: Algorithm 1 takes the largest count of a word's senses as a noun
+  or a verb, or 1, and the mean over five corpora; the code takes the mean over all senses, looks all of them up as nouns, and counts
+  missing ones as 0. Of the five corpora, those in the folder of NLTK's data are used; the last two rows above have only Brown.
 * **Exempt words.** A token with other characters than letters and digits ("n't", "$5.00", an e-mail address, a phone number, "fair-trade")
   gets no epsilon and is released unchanged. So are stopwords. Here every word is drawn.
 * **A score of zero** becomes a weight of 4·10³⁰⁵, so the word takes the whole budget. Here s ≥ 10⁻⁶, and `eps_hi` limits the share.

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,8 @@ class Tools(BaseModel):
         information: How rare words are: "english" (comes with the library), or "wordnet" or "wordnet:FOLDER" (WordNet
             and its counts in NLTK's data).
         encoder: Likeness of texts: "words" (comes with the library), or "sentence-transformers:FOLDER".
-        printed: Take the formulas as paper 001 prints them, to compare with it; some are the wrong way round.
+        printed: Take the formulas as paper 001 prints them (true), or as its code has them ("code"), to compare with
+            it; some are the wrong way round.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
@@ -42,7 +43,7 @@ class Tools(BaseModel):
     tagger: str = "english"
     information: str = "english"
     encoder: str = "words"
-    printed: bool = False
+    printed: Literal["code"] | bool = False
 
 
 Scores = npt.NDArray[np.float64]
@@ -83,7 +84,8 @@ class Score(ABC):
             return np.zeros(0)
         if not self.tools.printed:
             return np.asarray(np.clip(np.nan_to_num(self.compute(tokens)), 0.0, 1.0))
-        numbers = np.maximum(np.nan_to_num(self.printed(tokens)), 0.0)
+        formula = self.code if self.tools.printed == "code" else self.printed
+        numbers = np.maximum(np.nan_to_num(formula(tokens)), 0.0)
         total = numbers.sum()
         return np.asarray(numbers / total if total > 0 else np.full(len(tokens), 1.0 / len(tokens)))
 
@@ -94,6 +96,10 @@ class Score(ABC):
     def printed(self, tokens: Sequence[str]) -> Scores:
         """Compute the printed formula, on any scale; the paper's code divides by the sum. By default, the same."""
         return self.compute(tokens)
+
+    def code(self, tokens: Sequence[str]) -> Scores:
+        """Compute what the paper's code has. By default, what is printed."""
+        return self.printed(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public files that the score depends on, by role."""
@@ -158,6 +164,12 @@ def rests_to_text(tokens: Sequence[str], source: str) -> Reals:
     """Return the cosine of the text without each word and the whole text, shape (n,)."""
     _, rest, whole = _vectors(tokens, source)
     return _cosines(rest, np.broadcast_to(whole, rest.shape))
+
+
+def words_to_text(tokens: Sequence[str], source: str) -> Reals:
+    """Return the cosine of each word and the whole text, shape (n,)."""
+    each, _, whole = _vectors(tokens, source)
+    return _cosines(each, np.broadcast_to(whole, each.shape))
 
 
 def relative(differences: Reals) -> Reals:

@@ -50,6 +50,8 @@ def facts(
     manifest = Manifest.read(layout)
     if manifest is None:
         raise InputError("nothing is published there", "give the folder that `dptext run` published, or its policy")
+    if policy is not None:
+        manifest.require_of(policy, layout.partition if sink is None else manifest.partition)
     place, catches = sink or layout.sink, {gate.name: gate.catches for gate in every()}
     texts = {name for column in manifest.columns for name in _columns_of(column)}
     found: dict[str, Any] = {

@@ -6,6 +6,9 @@ The classifier is TF-IDF over words with logistic regression, one label against 
 because released texts are noisy. Labels weigh the same, however often they occur, so that a rare one is found. Metrics,
 attacks, rehearsals, and the studies of this repository use this one learner. Folds never part the rows of one person
 where persons are known.
+
+Labels that are numbers, some of them not whole, are regressed on by ridge regression over the same words. For a pair of
+texts, the words of both, and those that they share, are counted apart.
 """
 
 from __future__ import annotations
@@ -19,36 +22,50 @@ import numpy.typing as npt
 
 from dptext_etl.errors import InputError, seam
 from dptext_etl_eval.measure import Score, library
-from dptext_etl_eval.pairs import SUBJECT, Pairs, Values, words_of
-from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
+from dptext_etl_eval.pairs import LABEL, SECOND, SUBJECT, Pairs, Values, words_of
+from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, pearson, spearman, unseen
 
 FOLDS = 5
 MOST_CLASSES = 200
 COLUMNS = 2**17
 Figure = Callable[[Any, Any], float]
 FIGURES: Mapping[str, Figure] = {"macro-F1": macro_f1, "accuracy": accuracy}
+OF_NUMBERS: Mapping[str, Figure] = {"Pearson correlation": pearson, "Spearman correlation": spearman}
 
 
 @dataclass(frozen=True)
 class Guesses:
     """What a classifier guessed, and the blind guess."""
 
-    truth: Values  # True values, shape (n,)
+    truth: Values  # True values, shape (n,); numbers in a regression
     guessed: Values  # guesses of the classifier, shape (n,)
-    blind: Values  # the most frequent value of the training rows, shape (n,)
+    blind: Values  # the most frequent value of the training rows, or their mean, shape (n,)
+    groups: Values | None = None  # persons of the rows, shape (n,)
 
 
 def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
-    """Guess a column from texts by cross-validation; equal questions are answered once."""
-    known = (target, train, test)
+    """Guess a column from texts by cross-validation, or from the training rows of a split.
+
+    Equal questions are answered once.
+    """
+    known = (target, train, test, pairs.seed)
     if known not in pairs.memory:
-        truth: Values = getattr(pairs, target)
-        require_classes(truth, target)
-        pairs.memory[known] = guess(
-            _counts(pairs, train), _counts(pairs, test), truth, pairs.subject, _rest(pairs, target, train)
-        )
+        paired = target == LABEL and pairs.second is not None
+        truth: Any = getattr(pairs, target)
+        if target == LABEL and pairs.numbers is not None:
+            truth = pairs.numbers
+        else:
+            require_classes(truth, target)
+        learned, tested = (_counts(pairs, which, paired=paired) for which in (train, test))
+        rest = _rest(pairs, target, train, truth.dtype, paired=paired)
+        pairs.memory[known] = guess(learned, tested, truth, pairs.subject, rest, seed=pairs.seed, split=pairs.split)
     found: Guesses = pairs.memory[known]
     return found
+
+
+def figures_of(guesses: Guesses) -> Mapping[str, Figure]:
+    """Return the figures of classes, or those of numbers."""
+    return OF_NUMBERS if guesses.truth.dtype.kind == "f" else FIGURES
 
 
 def counted(texts: Sequence[str]) -> Any:
@@ -56,6 +73,22 @@ def counted(texts: Sequence[str]) -> Any:
     make = library("sklearn.feature_extraction.text").HashingVectorizer
     with seam("counting words", InputError):
         return make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=words_of).transform(texts)
+
+
+def counted_pairs(texts: Sequence[str], seconds: Sequence[str]) -> Any:
+    """Count the words of pairs of texts, shape (n, COLUMNS): of each text, those in both, and the overlap."""
+    make = library("sklearn.feature_extraction.text").HashingVectorizer
+    with seam("counting words", InputError):
+        counts = make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=_words_of_pair)
+        return counts.transform(list(zip(texts, seconds, strict=True)))
+
+
+def _words_of_pair(pair: tuple[str, str]) -> list[str]:
+    first, second = map(words_of, pair)
+    both, either = set(first) & set(second), set(first) | set(second)
+    shared = round(10 * len(both) / max(1, len(either)))
+    overlap = [f"overlap {tenth}" for tenth in range(shared + 1)]
+    return [*first, *(f"second {word}" for word in second), *(f"both {word}" for word in both), *overlap]
 
 
 @dataclass(frozen=True)
@@ -74,34 +107,47 @@ class Rest:
         return Rest(self.words[other], self.truth[other], self.groups[other])
 
 
-def guess(train: Any, test: Any, truth: Values, groups: Values | None = None, rest: Rest | None = None) -> Guesses:
+def guess(
+    train: Any,
+    test: Any,
+    truth: Values,
+    groups: Values | None = None,
+    rest: Rest | None = None,
+    *,
+    seed: int = 0,
+    split: bool = False,
+) -> Guesses:
     """Guess `truth` of every row of `test` by a classifier that learned from other rows of `train` and from `rest`.
 
-    If `rest` has at least four fifths of all rows, without the persons of `test`, one classifier learns from it.
-    Otherwise there are five folds, and each learns from the other folds and from `rest`.
+    With a `split`, one classifier learns from `rest` as it is. If `rest` has at least four fifths of all rows, without
+    the persons of `test`, one classifier learns from it. Otherwise there are five folds, and each learns from the other
+    folds and from `rest`.
     """
     guessed = truth.astype(np.result_type(truth, truth if rest is None else rest.truth))
     blind = guessed.copy()
     everything = np.arange(len(truth))
-    folds = _folds(truth, groups)
-    if rest is not None and len((others := rest.without(groups)).truth) >= (FOLDS - 1) * len(truth):
+    folds: Any = None
+    if split and rest is not None:
+        folds = [(everything[:0], everything)]
+    elif rest is not None and len((others := rest.without(groups)).truth) >= (FOLDS - 1) * len(truth):
         folds, rest = [(everything[:0], everything)], others
-    for learnt, judged in folds:
+    for learnt, judged in folds or _folds(truth, groups, seed):
         words, known = train[learnt], truth[learnt]
         if rest is not None:
-            more = rest.without(None if groups is None else groups[judged])
+            more = rest if split else rest.without(None if groups is None else groups[judged])
             words = library("scipy.sparse").vstack([words, more.words], format="csr")
             known = np.concatenate([known, more.truth])
         values, counts = np.unique(known, return_counts=True)
-        blind[judged] = values[counts.argmax()]
+        blind[judged] = known.mean() if known.dtype.kind == "f" else values[counts.argmax()]
         guessed[judged] = blind[judged] if len(values) < 2 else fit(words, known)(test[judged])
-    return Guesses(truth, guessed, blind)
+    return Guesses(truth, guessed, blind, groups)
 
 
 def scores(
-    found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] = FIGURES
+    found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] | None = None
 ) -> list[Score]:
     """Return figures of guesses, next to those from raw texts and those of a blind guess (`unseen`)."""
+    figures = figures_of(found) if figures is None else figures
     return [
         Score(
             what.format(figure=name),
@@ -114,21 +160,43 @@ def scores(
     ]
 
 
-def _counts(pairs: Pairs, which: str) -> Any:
-    if ("counted", which) not in pairs.memory:
-        pairs.memory["counted", which] = counted(pairs.texts(which))
-    return pairs.memory["counted", which]
+def _counts(pairs: Pairs, which: str, *, paired: bool) -> Any:
+    known = ("counted", which, paired)
+    if known not in pairs.memory:
+        pairs.memory[known] = _counted(pairs.texts(which), pairs.seconds(which) if paired else None)
+    return pairs.memory[known]
 
 
-def _rest(pairs: Pairs, target: str, train: str) -> Rest | None:
+def _counted(texts: Sequence[str], seconds: Sequence[str] | None) -> Any:
+    return counted(texts) if seconds is None else counted_pairs(texts, seconds)
+
+
+def _rest(pairs: Pairs, target: str, train: str, kind: np.dtype[Any], *, paired: bool) -> Rest | None:
     """Return the rows outside the sample, counted once for each kind of text."""
     if pairs.rest is None:
         return None
-    if ("counted rest", train) not in pairs.memory:
-        pairs.memory["counted rest", train] = counted(pairs.rest[train].to_list())
+    known = ("counted rest", train, paired)
+    if known not in pairs.memory:
+        seconds = pairs.rest[SECOND[train]].to_list() if paired else None
+        pairs.memory[known] = _counted(pairs.rest[train].to_list(), seconds)
     truth = pairs.rest[target].to_numpy().astype(str)
+    if kind.kind == "f":
+        truth = rest_numbers(truth)
     groups = None if pairs.subject is None else pairs.rest[SUBJECT].to_numpy().astype(str)
-    return Rest(pairs.memory["counted rest", train], truth, groups)
+    return Rest(pairs.memory[known], truth, groups)
+
+
+def rest_numbers(truth: Values) -> Any:
+    """Return labels of rows outside the sample as numbers."""
+    try:
+        found = truth.astype(np.float64)
+    except ValueError:
+        found = np.array([np.nan])
+    if not np.isfinite(found).all():
+        raise InputError(
+            "labels of some rows are numbers, and of others not", "name a column of numbers, or of classes"
+        )
+    return found
 
 
 def require_classes(truth: Values, target: str) -> None:
@@ -142,21 +210,23 @@ def require_classes(truth: Values, target: str) -> None:
         raise InputError(msg, "name a column of classes; numbers go into ranges first")
 
 
-def _folds(truth: Values, groups: Values | None) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+def _folds(
+    truth: Values, groups: Values | None, seed: int = 0
+) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
     selection = library("sklearn.model_selection")
     smallest = int(np.unique(truth, return_counts=True)[1].min())
     made: Any
     if groups is not None and len(np.unique(groups)) >= FOLDS:
-        made = selection.GroupKFold(FOLDS).split(truth, truth, groups)
-    elif smallest >= FOLDS:
-        made = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(truth, truth)
+        made = selection.GroupKFold(FOLDS, shuffle=seed > 0, random_state=seed or None).split(truth, truth, groups)
+    elif smallest >= FOLDS and truth.dtype.kind != "f":
+        made = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(truth, truth)
     else:
-        made = selection.KFold(FOLDS, shuffle=True, random_state=0).split(truth)
+        made = selection.KFold(FOLDS, shuffle=True, random_state=seed).split(truth)
     return list(made)
 
 
 def fit(words: Any, truth: Values) -> Any:
-    """Return a function that guesses labels from counted words, learned from counted words and their labels."""
+    """Return a function that guesses labels (or numbers) from counted words, learned from counted words and labels."""
     transformer = library("sklearn.feature_extraction.text").TfidfTransformer
     with seam("training a classifier", InputError):
         weighted = transformer(sublinear_tf=True).fit(words)
@@ -164,7 +234,7 @@ def fit(words: Any, truth: Values) -> Any:
         there = np.unique(learnt.indices)  # words that no text holds get the weight 0; leaving them out is much faster
         if not len(there):
             there = np.arange(1)
-        model = learner().fit(learnt[:, there], truth)
+        model = (_ridge() if truth.dtype.kind == "f" else learner()).fit(learnt[:, there], truth)
     return lambda judged: model.predict(weighted.transform(judged)[:, there])
 
 
@@ -173,3 +243,7 @@ def learner() -> Any:
     regression = library("sklearn.linear_model").LogisticRegression
     one_by_one = library("sklearn.multiclass").OneVsRestClassifier
     return one_by_one(regression(C=3.0, solver="liblinear", class_weight="balanced"))
+
+
+def _ridge() -> Any:
+    return library("sklearn.linear_model").Ridge(alpha=1.0, solver="lsqr")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dptext_etl.errors import InputError, bare, seam
-from dptext_etl_eval.measure import Attack, Measure, Score, attacks, metrics, require_libraries
-from dptext_etl_eval.pairs import RAW, RELEASED, ROW_LINKS, Pairs
+from dptext_etl_eval.evaluators import Evaluators
+from dptext_etl_eval.fine_tuning import require_training
+from dptext_etl_eval.measure import Attack, Measure, Score, attacks, averaged, metrics, require_libraries
+from dptext_etl_eval.pairs import CLASSIFIER, RAW, RELEASED, ROW_LINKS, Pairs
 
 INSIDE = (
     "Inside the boundary: these figures are exact statistics of raw texts. They bound nothing, decide nothing, and are "
@@ -88,20 +90,43 @@ class Evidence:
 
 @bare
 def evaluate(
-    pairs: Pairs, *, column: str = "text", cost: Mapping[str, Any] | None = None, progress: Listener | None = None
+    pairs: Pairs,
+    *,
+    column: str = "text",
+    cost: Mapping[str, Any] | None = None,
+    progress: Listener | None = None,
+    classifier: str | None = None,
+    encoder: str | None = None,
+    masked_model: str | None = None,
+    perplexity_model: str | None = None,
+    seeds: int = 1,
 ) -> Evidence:
     """Measure a release.
+
+    A model is a folder, a name on a hub, or the name of a model of dptext-etl-models. One that is given here takes the
+    place of that of `pairs`. `join` takes the columns of splits and of second texts.
 
     Args:
         pairs: Raw texts and their releases.
         column: Name of the text column.
         cost: What the release cost, in words.
         progress: Called before every measure.
+        classifier: Model to fine-tune on labels and attributes.
+        encoder: Sentence encoder.
+        masked_model: Masked language model that infers words.
+        perplexity_model: Causal language model.
+        seeds: How often measures with something random are repeated; they give means and deviations.
 
     Raises:
-        InputError: The label or the attribute has one value only or too many, or a library is missing.
+        InputError: The label or the attribute has one value only or too many, a library is missing, or a model cannot
+            be loaded.
     """
     require_libraries()
+    given = Evaluators(classifier, encoder, masked_model, perplexity_model).named()
+    pairs = replace(pairs, evaluators=replace(pairs.evaluators, **given))
+    pairs.evaluators.require()
+    if CLASSIFIER in pairs.has:
+        require_training()
     every: Sequence[Measure] = (*metrics(), *attacks())
     fit = [measure for measure in every if measure.needs <= pairs.has]
     left_out = {measure.title: tuple(sorted(measure.needs - pairs.has)) for measure in every if measure not in fit}
@@ -112,17 +137,18 @@ def evaluate(
             done, ahead = (sum(item.weight for item in part) for part in (fit[:number], fit[number:]))
             left = (started - began) / done * ahead if number else None
             progress(number + 1, len(fit), measure.title, left)
-        found.append(measured(measure, pairs))
+        found.append(measured(measure, pairs, seeds))
     learnt = tuple(item for item in found if isinstance(item.measure, Attack))
     kept = tuple(item for item in found if not isinstance(item.measure, Attack))
     return Evidence(column, len(pairs), pairs.of or len(pairs), kept, learnt, left_out, cost or {}, _examples(pairs))
 
 
-def measured(measure: Measure, pairs: Pairs) -> Measured:
-    """Compute the figures of one measure."""
-    started = time.monotonic()
+def measured(measure: Measure, pairs: Pairs, seeds: int = 1) -> Measured:
+    """Compute the figures of one measure, as means over so many seeds."""
+    started, each = time.monotonic(), range(seeds if measure.seeded else 1)
     with seam(f"measuring: {measure.title}", InputError):
-        return Measured(measure, tuple(measure.of(pairs)), time.monotonic() - started)
+        found = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in each])
+        return Measured(measure, found, time.monotonic() - started)
 
 
 def without_rows(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, Literal, TypeVar
@@ -13,13 +14,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 from dptext_etl import extensions
 from dptext_etl.errors import InputError
 from dptext_etl.extensions import pip_install
-from dptext_etl_eval.pairs import MODELS, ROW_LINKS, WORD_MECHANISM, Pairs
+from dptext_etl_eval.pairs import CLASSES, CLASSIFIER, MASKED_MODEL, ROW_LINKS, WORD_MECHANISM, Pairs
 
 Kind = Literal["kept", "learnt"]
-
-MODEL = "english-small"
-"""The language model of attacks, of dptext-etl-models."""
-
 
 MEAN = "nearest mean of the statistic"
 """The classifier that a synthetic table's statistic gives."""
@@ -29,7 +26,9 @@ WAYS = {
     "attribute": "name --attribute",
     "subject": "name --subject",
     WORD_MECHANISM: "give the policy of a mechanism that draws word by word",
-    MODELS: "add --models",
+    CLASSES: "name --label, a column of classes",
+    CLASSIFIER: "add --models, or name --classifier",
+    MASKED_MODEL: "add --models, or name --masked-model",
     ROW_LINKS: "no row of the release belongs to a record",
 }
 """What a user does to have what measures need."""
@@ -47,6 +46,7 @@ class Score:
         raw: The same figure with raw texts in the place of released ones.
         unit: "share" for figures from 0 to 1, which the page draws; else "number".
         note: What a reader must know.
+        deviation: The standard deviation of `value` over seeds; None if there is one seed, or no seed matters.
     """
 
     what: str
@@ -56,10 +56,37 @@ class Score:
     raw: float | None = None
     unit: Literal["share", "number"] = "share"
     note: str = ""
+    deviation: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figure as JSON can hold it."""
         return asdict(self)
+
+
+def averaged(found: Sequence[Sequence[Score]]) -> tuple[Score, ...]:
+    """Return the means of the figures of several seeds, with the standard deviations of the values.
+
+    An interval is the mean one: it is of rows, and the deviation is of seeds.
+    """
+    return tuple(map(_mean, zip(*found, strict=True)))
+
+
+def _mean(scores: Sequence[Score]) -> Score:
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return statistics.fmean(known) if len(known) == len(values) else None
+
+    values = [score.value for score in scores]
+    ends = [mean([score.interval and score.interval[end] for score in scores]) for end in (0, 1)]
+    known = [value for value in values if value is not None]
+    return replace(
+        next((score for score in scores if score.value is None), scores[0]),
+        value=mean(values),
+        interval=None if ends[0] is None or ends[1] is None else (ends[0], ends[1]),
+        blind=mean([score.blind for score in scores]),
+        raw=mean([score.raw for score in scores]),
+        deviation=statistics.stdev(known) if len(known) == len(values) > 1 else None,
+    )
 
 
 class Measure(ABC):
@@ -71,6 +98,7 @@ class Measure(ABC):
         needs: What it is left out without: "label", "attribute", "subject", and other names in `WAYS`.
         order: Place on the page; small numbers first.
         weight: How long it takes, relative to others; the time that is left is estimated by it.
+        seeded: Whether its figures depend on `Pairs.seed`.
     """
 
     title: ClassVar[str]
@@ -78,6 +106,7 @@ class Measure(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     order: ClassVar[int] = 100
     weight: ClassVar[float] = 1.0
+    seeded: ClassVar[bool] = False
 
     @abstractmethod
     def of(self, pairs: Pairs) -> Sequence[Score]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,21 @@ from dptext_etl.errors import InputError, bare, meant, seam
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.runner.source.table import why_hidden
+from dptext_etl_eval.evaluators import SMALL, Evaluators
 
 Values = npt.NDArray[np.str_]
 
 RAW, RELEASED, LABEL, ATTRIBUTE, SUBJECT = "raw", "released", "label", "attribute", "subject"
-WORD_MECHANISM, MODELS, ROW_LINKS = "word mechanism", "models", "row links"
-"""What measures may need next to columns: a mechanism that draws word by word, leave to run language models, and a
-release whose rows belong to records."""
+CLASSES = "classes"
+WORD_MECHANISM, ROW_LINKS = "word mechanism", "row links"
+CLASSIFIER, MASKED_MODEL = "classifier", "masked model"
+"""What measures may need next to columns: labels that are classes, not numbers; a mechanism that draws word by word; a
+release whose rows belong to records; a model to fine-tune, and one that infers words."""
+TRAIN, TEST = "train", "test"
+"""Values of a split column; rows with another value are left out."""
+SECOND = {RAW: "second raw", RELEASED: "second released"}
+"""Columns of the second texts of pairs in `Pairs.rest`."""
+_SPLIT = "split"
 FEWEST = 20
 """Rows below which no share says anything."""
 
@@ -45,7 +54,12 @@ class Pairs:
             too. None without a sample.
         show_texts: Whether raw texts may appear in what is written; it stays inside the boundary anyway.
         mechanism: The mechanism that made the releases; attackers know it, and no key. None if it is not known.
-        models: Whether measures may run language models, which need torch and take minutes.
+        models: Whether measures may run the small language models, which need torch and take minutes.
+        evaluators: The language models that were given; each is used where a measure can use it.
+        second: The second texts of pairs, raw and released; None if rows hold one text. Only the label is about both.
+        split: Whether the rows are the test rows of a split, and `rest` its training rows: then no row here is learned
+            from.
+        seed: Number of what is drawn at random: folds, initial weights, orders of rows.
         memory: What measures share, by name; it depends on the other attributes alone.
     """
 
@@ -59,10 +73,14 @@ class Pairs:
     show_texts: bool = False
     mechanism: Mechanism | None = None
     models: bool = False
+    evaluators: Evaluators = field(default_factory=Evaluators)
+    second: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, repr=False)
+    split: bool = False
+    seed: int = 0
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for values in (self.released, self.label, self.attribute, self.subject):
+        for values in (self.released, self.label, self.attribute, self.subject, *(self.second or ())):
             if values is not None and len(values) != len(self.raw):
                 raise InputError(
                     f"{len(self.raw)} raw texts, but a column of {len(values)} rows", "give one value per row"
@@ -78,6 +96,25 @@ class Pairs:
         """Return the "raw" or the "released" texts."""
         return self.raw if which == RAW else self.released
 
+    def seconds(self, which: str) -> tuple[str, ...] | None:
+        """Return the second texts of pairs, "raw" or "released"; None if rows hold one text."""
+        return None if self.second is None else self.second[which == RELEASED]
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.float64] | None:
+        """The labels as numbers, if all are numbers and some are not whole: then they are regressed on."""
+        return None if self.label is None else numbers_of(self.label)
+
+    @property
+    def classifier(self) -> str:
+        """The model that is fine-tuned."""
+        return self.evaluators.classifier or SMALL
+
+    @property
+    def masked_model(self) -> str:
+        """The masked language model that infers words."""
+        return self.evaluators.masked_model or SMALL
+
     def words(self, which: str) -> list[list[str]]:
         """Return the words of every text in lower case, as mechanisms look them up; computed once."""
         if (which, "words") not in self.memory:
@@ -89,9 +126,13 @@ class Pairs:
     def has(self) -> frozenset[str]:
         """Return which of the optional columns and of the other things that measures need are there."""
         found = {name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None}
-        if isinstance(self.mechanism, WordMechanism):
-            found.add(WORD_MECHANISM)
-        return frozenset(found | ({MODELS} if self.models else set()))
+        given = {
+            CLASSES: self.label is not None and self.numbers is None,
+            WORD_MECHANISM: isinstance(self.mechanism, WordMechanism),
+            CLASSIFIER: self.models or self.evaluators.classifier is not None,
+            MASKED_MODEL: self.models or self.evaluators.masked_model is not None,
+        }
+        return frozenset(found | {name for name, there in given.items() if there})
 
 
 def words_of(text: str) -> list[str]:
@@ -101,6 +142,19 @@ def words_of(text: str) -> list[str]:
     ["don't", 'panic', "it's", 'fine']
     """
     return [word.lower().replace("\u2019", "'") for word, is_word in _kernel.split(text) if is_word]
+
+
+def numbers_of(labels: Values) -> npt.NDArray[np.float64] | None:
+    """Return labels as numbers, shape (n,), if all are finite numbers and some are not whole; else None.
+
+    >>> numbers_of(np.array(["3.8", "0"])), numbers_of(np.array(["1.0", "5.0"])), numbers_of(np.array(["low", "0.5"]))
+    (array([3.8, 0. ]), None, None)
+    """
+    try:
+        found = labels.astype(np.float64)
+    except ValueError:
+        return None
+    return found if np.isfinite(found).all() and (found % 1).any() else None
 
 
 @bare
@@ -114,16 +168,20 @@ def join(
     label: str | None = None,
     attribute: str | None = None,
     subject: str | None = None,
+    split: str | None = None,
+    text_pair: str | None = None,
     rows: int = 2_000,
     seed: int = 0,
     show_texts: bool = False,
     mechanism: Mechanism | None = None,
     models: bool = False,
+    evaluators: Evaluators | None = None,
 ) -> Pairs:
     """Join a raw table and its release by id, and take a sample to test; classifiers also learn from the other rows.
 
     Rows that the release lacks are left out: a run may have quarantined them. Null texts count as empty. Rows whose
-    label, attribute or subject is null are left out.
+    label, attribute or subject is null are left out. With a split, classifiers learn from all rows that say "train",
+    and everything is measured on a sample of those that say "test".
 
     Args:
         raw: Raw table.
@@ -134,26 +192,33 @@ def join(
         label: Column of labels, taken from the raw table.
         attribute: Column of attributes of writers, taken from the raw table.
         subject: Column of persons, taken from the raw table.
+        split: Column of the raw table that says "train" or "test"; other rows are left out. Subjects may be in both.
+        text_pair: Column of second texts, in both tables; a label is then about both texts of a row.
         rows: Largest number of rows to test.
         seed: Number of the sample.
         show_texts: Let raw texts appear in what is written.
         mechanism: The mechanism that made the releases.
-        models: Let measures run language models.
+        models: Let measures run the small language models.
+        evaluators: Language models for measures.
 
     Raises:
         InputError: A column is missing or null in nearly all rows, ids repeat or are null, the release has ids that the
-            raw table lacks, or all texts of a table are empty.
+            raw table lacks, all texts of a table are empty, or a split lacks rows to learn from or to test.
     """
     after = released_text or text
-    roles = {LABEL: label, ATTRIBUTE: attribute, SUBJECT: subject}
-    wanted = [name for name in dict.fromkeys((id, text, *roles.values())) if name is not None]
+    roles = {LABEL: label, ATTRIBUTE: attribute, SUBJECT: subject, _SPLIT: split}
+    pair = [] if text_pair is None else [text_pair]
+    wanted = [name for name in dict.fromkeys((id, text, *pair, *roles.values())) if name is not None]
     left = _columns(raw, wanted, "raw").select(
         pl.col(id).cast(pl.String).alias("id"),
         pl.col(text).cast(pl.String).fill_null("").alias(RAW),
+        *(pl.col(name).cast(pl.String).fill_null("").alias(SECOND[RAW]) for name in pair),
         *(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items() if name is not None),
     )
-    right = _columns(released, [id, after], "released").select(
-        pl.col(id).cast(pl.String).alias("id"), pl.col(after).cast(pl.String).fill_null("").alias(RELEASED)
+    right = _columns(released, [id, after, *pair], "released").select(
+        pl.col(id).cast(pl.String).alias("id"),
+        pl.col(after).cast(pl.String).fill_null("").alias(RELEASED),
+        *(pl.col(name).cast(pl.String).fill_null("").alias(SECOND[RELEASED]) for name in pair),
     )
     with seam("reading the two tables", InputError, "are both files whole and readable?"):
         first, second = left.collect(), right.collect()
@@ -168,10 +233,28 @@ def join(
     named = [role for role, name in roles.items() if name is not None]
     _refuse_nothing(joined, named)
     joined = joined.drop_nulls(named)
-    taken, rest = _divided(joined, rows, seed)
-    extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in named}
-    extra |= {"show_texts": show_texts, "mechanism": mechanism, "models": models}
+    if split is None:
+        taken, rest = _divided(joined, rows, seed)
+    else:
+        joined, rest = _parts(joined)
+        taken, _ = _divided(joined, rows, seed)
+    extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in named if role != _SPLIT}
+    extra |= {"show_texts": show_texts, "mechanism": mechanism, "models": models, "split": split is not None}
+    if pair:
+        extra["second"] = tuple(tuple(taken[SECOND[which]]) for which in (RAW, RELEASED))
+    if evaluators is not None:
+        extra["evaluators"] = evaluators
     return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=joined.height, rest=rest, **extra)
+
+
+def _parts(joined: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the test rows and the training rows of a split."""
+    test, train = (joined.filter(pl.col(_SPLIT) == part) for part in (TEST, TRAIN))
+    for part, found in ((TEST, test), (TRAIN, train)):
+        if found.height < FEWEST:
+            msg = f"{found.height} rows of both tables say {part!r} in the split column; {FEWEST} are the fewest"
+            raise InputError(msg, f"--split names a column of the raw table that says {TRAIN!r} or {TEST!r}")
+    return test, train
 
 
 def raw_sample(

@@ -35,18 +35,26 @@ def columns_of(
     place = released or layout.sink
     refuse_published(out, place)
     subject = given.pop("subject", None) or (policy.subject if policy.unit == "subject" else None)
+    if policy.publish or released is not None:
+        if released is None:
+            published_manifest(layout)  # refuses a sink without one
+        table, claims = claimed(place, policy, layout.partition)
+        if policy.ids != "keep":
+            table = _with_own_ids(table, policy, layout)
+    else:
+        table, claims = staged(policy, layout)
     for column, intermediate in zip(
         policy.column_policies(), (item.intermediate for item in policy.columns), strict=True
     ):
         name = str(column.column)
-        frame, cost = claimed(place, name, policy.storage_options)
-        if policy.ids != "keep":
-            frame = _with_own_ids(frame, policy, layout)
+        cost = claims.get(name, {})
         raw = Files.find(layout).scan(all_text=True)
         more = {**given, "subject": subject, "id": policy.id, "text": name}
-        yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
+        if name == given.get("text_pair"):  # the second text of its own pairs: the label is measured at the first
+            more |= {"text_pair": None, "label": None}
+        yield name, join(raw, table, **more, mechanism=None if column.postprocess else column.mechanism), cost
         if intermediate is not None:
-            yield intermediate, join(raw, frame, **more, released_text=intermediate, mechanism=column.mechanism), cost
+            yield intermediate, join(raw, table, **more, released_text=intermediate, mechanism=column.mechanism), cost
 
 
 def evidence_of(
@@ -67,8 +75,9 @@ def evidence_of(
 
         yield evaluate_unlinked(policy, out, progress=progress, **given)
         return
+    seeds = given.pop("seeds", 1)
     for name, pairs, cost in columns_of(policy, out, **given):
-        yield evaluate(pairs, column=name, cost=cost, progress=progress)
+        yield evaluate(pairs, column=name, cost=cost, progress=progress, seeds=seeds)
 
 
 def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
@@ -78,23 +87,46 @@ def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.Laz
     return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 
-def table(place: str, storage: dict[str, Any] | None = None) -> Any:
+def table_of(place: str, storage: dict[str, Any] | None = None) -> Any:
     """Return a table of files, to be read later."""
     return Files.at(place, storage).scan(all_text=True)
 
 
-def claimed(place: str, column: str, options: dict[str, str] | None = None) -> tuple[Any, dict[str, Any]]:
-    """Return a released table and what its manifest claims of a column; a plain file claims nothing."""
-    layout = Layout.of_sink(place, options or {})
+def claimed(
+    place: str, policy: Policy | None = None, partition: str | None = None
+) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """Return a released table, and what its manifest claims of every column; a plain file claims nothing.
+
+    Raises:
+        InputError: A policy is given, and the table is of another release or configuration.
+    """
+    options = {} if policy is None else policy.storage_options
+    layout = Layout.of_sink(place, options)
     manifest = None if Path(place).is_file() else Manifest.read(layout)
     if manifest is None:
-        return table(place, layout.storage_options), {}
+        return table_of(place, layout.storage_options), {}
     if any("statistic" in item for item in manifest.columns):
         msg = "a synthetic table is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")
     if any("unlinked" in item for item in manifest.columns):
         msg = "an unlinked release is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY --label COLUMN`")
-    entry = next((item for item in manifest.columns if item["name"] == column), {})
-    facts = {name.replace("_", " "): value for name, value in entry.items() if name != "name"}
-    return scan_published(place, options), {**facts, "manifest sha256": manifest.digest}
+    if policy is not None:
+        manifest.require_of(policy, partition)
+    return scan_published(place, options), _facts(manifest.columns, {"manifest sha256": manifest.digest})
+
+
+def staged(policy: Policy, layout: Layout) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """Return what a run of a policy that publishes nothing staged, and what the policy claims of every column."""
+    from dptext_etl_eval.staged import staged_rows
+
+    rows, claims = staged_rows(policy, layout)
+    return rows, _facts(claims, {"published": "no: these are the rows of a staged run"})
+
+
+def _facts(columns: list[dict[str, Any]], more: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what is claimed of columns, in words, by their names."""
+    return {
+        str(item["name"]): {name.replace("_", " "): value for name, value in item.items() if name != "name"} | more
+        for item in columns
+    }

@@ -31,6 +31,7 @@ from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.roles import open_table
+from dptext_etl.storage import Storage
 from dptext_etl_eval.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
 
 NGRAM = 5
@@ -193,9 +194,13 @@ def _log(staged: StagedRun, what: str) -> None:
             "nothing is staged, so there is nothing to report on",
             "ask for the report after staging and before publishing",
         )
+    log_request(staged.policy, staged.layout.staging, what)
+
+
+def log_request(policy: Policy, staging: Storage, what: str) -> None:
+    """Log a request for exact figures of raw texts next to what is staged."""
     asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
-    asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
-    storage = staged.layout.staging
+    asked |= {"dataset": policy.dataset, "release": policy.release}
     with seam("logging a report", InputError):
-        storage.append(QUERIES, json.dumps(asked).encode())
+        staging.append(QUERIES, json.dumps(asked).encode())
     log.warning("a report inside the boundary was asked for: %s", what)

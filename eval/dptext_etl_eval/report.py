@@ -116,8 +116,8 @@ def _found_again(attacks: Sequence[Measured]) -> Iterator[str]:
     score = _first(attacks, "nearest_neighbour")
     if score is not None and score.value is not None and score.blind is not None:
         yield (
-            f"An attacker with all raw texts finds the one behind a release at the first try in {score.value:.1%} of "
-            f"the rows ({score.blind:.1%} by chance)."
+            f"An attacker with a raw text finds its release at the first try in {score.value:.1%} of the rows "
+            f"({score.blind:.1%} by chance)."
         )
 
 
@@ -153,7 +153,7 @@ svg .raw { stroke: var(--raw) }
 WIDTH = 200
 LEGEND = (
     '<p class="says">Bars go from 0 to 1. The bar is the release, the thin line its 95 % interval, the dashed mark the '
-    "blind figure, the solid mark the raw texts.</p>"
+    "blind figure, the solid mark the raw texts. After ± is the standard deviation over seeds.</p>"
 )
 
 
@@ -223,7 +223,10 @@ def _row(score: Score) -> str:
     if score.value is None:
         return f'<tr><td class="what">{escape(score.what)}</td><td colspan="5">{escape(score.note or "-")}</td></tr>'
     spread = "" if score.interval is None else " to ".join(written(end, score.unit) for end in score.interval)
-    cells = (written(score.value, score.unit), spread, written(score.blind, score.unit), written(score.raw, score.unit))
+    value = written(score.value, score.unit)
+    if score.deviation is not None:
+        value += f" ± {written(score.deviation, score.unit)}"
+    cells = (value, spread, written(score.blind, score.unit), written(score.raw, score.unit))
     figures = "".join(f'<td class="n">{cell}</td>' for cell in cells)
     note = f"<br><small>{escape(score.note)}</small>" if score.note else ""
     return f'<tr><td class="what">{escape(score.what)}{note}</td>{figures}<td>{bar(score)}</td></tr>'

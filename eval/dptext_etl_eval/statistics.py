@@ -50,23 +50,44 @@ def macro_f1(truth: Values | Codes, guessed: Values | Codes) -> float:
     return float(np.mean(2 * hits[both > 0] / both[both > 0]))
 
 
+def pearson(truth: Any, guessed: Any) -> float:
+    """Return the linear correlation of numbers; 0 where one side does not vary.
+
+    >>> round(pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])), 3), pearson(np.ones(3), np.arange(3.0))
+    (0.982, 0.0)
+    """
+    if not np.ptp(truth) or not np.ptp(guessed):
+        return 0.0
+    return float(np.corrcoef(truth, guessed)[0, 1])
+
+
+def spearman(truth: Any, guessed: Any) -> float:
+    """Return the correlation of ranks; ties have their mean rank."""
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(truth), rankdata(guessed))
+
+
 def unseen(figure: Callable[[Any, Any], float], truth: Values, most_frequent: Values) -> float:
     """Return the figure of a blind guess, which does not use the texts: the better of two ways to guess.
 
     One always says the most frequent value. The other says every value as often as it occurs: its F1 of a value is the
     value's share, so that its macro-F1 is 1 / values, more than the first way gets.
+    Of numbers, the correlation of a blind guess is 0.
 
     >>> truth = np.array(["a"] * 6 + ["b"] * 4)
     >>> round(unseen(macro_f1, truth, np.array(["a"] * 10)), 3), unseen(accuracy, truth, np.array(["a"] * 10))
     (0.5, 0.6)
     """
+    if truth.dtype.kind == "f":
+        return 0.0
     always = figure(truth, most_frequent)
     return max(always, 1 / len(np.unique(truth))) if figure is macro_f1 else always
 
 
 def coded(truth: Values | Codes, guessed: Values | Codes) -> tuple[Codes, Codes]:
-    """Return values as numbers from 0; equal values have equal numbers."""
-    if truth.dtype.kind == "i" and guessed.dtype.kind == "i":
+    """Return values as numbers from 0; equal values have equal numbers. Numbers of a regression stay as they are."""
+    if truth.dtype.kind == guessed.dtype.kind and truth.dtype.kind in "if":
         return truth, guessed  # type: ignore[return-value]
     codes = np.unique(np.concatenate([truth, guessed]), return_inverse=True)[1]
     return codes[: len(truth)], codes[len(truth) :]

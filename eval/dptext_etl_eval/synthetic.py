@@ -26,6 +26,7 @@ from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of
 from dptext_etl_eval.baselines import GIVEN, NAMES, NO_WORDS, PUBLIC, label_names, public_data
 from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
+from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import MEAN, Metric, Score, attacks
 from dptext_etl_eval.pairs import LABEL, RAW, Pairs, Values, raw_sample
@@ -104,6 +105,7 @@ def evaluate_table(
     manifest = Manifest.read(Layout.of_sink(place, policy.storage_options))
     if manifest is None:
         raise InputError("no synthetic table is published there", "`dptext run POLICY` publishes it")
+    manifest.require_of(policy, manifest.partition)
     statistic = read_statistic({"columns": manifest.columns}, policy.statistic.corpus)
     text, label_of = pl.col(synthetic.column).alias("text"), _label_of(synthetic)
     with seam("reading the synthetic table", InputError, "`dptext check` says more"):
@@ -149,9 +151,7 @@ def _with_labels(policy: Policy, label: str | None) -> Synthetic:
 
 def _refuse_links(given: dict[str, Any]) -> None:
     """Refuse what compares a row of the release with its raw text: no row of a synthetic table belongs to a record."""
-    options = ("attribute", "subject", "models", "show_texts", "partition")
-    asked = [f"--{name.replace('_', '-')}" for name in options if given.get(name)]
-    if asked:
+    if asked := of_rows(given, "attribute", "subject", "models", "show_texts", "partition"):
         names = ", ".join(sorted(type(one).__module__.rpartition(".")[2] for one in attacks()))
         msg = f"{', '.join(asked)}: no row of a synthetic table belongs to a record, so these attacks are left out: "
         raise PolicyError(msg + names, "the epsilon of the table bounds what anyone learns of a record")

@@ -22,8 +22,10 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import published_manifest
 from dptext_etl.runner.source.table import Files, why_hidden
 from dptext_etl_eval.baselines import NO_WORDS, label_names
+from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import Metric, Score
 from dptext_etl_eval.pairs import LABEL, Pairs, Values, raw_sample
@@ -96,13 +98,13 @@ def evaluate_unlinked(
         raise PolicyError(
             msg, "--label COLUMN, whose values are words; `estimate_frequencies` counts topics of your own"
         )
-    options = ("attribute", "subject", "models", "show_texts")
-    if asked := [f"--{name.replace('_', '-')}" for name in options if given.get(name)]:
+    if asked := of_rows(given, "attribute", "subject", "models", "show_texts"):
         msg = f"{', '.join(asked)}: no text of an unlinked release belongs to a record, so no attack on rows applies"
         raise PolicyError(msg, "the central epsilon of the release bounds what anyone learns of a record")
     layout = Layout.of(policy, partition)
     place = released or layout.sink
     refuse_published(out, place)
+    published_manifest(Layout.of_sink(place, policy.storage_options)).require_of(policy, layout.partition)
     (column,) = policy.column_policies()
     text, mechanism = str(column.column), column.mechanism
     assert isinstance(mechanism, ChoiceMechanism)  # noqa: S101  (the policy says so)

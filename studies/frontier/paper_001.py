@@ -175,5 +175,6 @@ def _table_2(found: pl.DataFrame) -> str:
         "printed shares by position are artefacts</b>: the code compares with the word at the <i>document's</i> number "
         '(<a href="spec/privacy.html#mti">why</a>). By position counts where a release is as long as its text, which '
         "few long ones are. By bag, always saying the commonest words does better than the model: that figure measures "
-        "how common words are.</p>" + table(head, rows)
+        "how common words are. The paper ranks releases by a raw text with gte-small; here raw texts are ranked by a "
+        "release, with TF-IDF (<code>dptext evaluate --encoder</code> measures both ways).</p>" + table(head, rows)
     )

@@ -11,6 +11,7 @@ from dptext_etl.mechanism import Mechanism
 from frontier.corpora import domain_corpus
 from frontier.data import CUTS, DATA, ROOT
 
+GLOVE = str(DATA / "word_vectors" / "glove6b_50d_5k.npz")
 COUNTERFITTED = str(DATA / "word_vectors" / "counterfit_300d_30k.npz")
 SHIPPED = ROOT / "models" / "dptext_etl_models"
 EVERYDAY = "everyday-30k"
@@ -101,6 +102,10 @@ def _custext(_: dict[str, str]) -> Iterator[Line]:
     yield Line("custext", "plus", per, (1.0, 5.0), lambda e, _: kind(epsilon=e, variant="plus"))
     plain, plus = {"vectors": COUNTERFITTED}, {"vectors": COUNTERFITTED, "variant": "plus"}
     yield Line("custext", "counter-fitted", per, PAPERS, lambda e, _: kind(epsilon=e, **plain), sets=PAPERS_SETS)
+    for variant in ("plain", "plus"):
+        glove = lambda e, _, variant=variant: kind(epsilon=e, vectors=GLOVE, variant=variant)  # noqa: E731
+        name = "GloVe" if variant == "plain" else "plus, GloVe"
+        yield Line("custext", name, per, (1.0, 2.0, 3.0), glove, sets=("SST-2",))
     yield Line("custext", "plus, counter-fitted", per, PAPERS, lambda e, _: kind(epsilon=e, **plus), sets=PAPERS_SETS)
 
 

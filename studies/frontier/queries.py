@@ -13,24 +13,26 @@ from frontier.plan import COUNTERFITTED
 
 WORDS = ("she", "car", "alice", "happy", "good", "bad", "film", "people", "doctor")
 """The four words of paper 004 and five more."""
+VARIANT = "counter-fitted, cosine"
+"""As in Table 2 of the paper: counter-fitted vectors are made for cosine."""
 EPSILONS = (1.0, 2.0, 3.0, 8.0)
 
 
 def queries() -> Iterator[dict[str, Any]]:
-    """Yield how many draws of a word reveal it, under CusText with counter-fitted vectors; 0 for never."""
+    """Yield how many draws of a word reveal it, under CusText with counter-fitted vectors by cosine; 0 for never."""
     path = WORK_FOLDER / "queries.json"
     kept: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for epsilon in EPSILONS:
         for word in WORDS:
             name = f"{word} {epsilon:g}"
             if name not in kept:
-                mechanism = load("custext")(epsilon=epsilon, vectors=COUNTERFITTED)  # type: ignore[call-arg]
+                mechanism = load("custext")(epsilon=epsilon, vectors=COUNTERFITTED, metric="cosine")  # type: ignore[call-arg]
                 found = queries_needed(mechanism, word)  # type: ignore[arg-type]
                 kept[name] = [found.queries or 0, found.stays]
             common = {
                 "dataset": "single words",
                 "mechanism": "custext",
-                "variant": "counter-fitted",
+                "variant": VARIANT,
                 "epsilon": epsilon,
             }
             common |= {"reading": "per word, within its output set", "epsilon_per_text": epsilon, "delta": 0.0}

@@ -1,9 +1,12 @@
 """Every word gets a score from 0 to 1, in the direction that the paper's text says; tools are public and offline."""
 
 import importlib
+import itertools
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from dptext_etl import catalog, column
 from dptext_etl.allocation import Allocation, score, spread, tagging
 from dptext_etl.allocation.score import Tools
+from dptext_etl.allocation.scores import ic
 from dptext_etl.allocation.scores.ic import OwnTable
 from dptext_etl.errors import ArtifactError, PolicyError
 
@@ -132,11 +136,15 @@ def test_what_a_text_would_lose_counts():
     assert found["the"] < found["astronomer"]
     turned = of("sd", text, printed=True)
     assert turned["the"] > turned["astronomer"], "the printed Algorithm 3 has the sign the other way round"
+    coded = of("sd", text, printed="code")
+    assert coded["the"] < coded["astronomer"], "the paper's code has the sign of its text"
 
 
 def test_a_word_unlike_the_rest_is_important():
     found = of("wi", ("rain", "snow", "wind", "storm", "violin"))
     assert max(found, key=found.get) == "violin"
+    coded = of("wi", tuple(found), printed="code")
+    assert min(coded, key=coded.get) == "violin", "the paper's code takes the cosine itself"
     assert of("wi", ("zzqx", "rain", "snow"))["zzqx"] == 1.0, "a word without a vector is like nothing"
 
 
@@ -151,10 +159,54 @@ def test_texts_without_a_word_are_differences_of_sums():
 
 
 def test_the_printed_variants_add_up_to_one():
-    for name in ("wi", "sd", "pos", "ner"):
-        assert sum(of(name, FOX[:6], printed=True).values()) == pytest.approx(1.0)
+    for name, printed in itertools.product(("wi", "sd", "pos", "ner"), (True, "code")):
+        assert sum(of(name, FOX[:6], printed=printed).values()) == pytest.approx(1.0)
     with pytest.raises(PolicyError, match="WordNet's counts"):
         of("ic", FOX, printed=True)
+
+
+@pytest.fixture
+def small_net(monkeypatch):
+    """A WordNet of three words, and the counts of two corpora."""
+    senses = {
+        "dog": [("n", 1), ("n", 2), ("v", 3)],
+        "run": [("v", 3), ("n", 4)],
+        "quickly": [("r", 5)],
+        "rare": [("n", 9)],
+    }
+
+    class Sense(NamedTuple):
+        kind: str
+        place: int
+
+        def pos(self):
+            return self.kind
+
+        def offset(self):
+            return self.place
+
+    words = SimpleNamespace(
+        synsets=lambda word: [Sense(*one) for one in senses.get(word, ())],
+        morphy=lambda word, kind: {("dogs", "n"): "dog", ("dogs", "v"): "dog", ("ran", "v"): "run"}.get((word, kind)),
+    )
+    tables = [{"n": {1: 10.0, 2: 30.0, 4: 6.0}, "v": {3: 50.0}}, {"n": {1: 4.0}, "v": {3: 2.0}}]
+    monkeypatch.setattr(ic, "wordnet", lambda _: SimpleNamespace(words=words))
+    monkeypatch.setattr(ic, "printed_counts", lambda _: (tables, {}))
+
+
+def test_the_printed_content_is_algorithm_1_or_what_the_papers_code_does(small_net):
+    words = ("dogs", "ran", "quickly", "rare", "zzqx")
+    # the largest count of a lemma's senses as nouns or verbs in each corpus, 1 without one; the mean over corpora
+    assert ic.Printed(None).of(words).tolist() == [(50 + 4) / 2, 1.0, 1.0, 1.0, 1.0]
+    assert ic.Printed(None).of(("run",)).tolist() == [(50 + 2) / 2]
+    # lemmas as verbs, all senses looked up as nouns, means over senses with zeros; 1 where that is 0
+    assert ic.Printed(None, as_code=True).of(words).tolist() == [
+        pytest.approx((10 + 30 + 0 + 4 + 0 + 0) / 6),
+        pytest.approx((0 + 6 + 0 + 0) / 4),
+        1.0,
+        1.0,
+        1.0,
+    ]
 
 
 @pytest.mark.thorough  # NLTK reads all of WordNet
@@ -168,8 +220,10 @@ def test_wordnet_says_how_much_a_word_tells_and_the_papers_counts_say_the_opposi
     assert 0 < told["quickly"] < 1, "an adverb is neither exempt nor unknown"
     counted = of("ic", words, information=place, printed=True)
     assert counted["person"] > counted["dog"] > counted["armadillo"] > counted["zzqx"] == counted["quickly"]
-    files = score.load("ic")(Tools(information=place)).artifacts()
+    assert of("ic", words, information=place, printed="code") != counted
+    files, more = (score.load("ic")(Tools(information=place, printed=printed)).artifacts() for printed in (False, True))
     assert set(files) == {"word_counts", "wordnet", "wordnet_counts"}
+    assert set(more) == {*files, "counts_brown"}
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not next to this checkout")

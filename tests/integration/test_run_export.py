@@ -136,7 +136,7 @@ def test_refusals(job, tmp_path):
     with pytest.raises(InputError, match="nothing is published"):
         export(job.policy(), tmp_path / "out")
     job.run()
-    with pytest.raises(InputError, match="another dataset, release"):
+    with pytest.raises(InputError, match="and the policy is of reviews / 2026-12"):
         export(job.policy(release="2026-12"), tmp_path / "out")
     (tmp_path / "there").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match="exists"):

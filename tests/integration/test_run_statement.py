@@ -45,6 +45,36 @@ def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, s
     assert sentinel not in written + page + json.dumps(facts)
 
 
+@pytest.mark.parametrize("changed", ["release", "mechanism"])
+def test_every_door_refuses_what_another_release_or_configuration_published(job, tmp_path, changed):
+    job.run()
+    mechanism = {"name": "custext", "epsilon": 0.5, "k": 5, "vectors": job.vectors}
+    columns = [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]
+    changes = {"release": {"release": "never-run"}, "mechanism": {"column": columns}}[changed]
+    policy = job.write_policy(**changes)
+    for words in (("--out", tmp_path / "out"), ("--released", job.folder / "published")):
+        done = dptext("statement", policy, *words)
+        said = " ".join(done.output.split())
+        assert (done.exit_code, (tmp_path / "out").exists()) == (5, False), done.output
+        if changed == "release":
+            assert "the sink holds the release reviews / 2026-11, and the policy is of reviews / never-run" in said
+        else:
+            held, own = (job.policy(**given).column_policies()[0].mechanism.cfg()[:12] for given in ({}, changes))
+            assert f"'review' under the configuration {held}…, and the policy has {own}…" in said
+    done = dptext("check", policy)
+    expected = {"release": "other release: 1", "mechanism": "other configuration: 4"}[changed]
+    assert (done.exit_code, expected in done.output) == (4, True), done.output
+
+
+def test_asset_checks_fail_for_what_another_release_published(job):
+    pytest.importorskip("dagster", reason="Dagster is not installed (extra: dagster)")
+    from dptext_etl.orchestration.gates import judge_published
+
+    job.run()
+    verdicts = judge_published(job.policy(release="never-run"), None)
+    assert not next(verdict for verdict in verdicts if verdict.name == "published_files").passed
+
+
 def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_path):
     facts = json.loads(dptext("statement", policy_of_job, "--public", "--json").stdout)
     assert "charged" not in facts["columns"][0]

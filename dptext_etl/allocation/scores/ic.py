@@ -34,16 +34,26 @@ class InformationContent(Score):
         return contents(self.tools.information).of(tokens)
 
     def printed(self, tokens: Sequence[str]) -> Scores:
-        """Return the counts of NLTK's files, as the paper takes them; 1 for a word without one."""
-        return counts(self.tools.information).of(tokens)
+        """Compute Algorithm 1: the largest count of a word's senses, or 1, as a mean over the paper's corpora."""
+        return Printed(_folder(self.tools.information)).of(tokens)
+
+    def code(self, tokens: Sequence[str]) -> Scores:
+        """Compute what the paper's code does: means over senses, all looked up as nouns, where no count is 0."""
+        return Printed(_folder(self.tools.information), as_code=True).of(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
-        return artifacts(self.tools.information)
+        found = artifacts(self.tools.information)
+        if self.tools.printed:
+            files = printed_counts(_folder(self.tools.information))[1]
+            found |= {f"counts_{corpus}": Artifact.open(path) for corpus, path in files.items()}
+        return found
 
 
 ENGLISH = "english"
 OWN = Path(__file__).parent.parent.parent / "data" / "english-counts.json"
 COUNTS = "ic-brown.dat"
+CORPORA = ("bnc", "brown", "semcor", "shaks", "treebank")
+"""The corpora of the paper; those whose counts lie in NLTK's data are taken."""
 _ROOT = 0  # offset of a class's total in NLTK's tables
 _UNKNOWN = 1.0
 
@@ -92,6 +102,7 @@ class WordNet:
         with seam("reading WordNet", ArtifactError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it has no words of other languages
             self.words: Any = WordNetCorpusReader(roots["wordnet"], None)
+            self.root_of_counts = roots["wordnet_ic"]
             self.counts: Any = WordNetICCorpusReader(roots["wordnet_ic"], [COUNTS]).ic(COUNTS)
 
     def of_synsets(self, token: str) -> list[tuple[float, float]]:
@@ -122,14 +133,41 @@ class FromWordNet:
 
 
 class Printed:
-    """Counts in the place of information content, as the paper takes them: their mean over senses, else 1."""
+    """Counts in the place of information content, as the paper takes them, or as its code does."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._net = wordnet(folder)
+    def __init__(self, folder: Path | None, *, as_code: bool = False) -> None:
+        self._net, (self._tables, _), self._as_code = wordnet(folder), printed_counts(folder), as_code
 
     def of(self, tokens: Sequence[str]) -> Scores:
-        known = [self._net.of_synsets(token) for token in tokens]
-        return np.array([statistics.fmean(count for count, _ in each) if each else _UNKNOWN for each in known])
+        return np.array([(self._of_code if self._as_code else self._one)(token.lower()) for token in tokens])
+
+    def _one(self, token: str) -> float:
+        senses = self._senses(token, "n")
+        known = ([table[one.pos()].get(one.offset()) for one in senses if one.pos() in table] for table in self._tables)
+        return statistics.fmean(max(filter(None, counts), default=_UNKNOWN) for counts in known)
+
+    def _of_code(self, token: str) -> float:
+        counts = [table["n"].get(one.offset(), 0.0) for one in self._senses(token, "v") for table in self._tables]
+        return statistics.fmean(counts or [_UNKNOWN]) or _UNKNOWN
+
+    def _senses(self, token: str, kind: str) -> list[Any]:
+        """Return the senses of a word's lemma as a noun ("n") or as a verb ("v")."""
+        found: list[Any] = self._net.words.synsets(self._net.words.morphy(token, kind) or token)
+        return found
+
+
+@lru_cache(maxsize=2)
+def printed_counts(folder: Path | None) -> tuple[list[Any], dict[str, Path]]:
+    """Return the counts of the paper's corpora that lie here, by word class and offset, and their files by corpus."""
+    from nltk.corpus.reader import WordNetICCorpusReader
+
+    root, tables, files = wordnet(folder).root_of_counts, [], {}
+    for corpus in CORPORA:
+        name = f"ic-{corpus}.dat"
+        with suppress(OSError, LookupError):
+            tables.append(WordNetICCorpusReader(root, [name]).ic(name))
+            files[corpus] = _file(root, name)
+    return tables, files
 
 
 @lru_cache(maxsize=2)
@@ -141,16 +179,6 @@ def wordnet(folder: Path | None) -> WordNet:
 def contents(source: str) -> Contents:
     """Return what says how much words tell, from 0 to 1."""
     return OwnTable() if source == ENGLISH else FromWordNet(_folder(source))
-
-
-@lru_cache(maxsize=4)
-def counts(source: str) -> Contents:
-    """Return the paper's counts; they need WordNet."""
-    if source == ENGLISH:
-        raise PolicyError(
-            "the printed information content is made of WordNet's counts", 'set information = "wordnet:FOLDER"'
-        )
-    return Printed(_folder(source))
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
@@ -177,6 +205,9 @@ def _file(root: Any, inside: str) -> Path:
 
 def _folder(source: str) -> Path | None:
     kind, _, place = source.partition(":")
+    if source == ENGLISH:
+        msg = "the printed information content is made of WordNet's counts"
+        raise PolicyError(msg, 'set information = "wordnet:FOLDER"')
     if kind != "wordnet":
         raise PolicyError("a source of information content of unknown form", 'allowed: "english", "wordnet:FOLDER"')
     return Path(place) if place else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
@@ -24,6 +26,9 @@ class SentenceDifference(Score):
 
     def printed(self, tokens: Sequence[str]) -> Scores:
         return score.rests_to_text(tokens, self.tools.encoder)
+
+    def code(self, tokens: Sequence[str]) -> Scores:
+        return np.abs(1.0 - score.rests_to_text(tokens, self.tools.encoder))
 
     def artifacts(self) -> dict[str, Artifact]:
         return score.artifacts(self.tools.encoder)

@@ -77,9 +77,7 @@ def export(policy: Policy, target: Path, partition: str | None = None) -> dict[s
         raise InputError("the target of an export exists", "name a folder or a .zip file that does not exist")
     layout = Layout.of(policy, partition)
     manifest = published_manifest(layout)
-    if (manifest.dataset, manifest.release, manifest.partition) != (policy.dataset, policy.release, layout.partition):
-        msg = "the sink holds another dataset, release, or partition than the policy names"
-        raise InputError(msg, "`dptext run POLICY` publishes; or name the policy of the published release")
+    manifest.require_of(policy, layout.partition)
     require(check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger)))
     facts = statement.facts(policy=policy, partition=partition, public=True)
     if facts["manifest_sha256"] != manifest.digest:

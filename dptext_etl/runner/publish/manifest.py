@@ -288,6 +288,20 @@ class Manifest:
         own = found is not None and (found.dataset, found.release) == (policy.dataset, policy.release)
         return found if own else None
 
+    def require_of(self, policy: Policy, partition: str | None) -> None:
+        """Refuse a version of another release, or of another configuration of a column, than the policy's."""
+        hint = "`dptext run POLICY` publishes; or name the policy of the published release"
+        held, own = (self.dataset, self.release, self.partition), (policy.dataset, policy.release, partition)
+        if held != own:
+            there, named = (" / ".join(filter(None, names)) for names in (held, own))
+            raise InputError(f"the sink holds the release {there}, and the policy is of {named}", hint)
+        stated = {item["name"]: (item["cfg"], item.get("chain")) for item in self.columns}
+        for column in policy.charged_columns():
+            was, now = stated.get(column.column, ("", None)), (column.mechanism.cfg(), column.chain)
+            if was != now:
+                msg = f"the sink holds column {column.column!r} under the configuration {_short(was)}"
+                raise InputError(f"{msg}, and the policy has {_short(now)}", hint)
+
     def write(self, layout: Layout, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
         content, store = self.text().encode(), layout.described
@@ -302,6 +316,11 @@ class Manifest:
         there = None if now is None else hashlib.sha256(now).hexdigest()
         if there != begun or store.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
+
+
+def _short(configured: tuple[str, str | None]) -> str:
+    """Return the first digits of the hash of a configuration, and of that of post-processing."""
+    return " and ".join(f"{digest[:12]}…" for digest in configured if digest) or "none"
 
 
 _CLAIMS = (

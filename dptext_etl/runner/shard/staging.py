@@ -268,6 +268,11 @@ class Staging:
         with seam("reading what was staged", hint=_AGAIN):
             return pl.read_parquet(self.post(shard))
 
+    def shards(self) -> list[StagedShard]:
+        """Return the shards that a run under this key left here, in order."""
+        found = map(self._recorded, self.storage.glob("shard-*.json"))
+        return sorted((shard for shard in found if shard is not None), key=lambda shard: shard.index)
+
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the whole attempts at a shard that were computed from these inputs."""
         found = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))

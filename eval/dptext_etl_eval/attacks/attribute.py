@@ -22,6 +22,7 @@ class Attribute(Attack):
     needs: ClassVar[frozenset[str]] = frozenset({ATTRIBUTE})
     order: ClassVar[int] = 10
     weight: ClassVar[float] = 20.0
+    seeded: ClassVar[bool] = True
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return macro-F1 and accuracy of both attackers, next to an attack on raw texts and a blind guess."""

@@ -11,13 +11,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dptext_etl_eval.measure import MODEL, Attack, Score
-from dptext_etl_eval.pairs import MODELS, RAW, RELEASED, Pairs
+from dptext_etl_eval.evaluators import SMALL
+from dptext_etl_eval.measure import Attack, Score
+from dptext_etl_eval.pairs import MASKED_MODEL, RAW, RELEASED, Pairs
 from dptext_etl_eval.statistics import wilson
 
 POSITIONS = 1_000
 """Words that are masked, in whole texts."""
-TOP = 5
+TOP = 3
 LONGEST = 128
 """Tokens of a text that the model reads."""
 _ROWS = 64
@@ -36,25 +37,26 @@ class MaskedTokens(Attack):
 
     title: ClassVar[str] = "Masked token inference"
     says: ClassVar[str] = (
-        f"A masked language model ({MODEL}) predicts every word of a release from the others. By position: the "
-        "prediction is the raw word in that place, where a release is as long as its text. By bag: it is any word "
-        "of the raw text. Blind always guesses the most common words of the raw texts. Privacy by paper 001 is 1 "
-        "minus the share."
+        f"A masked language model ({SMALL}, or that of --masked-model) predicts every word of a release from the "
+        "others. By position: the prediction is the raw word in that place, where a release is as long as its text. By "
+        "bag: it is any word of the raw text. Blind always guesses the most common words of the raw texts. Privacy by "
+        "paper 001 is 1 minus the share."
     )
     knows: ClassVar[str] = "the release and a public language model"
-    needs: ClassVar[frozenset[str]] = frozenset({MODELS})
+    needs: ClassVar[frozenset[str]] = frozenset({MASKED_MODEL})
     order: ClassVar[int] = 57
     weight: ClassVar[float] = 40.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return the shares by position and by bag, for the first prediction and for the first five."""
-        model = Predictor(MODEL)
+        """Return the shares by position and by bag, for the first prediction and for the first three."""
+        model = Predictor(pairs.masked_model)
         words = pairs.words(RAW)
         every, counts = np.unique([word for text in words for word in text] or [""], return_counts=True)
         common = [str(word) for word in every[np.argsort(-counts, kind="stable")[:TOP]]]
-        if ("masked", RAW) not in pairs.memory:
-            pairs.memory["masked", RAW] = _shares(model, pairs, RAW)
-        found, raw = _shares(model, pairs, RELEASED), pairs.memory["masked", RAW]
+        known = ("masked", RAW, pairs.masked_model)
+        if known not in pairs.memory:
+            pairs.memory[known] = _shares(model, pairs, RAW)
+        found, raw = _shares(model, pairs, RELEASED), pairs.memory[known]
         blind = _shares(model, pairs, RELEASED, always=common)
         return [
             Score(
@@ -93,7 +95,7 @@ class Predictor:
                 yield Masked(row, place, [*self._around[:1], *inner, *self._around[1:]])
 
     def predict(self, rows: Sequence[Masked]) -> list[list[str]]:
-        """Return the five likeliest words at every mask, in lower case."""
+        """Return the three likeliest words at every mask, in lower case."""
         out: list[list[str]] = []
         order = sorted(range(len(rows)), key=lambda number: len(rows[number].tokens))
         for first in range(0, len(order), _ROWS):

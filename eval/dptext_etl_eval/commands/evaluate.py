@@ -57,19 +57,47 @@ def evaluate(
         bool, typer.Option("--show-texts", help="Show rows that keep most of their words, raw texts included.")
     ] = False,
     models: Annotated[
-        bool, typer.Option("--models", help="Run measures with language models, too: minutes (extra: models).")
+        bool,
+        typer.Option("--models", help="Run measures with our small models, too: minutes (extra: models)."),
     ] = False,
+    classifier: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Fine-tune this model on labels and attributes: a folder, or a hub's name."),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Sentence encoder for nearness of meaning and the search for releases."),
+    ] = None,
+    masked_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Masked language model that infers words.")
+    ] = None,
+    perplexity_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Causal language model whose perplexity is measured.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Learn from rows that say train here, and test those of test.")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Repeat what is random so often: means and standard deviations.")
+    ] = 1,
+    text_pair: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The second text of a row, in both tables, if the label is about two."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a release against its raw table: usefulness, attacks, words that stay, personal data, cost.
 
     The columns of labels, attributes and subjects are those of the raw table. All figures are exact statistics of raw
     texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
-    that it needs is left out, and the report says so.
+    that it needs is left out, and the report says so. Labels that are numbers, some not whole, are regressed on.
 
     Of the synthetic table of a policy, a classifier of its labels is measured, next to the nearest mean of its
     statistic, raw texts, label names alone, and public data alone. Of an unlinked release, shares of labels (--label)
     are measured. No row of either belongs to a record, so attacks that compare rows are refused, by name.
+
+    A policy with publish = false has its staged run measured, without canary rows. A sink that holds another release or
+    configuration than the policy's is refused.
 
     Exits with 5 if the tables do not fit together, whatever the figures say.
     """
@@ -77,30 +105,35 @@ def evaluate(
     from dptext_etl.policy import Policy
     from dptext_etl_eval import evaluate as measure
     from dptext_etl_eval import report
+    from dptext_etl_eval.evaluators import Evaluators
+    from dptext_etl_eval.fine_tuning import require_training
     from dptext_etl_eval.measure import require_libraries
     from dptext_etl_eval.published import evidence_of
 
-    if models:
-        from dptext_etl_models.inference.language_model import need_transformers
-
-        need_transformers()
     require_libraries()
+    evaluators = Evaluators(classifier, encoder, masked_model, perplexity_model)
+    if models or classifier is not None:
+        require_training()
+    evaluators.require()
     given: dict[str, Any] = {
         "label": label,
         "attribute": attribute,
         "subject": subject,
         "rows": rows,
         "show_texts": show_texts,
+        "models": models,
+        "evaluators": evaluators,
+        "split": split,
+        "text_pair": text_pair,
     }
-    given["models"] = models
     progress = None if as_json else _say
     if raw.endswith(".toml"):
-        given |= {"released": released, "partition": partition, "public": public}
+        given |= {"released": released, "partition": partition, "public": public, "seeds": seeds}
         measured = list(evidence_of(Policy.load(Path(raw)), out, progress=progress, **given))
     else:
         more = {**given, "released_text": released_text}
         name, pairs, cost = _of_tables(raw, released, id, text, public, out=out, given=more)
-        measured = [measure(pairs, column=name, cost=cost, progress=progress)]
+        measured = [measure(pairs, column=name, cost=cost, progress=progress, seeds=seeds)]
     page, facts = report.write(measured, out)
     if as_json:
         terminal.emit({"columns": [item.as_dict() for item in measured]})
@@ -122,7 +155,7 @@ def _of_tables(
 ) -> tuple[str, Pairs, dict[str, Any]]:
     from dptext_etl.errors import InputError, PolicyError
     from dptext_etl_eval import join
-    from dptext_etl_eval.published import claimed, table
+    from dptext_etl_eval.published import claimed, table_of
     from dptext_etl_eval.report import refuse_published
 
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
@@ -131,8 +164,9 @@ def _of_tables(
     if public is not None:
         raise PolicyError("--public is compared with the synthetic table of a policy alone", "leave it out")
     refuse_published(out, released)
-    frame, cost = claimed(released, given["released_text"] or text)
-    return text, join(table(raw), frame, id=key, text=text, **given), cost
+    frame, claims = claimed(released)
+    cost = claims.get(given["released_text"] or text, {})
+    return text, join(table_of(raw), frame, id=key, text=text, **given), cost
 
 
 def _say(number: int, of: int, title: str, left: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Measure how usual the language of a release is, by perplexity under a public language model."""
+"""Measure how usual the language of a release is, by perplexity under public language models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl_eval.evaluators import surprise
 from dptext_etl_eval.measure import Metric, Score
 from dptext_etl_eval.ngrams import NAME, Ngrams
 from dptext_etl_eval.pairs import RAW, RELEASED, Pairs
@@ -17,13 +18,15 @@ Reals = npt.NDArray[np.float64]
 
 
 class Perplexity(Metric):
-    """Perplexity of words under our small trigram model, which no mechanism uses (paper 001 takes GPT-2)."""
+    """Perplexity under our trigram model, which no mechanism uses, and under a causal model (paper 001: GPT-2)."""
 
     title: ClassVar[str] = "Perplexity"
     says: ClassVar[str] = (
         f"How much a language model is surprised by a word, on average ({NAME}: three words, public text, case and "
         "marks ignored); smaller is more usual. Blind is the same words of the raw texts, shuffled over all rows. It "
-        "says nothing of sense: frequent words are usual. Compare it within a column only."
+        "says nothing of sense: frequent words are usual. Compare it within a column only. With --perplexity-model, "
+        "perplexity per token of that model, which reads whole texts: of all texts together, and as the mean over "
+        "texts, as papers take it."
     )
     order: ClassVar[int] = 70
 
@@ -36,6 +39,7 @@ class Perplexity(Metric):
         mixed = np.random.default_rng(0).permutation([word for words in pairs.words(RAW) for word in words])
         resampled = np.random.default_rng(0).integers(0, len(pairs), (RESAMPLES, len(pairs)))
         low, high = np.quantile([_perplexity(released[rows]) for rows in resampled], [0.025, 0.975])
+        causal = pairs.evaluators.perplexity_model
         unknown = [float(found[:, 2].sum() / found[:, 1].sum()) for found in (released, raw)]
         return [
             Score(
@@ -47,7 +51,23 @@ class Perplexity(Metric):
                 unit="number",
             ),
             Score("words that the model does not know", unknown[0], raw=unknown[1]),
+            *([] if causal is None else _by_model(causal, pairs)),
         ]
+
+
+def _by_model(name: str, pairs: Pairs) -> list[Score]:
+    """Return the perplexity per token of a causal model; texts without a token to predict are left out."""
+    if ("surprise", RAW, name) not in pairs.memory:
+        pairs.memory["surprise", RAW, name] = surprise(name, pairs.raw)
+    found = [part[part[:, 1] > 0] for part in (surprise(name, pairs.released), pairs.memory["surprise", RAW, name])]
+    what = ("perplexity per token of the causal model", "mean perplexity over texts of the causal model")
+    if not all(map(len, found)):
+        return [Score(one, None, note="one side holds no tokens") for one in what]
+    whole = [_perplexity(part) for part in found]
+    means = [float(np.exp(part[:, 0] / part[:, 1]).mean()) for part in found]
+    return [
+        Score(one, released, raw=raw, unit="number") for one, (released, raw) in zip(what, (whole, means), strict=True)
+    ]
 
 
 def _surprise(model: Ngrams, texts: Sequence[Sequence[str]]) -> Reals:

@@ -120,7 +120,7 @@ def oracle(monkeypatch):
 
     class Oracle(masked_tokens.Predictor):
         def __init__(self, name):
-            assert name == masked_tokens.MODEL
+            assert name == "english-small"
 
         def masked(self, row, words):
             return (masked_tokens.Masked(row, place, []) for place in range(len(words)))
@@ -161,11 +161,11 @@ def test_attacks_that_lack_a_mechanism_or_models_are_left_out():
 
     left = evaluate(Pairs(raw=TEXTS, released=TEXTS)).left_out
     assert left[Query.title] == left[Reconstruction.title] == ("word mechanism",)
-    assert left[MaskedTokens.title] == ("models",)
+    assert left[MaskedTokens.title] == ("masked model",)
 
 
 def test_no_person_is_on_both_sides_of_an_encoders_split():
-    from dptext_etl_eval.attacks.attribute_by_encoder import parted
+    from dptext_etl_eval.fine_tuning import parted
 
     people = np.array([f"p{row % 7}" for row in range(60)])
     learn, test = parted(people, 60)
@@ -174,16 +174,13 @@ def test_no_person_is_on_both_sides_of_an_encoders_split():
     assert len(parted(None, 100)[0]) == 70
 
 
-def test_an_encoder_learns_a_word_that_tells_the_attribute(monkeypatch):
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
-    from dptext_etl_eval.attacks import attribute_by_encoder
+def test_an_encoder_learns_a_word_that_tells_the_attribute():
+    pytest.importorskip("accelerate", reason="accelerate is not installed (extra: models)")
+    from dptext_etl_eval.attacks.attribute_by_encoder import AttributeByEncoder
 
-    monkeypatch.setattr(attribute_by_encoder, "MODEL", "example-masked")
-    monkeypatch.setattr(attribute_by_encoder, "RATE", 5e-3)
-    monkeypatch.setattr(attribute_by_encoder, "EPOCHS", 12)
     city = np.array(["oslo", "rome"] * 60)
     raw = tuple(f"{('cat', 'mat')[row % 2]} sat here" for row in range(120))
     pairs = Pairs(raw=raw, released=("dog sat here",) * 120, attribute=city, models=True)
-    found = by_what(attribute_by_encoder.AttributeByEncoder().of(pairs))
+    found = by_what(AttributeByEncoder().of(pairs))
     assert found["adaptive attacker, accuracy"].raw == 1
     assert found["adaptive attacker, accuracy"].value < 0.7

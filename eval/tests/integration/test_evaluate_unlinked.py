@@ -75,7 +75,7 @@ def test_what_compares_rows_is_refused_by_name(make_unlinked, tmp_path):
         list(evidence_of(job.policy(), tmp_path / "report", label="topic", attribute="stars", show_texts=True))
     job.run()
     with pytest.raises(PolicyError, match="an unlinked release is published there"):
-        claimed(str(job.folder / "published"), "review")
+        claimed(str(job.folder / "published"))
     with pytest.raises(InputError, match="no column 'topics'"):
         list(evidence_of(job.policy(), tmp_path / "report", label="topics"))
 
