@@ -16,7 +16,7 @@ from dptext_etl.checks.published import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
 from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
+from dptext_etl.policy.terms import FASTEST, PLAIN_CSV, Compression, CsvSpec, TableSpec
 from dptext_etl.storage import Objects, Storage
 from dptext_etl.table_formats import TableFormat, open_table
 
@@ -44,6 +44,7 @@ class Layout:
     table: TableSpec | None = None  # the format of the published table, if it has a log of its own
     logged: bool = False  # whether it has one
     newest: int = 2  # number of versions of a folder that a publication leaves there
+    compression: Compression = FASTEST  # of the Parquet files of the published table
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -63,7 +64,8 @@ class Layout:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
         newest = max(2, policy.retention.versions or 0)
         logged = table is not None
-        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, logged, newest)
+        places = (source, sink, staging, memory, partition, options, resolved)
+        return cls(*places, policy.csv, table, logged, newest, policy.compression)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:
