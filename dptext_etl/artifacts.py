@@ -36,6 +36,7 @@ _RECORD = "about.json"
 _KINDS = {"i": "I", "u": "U", "f": "F"}
 SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times
 _HASHES: dict[tuple[int, ...], str] = {}
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def canon(value: Any) -> bytes:
@@ -44,7 +45,7 @@ def canon(value: Any) -> bytes:
     >>> canon({"b": [1, "x"], "a": None})
     b'{"a":null,"b":[1,"x"]}'
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+    return _CANONICAL.encode(value).encode("ascii")
 
 
 @contextmanager

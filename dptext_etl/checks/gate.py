@@ -221,9 +221,10 @@ def count(part: Path) -> int:
 def batches(*parts: Path) -> Iterator[pl.DataFrame]:
     """Read shards in order, in batches of at most `BATCH_ROWS` rows; one without rows gives its columns."""
     for part in parts:
-        if not count(part):
-            yield pl.DataFrame(schema=pl.read_parquet_schema(part))
-        yield from pl.scan_parquet(part).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+        if count(part) <= BATCH_ROWS:
+            yield pl.read_parquet(part)
+        else:
+            yield from pl.scan_parquet(part).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
 
 
 Value = TypeVar("Value")
@@ -431,12 +432,13 @@ def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
 def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
     """Judge a staged run, one bounded batch at a time."""
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
-        batched = prefetch(batches(*candidate.parts), threads())
+        width = threads() if candidate.rows > BATCH_ROWS else 1  # for few rows, threads cost more than they save
+        batched = prefetch(batches(*candidate.parts), width)
         gates = staged_gates(candidate, (pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts))
-        feed(gates, batched, done)
+        feed(gates, batched, done, width)
         for part in candidate.rewritten:
             feed_rewritten(gates, part)
-        return _verdicts(gates)
+        return _verdicts(gates, width)
 
 
 def staged_gates(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
@@ -462,12 +464,17 @@ def verdicts_of(gate: Gate) -> tuple[Verdict, ...]:
     return (verdict,) if isinstance(verdict, Verdict) else verdict
 
 
-def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], done: Callable[[int], object] = lambda _: None) -> None:
+def feed(
+    gates: Iterable[Gate],
+    rows: Iterable[pl.DataFrame],
+    done: Callable[[int], object] = lambda _: None,
+    width: int | None = None,
+) -> None:
     """Give every batch of rows to every gate, in order; gates look at two batches side by side.
 
     A gate that asks the ledger stays in this thread, to which the ledger's connection belongs.
     """
-    gates, width = tuple(gates), threads()
+    gates, width = tuple(gates), width or threads()
     here = [gate for gate in gates if _asks_ledger(gate) or width <= 1]
     elsewhere = [gate for gate in gates if gate not in here]
     with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
@@ -505,9 +512,11 @@ def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
         gate.rows(batch)
 
 
-def _verdicts(gates: Sequence[Gate]) -> tuple[Verdict, ...]:
+def _verdicts(gates: Sequence[Gate], width: int) -> tuple[Verdict, ...]:
     """Let every gate decide, side by side; one that asks the ledger does so in this thread."""
-    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-gate") as pool:
+    if width <= 1:
+        return tuple(verdict for gate in gates for verdict in verdicts_of(gate))
+    with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
         deciding = {gate: pool.submit(verdicts_of, gate) for gate in gates if not _asks_ledger(gate)}
         here = {gate: verdicts_of(gate) for gate in gates if gate not in deciding}
         return tuple(verdict for gate in gates for verdict in (here[gate] if gate in here else deciding[gate].result()))

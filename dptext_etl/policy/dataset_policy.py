@@ -22,10 +22,12 @@ from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
 from dptext_etl.policy.paths import anchored, for_environment, require_other_variables
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
+    FASTEST,
     PLAIN_CSV,
     TABLE,
     Cap,
     Checked,
+    Compression,
     CsvSpec,
     DagsterSpec,
     Kept,
@@ -59,6 +61,8 @@ class Policy(Checked):
         csv: How the source's CSV files are written, if not in UTF-8 with commas, and types of kept columns.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
         table: Publish a table of Delta Lake or Iceberg in the sink, instead of plain files.
+        compression: How published Parquet files are compressed: by zstd at level 1, 3, or 9, by "snappy", or not at
+            all. It may change between runs; then the next run publishes the same rows in new files.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
@@ -113,6 +117,7 @@ class Policy(Checked):
     csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda csv: csv == PLAIN_CSV)
     sink: str
     table: TableSpec | None = Field(default=None, exclude_if=lambda spec: spec is None)
+    compression: Compression = Field(default=FASTEST, exclude_if=lambda compression: compression == FASTEST)
     id: Name
     subject: Name | None = None
     normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda steps: not steps)

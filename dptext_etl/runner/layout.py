@@ -16,7 +16,7 @@ from dptext_etl.checks.published import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
 from dptext_etl.object_stores import require_place
 from dptext_etl.policy import PARTITION, Policy
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
+from dptext_etl.policy.terms import FASTEST, PLAIN_CSV, Compression, CsvSpec, TableSpec
 from dptext_etl.storage import Objects, Storage
 from dptext_etl.table_formats import TableFormat, open_table
 
@@ -45,6 +45,7 @@ class Layout:
     logged: bool = False  # whether it has one
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)  # the catalog of a source that is a table
     newest: int = 2  # number of versions of a folder that a publication leaves there
+    compression: Compression = FASTEST  # of the Parquet files of the published table
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -63,9 +64,9 @@ class Layout:
         if table is not None and table.name is not None:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
         newest = max(2, policy.retention.versions or 0)
-        logged, catalog = table is not None, policy.source_catalog
-        csv = policy.csv
-        return cls(source, sink, staging, memory, partition, options, resolved, csv, table, logged, catalog, newest)
+        places = (source, sink, staging, memory, partition, options, resolved)
+        more = {"catalog": policy.source_catalog, "compression": policy.compression, "newest": newest}
+        return cls(*places, policy.csv, table, table is not None, **more)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:

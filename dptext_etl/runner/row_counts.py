@@ -192,8 +192,8 @@ class Preview:
             self._numbers.setdefault(name, len(self._numbers))
         numbers = names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
         left = (Outcome.FORGOTTEN, *([Outcome.CHANGED] if self._policy.on_changed == "quarantine" else []))
-        self._rows.update(numbers.tolist())
-        self._gone.update(numbers[np.isin(outcome, left)].tolist())
+        for counts, some in ((self._rows, numbers), (self._gone, numbers[np.isin(outcome, left)])):
+            counts.update(dict(enumerate(np.bincount(some).tolist())))
         return numbers
 
     def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:

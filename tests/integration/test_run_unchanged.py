@@ -6,7 +6,9 @@ import shutil
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from polars.testing import assert_frame_equal
 
 from dptext_etl import Ledger, _kernel, run
 from dptext_etl.engines import local
@@ -46,6 +48,17 @@ def test_the_same_input_is_recognised_and_summed_up_as_if_it_had_been_computed(j
     assert [stage["name"] for stage in again.profile] == ["open", "publish", "other"]
     assert job.run().notes == again.notes  # noted by a run that changed nothing, too
     assert len(steps) == 2
+
+
+def test_another_compression_publishes_the_same_rows_in_new_files_at_no_cost(job, steps):
+    first, rows, charged = job.run(), pl.read_parquet(job.part(0)), job.charged()
+    again = job.run(compression="none")
+    assert len(steps) == 2
+    assert (again.changed, again.version) == (True, first.version + 1)
+    assert pq.ParquetFile(job.part(0)).metadata.row_group(0).column(0).compression == "UNCOMPRESSED"
+    assert_frame_equal(pl.read_parquet(job.part(0)), rows)
+    assert job.charged() == charged
+    assert not job.run(compression="none").changed
 
 
 def test_an_incremental_run_is_recognised(job, steps):

@@ -303,6 +303,7 @@ def test_folders_inside_a_mechanisms_tables_are_those_of_the_policy_where_they_l
         ('ledger = { url = "l.db", idkey = "" }', "ledger.idkey: there is no such entry", "did you mean 'id_key'?"),
         ('cap = { measure = "pur" }', "cap.measure: must be 'pure', 'zcdp' or 'approx'", "cap.measure is in line 2"),
         ("keep = 3", "keep: must be a list", "keep is in line 2"),
+        ('compression = "zip"', "compression: must be 'zstd-1', 'zstd-3', 'zstd-9', 'snappy' or 'none'", "line 2"),
     ],
 )
 def test_a_wrong_entry_names_its_line_and_the_names_that_are_close(tmp_path, line, message, hint):

@@ -1,11 +1,13 @@
 """Parts as readers get them: equal rows give equal bytes, and a large part has row groups to read side by side."""
 
 import io
+from typing import get_args
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
+from dptext_etl.policy.terms import Compression
 from dptext_etl.runner.publish.parts import GROUP_BYTES, sink_of
 
 
@@ -14,9 +16,9 @@ def rows(size, each=1000):
     return pl.DataFrame({"id": range(len(texts)), "text": texts})
 
 
-def written(frame, file_format="parquet"):
+def written(frame, file_format="parquet", **compression):
     file = io.BytesIO()
-    sink_of(frame, file_format)(file)
+    sink_of(frame, file_format, **compression)(file)
     return file.getvalue()
 
 
@@ -41,6 +43,18 @@ def test_equal_rows_give_equal_bytes_however_they_lie_in_memory(file_format):
     assert pieces.n_chunks() > 1
     assert written(pieces, file_format) == written(frame, file_format)
     assert written(pl.concat([frame, frame])[: frame.height], file_format) == written(frame, file_format)
+
+
+def test_a_policy_may_choose_the_compression_of_parquet_files():
+    frame, sizes = rows(GROUP_BYTES), dict[str, int]()
+    for compression in get_args(Compression):
+        data = written(frame, compression=compression)
+        codec = {"none": "UNCOMPRESSED", "snappy": "SNAPPY"}.get(compression, "ZSTD")
+        assert pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(1).compression == codec
+        assert pl.read_parquet(io.BytesIO(data)).equals(frame)
+        sizes[compression] = len(data)
+    assert sizes["zstd-9"] < sizes["zstd-1"] < sizes["snappy"] < sizes["none"]
+    assert written(frame) == written(frame, compression="zstd-1")
 
 
 def test_numbers_and_nothing_have_one_group():

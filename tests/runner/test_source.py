@@ -74,14 +74,21 @@ def test_repeated_ids_are_found_in_memory_and_on_the_disk(monkeypatch, tmp_path)
     monkeypatch.setattr(examine, "BATCH_ROWS", 64)
     for held in (8 * 2000, 8 * 300, 8 * 10):
         monkeypatch.setattr(comparison, "HELD_BYTES", held)
-        assert examine._repeated(frame, len(ids), tmp_path, None) == 2
-        assert examine._repeated(frame.unique(maintain_order=True), 1000, tmp_path, None) == 0
+        assert examine.count_ids(frame, "id", None, tmp_path) == (1003, 0, 0, 2)
+        assert examine.count_ids(frame.unique(maintain_order=True), "id", None, tmp_path) == (1000, 0, 0, 0)
+
+
+def test_ids_and_subjects_that_are_null_are_counted():
+    frame = pl.DataFrame({"id": ["a", "a", None], "user": [None, "u", None]}).lazy()
+    assert examine.count_ids(frame, "id", "user") == (3, 1, 2, None)
+    assert examine.count_ids(frame.drop_nulls("id"), "id", "user") == (2, 0, 1, 1)
+    assert examine.count_ids(frame.limit(0), "id", "id") == (0, 0, 0, None)
 
 
 def test_equal_hashes_of_different_ids_are_no_repetition(monkeypatch):
-    monkeypatch.setattr(examine, "_hashes", lambda batch: np.zeros(batch.height, dtype=np.uint64))
-    assert examine._repeated(pl.DataFrame({"id": ["a", "b", "c"]}).lazy(), 3, None, None) == 0
-    assert examine._repeated(pl.DataFrame({"id": ["a", "b", "a"]}).lazy(), 3, None, None) == 1
+    monkeypatch.setattr(examine, "_hashes", lambda ids: np.zeros(len(ids), dtype=np.uint64))
+    assert examine.count_ids(pl.DataFrame({"id": ["a", "b", "c"]}).lazy(), "id", None).repeated == 0
+    assert examine.count_ids(pl.DataFrame({"id": ["a", "b", "a"]}).lazy(), "id", None).repeated == 1
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path):

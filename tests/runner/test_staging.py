@@ -43,7 +43,11 @@ def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(stag
     versions, listed = tmp_path / "versions", []
     versions.mkdir()
     layout = SimpleNamespace(
-        remote_sink=False, plain=True, local=SimpleNamespace(versions=versions), sink_format="parquet"
+        remote_sink=False,
+        plain=True,
+        local=SimpleNamespace(versions=versions),
+        sink_format="parquet",
+        compression="none",
     )
     shards = [staging.save(number, ROWS, DRAWS, "inputs", FACTS) for number in range(3)]
     monkeypatch.setattr(

@@ -42,7 +42,7 @@ from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.policy import Policy
-from dptext_etl.policy.terms import TABLE
+from dptext_etl.policy.terms import TABLE, Compression
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -99,6 +99,7 @@ class WriteConfig:
     folder: Path | None  # the folder for drafts; None where they lie among the files of staging
     file_format: str  # "parquet", "csv" or "ndjson"
     hidden: HiddenIds | None
+    compression: Compression
     messages: TaskMessages
 
     @classmethod
@@ -106,7 +107,7 @@ class WriteConfig:
         staging = writer.staging.absolute()
         messages = TaskMessages(staging, f"{secrets.token_hex(16)}-publish")
         hidden = None if writer.hidden is None else replace(writer.hidden, ledger=for_workers(writer.hidden.ledger))
-        return cls(staging, writer.published, folder, writer.format, hidden, messages)
+        return cls(staging, writer.published, folder, writer.format, hidden, writer.compression, messages)
 
 
 def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
@@ -118,7 +119,8 @@ def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]
             path = storage.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
         else:
             path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
-        facts: list[Any] = [*write_part(Staging(storage), shard, path, config.file_format, config.hidden)]
+        place_of, how = (Staging(storage), shard, path), (config.file_format, config.hidden)
+        facts: list[Any] = [*write_part(*place_of, *how, compression=config.compression)]
         if config.folder is None:
             storage.put(path.name, path)
             facts.append(path.stat().st_size)

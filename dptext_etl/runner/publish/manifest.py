@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from glob import escape
 from pathlib import Path
 from typing import Any, Self
@@ -237,7 +238,7 @@ class Manifest:
     def computed(self) -> ColumnHardware:
         return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.text().encode()).hexdigest()
 

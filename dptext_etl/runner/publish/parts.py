@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 import polars as pl
 
@@ -24,6 +24,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.families.choice import COUNT, OTHER, Unlinked
 from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import FASTEST, Compression
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -84,7 +85,7 @@ class Writer:
         self.hidden = hidden
         self.lists: set[str] = set()  # names of the lists of the records' own ids that were kept inside
         self.staging = staging.storage
-        self.format = layout.sink_format
+        self.format, self.compression = layout.sink_format, layout.compression
         self._written: list[_Draft] = []
         self._move: Move | None = None
         drafts = f".v{version}-{secrets.token_hex(8)}.incomplete"
@@ -147,7 +148,7 @@ class Writer:
 
     def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[Path, int, str, str]:
         rows, path = place
-        return path, *_write(rows, path, self.format, self.staging, self.hidden)
+        return path, *_write(rows, path, self.format, self.staging, self.hidden, compression=self.compression)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         self._append(*self._add((frame, self._folder / self._name(len(self._written)))))
@@ -252,10 +253,17 @@ class Writer:
 
 
 def write_part(
-    staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: HiddenIds | None
+    staging: Staging,
+    shard: StagedShard,
+    path: Path,
+    file_format: str,
+    hidden: HiddenIds | None,
+    *,
+    compression: Compression = FASTEST,
 ) -> tuple[int, str, str]:
     """Write a staged shard without its canary rows as one part, on an executor (see `_write`)."""
-    return _write(_published(staging, shard), path, file_format, staging.storage, hidden)
+    rows = _published(staging, shard)
+    return _write(rows, path, file_format, staging.storage, hidden, compression=compression)
 
 
 def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
@@ -263,25 +271,34 @@ def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
 
 
 def _write(
-    frame: pl.DataFrame, path: Path, file_format: str, staging: Storage, hidden: HiddenIds | None
+    frame: pl.DataFrame,
+    path: Path,
+    file_format: str,
+    staging: Storage,
+    hidden: HiddenIds | None,
+    *,
+    compression: Compression,
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame = frame if hidden is None else hidden.arranged(frame)
     shown = frame if hidden is None else hidden.shown(frame)
     shown = all_plain(shown.lazy(), shown.schema, rename=True).collect()
-    files.write(path, sink_of(shown.rechunk(), file_format), action="writing a part", flush_folder=False)
+    files.write(path, sink_of(shown.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
     digest = files.sha256(path)
     return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)
 
 
-def sink_of(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:
+def sink_of(frame: pl.DataFrame, file_format: str, compression: Compression = FASTEST) -> Callable[[IO[bytes]], object]:
     """Return the function that writes rows into an open file; equal rows give equal bytes."""
     lazy = frame.lazy()
     if file_format != "parquet":
         return lazy.sink_csv if file_format == "csv" else lazy.sink_ndjson
     size = lazy.select(size_of(lazy.collect_schema()).sum()).collect().item()
     groups = round(size / GROUP_BYTES)  # they follow from the rows alone
-    return partial(lazy.sink_parquet, row_group_size=-(-frame.height // groups) if groups > 1 else None)
+    rows = -(-frame.height // groups) if groups > 1 else None
+    name, _, level = compression.replace("none", "uncompressed").partition("-")
+    options: dict[str, Any] = {"compression": name, "compression_level": int(level) if level else None}
+    return partial(lazy.sink_parquet, row_group_size=rows, **options)
 
 
 def write_table(writer: Writer, staging: Staging, shard: StagedShard, policy: Policy) -> None:

@@ -46,6 +46,8 @@ _DEFECT = "this is a defect; its message is left out, because it may quote a tex
 
 Step = Literal["reserve", "commit"]
 """The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
+_FEW = 1_000
+"""Rows of a shard up to which another thread costs more than it saves."""
 Result = TypeVar("Result")
 
 
@@ -190,7 +192,7 @@ class Shards:
             ready, staged = run_both(
                 lambda: self._ready(reserved, index, self._results(done.frame, done.draws)),
                 lambda: self._save(index, done, inputs),
-                threads(),
+                threads() if done.frame.height > _FEW else 1,
             )
             self._checkpoint("staged", index)
             return self.schedule.run(

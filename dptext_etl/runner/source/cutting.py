@@ -78,14 +78,17 @@ def count(frame: pl.LazyFrame, policy: Policy) -> int:
 def counted(frame: pl.LazyFrame, policy: Policy) -> tuple[int, pl.LazyFrame]:
     """Count the shards of a source, and keep its rows in memory where they are few, so that they are read once."""
     sizes, held, size = size_of(frame.collect_schema()), list[pl.DataFrame](), 0
+    cutter, found = Cutter(*bounds(policy)), 0
     for batch in batches(frame, READ_ROWS):
-        size += int(batch.select(sizes)["size"].to_numpy().sum())
+        each = batch.select(sizes)["size"].to_numpy()
+        size += int(each.sum())
+        found += len(cutter.begins(each))
         held.append(batch)
         if size > KEPT_BYTES or len(held) * READ_ROWS > KEPT_ROWS:
             del held
             return count(frame, policy), frame
-    rows = (pl.concat(held) if held else frame.collect_schema().to_frame()).lazy()
-    return count(rows, policy), rows
+    rows = pl.concat(held) if held else frame.collect_schema().to_frame()
+    return found + (rows.height > 0), rows.lazy()
 
 
 def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:

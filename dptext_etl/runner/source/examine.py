@@ -146,17 +146,30 @@ def check_ids(
     table: Table[pl.LazyFrame], policy: Policy, scratch: Path | None, listener: Listener | None = None
 ) -> tuple[int, int]:
     """Check the ids and subjects of a source; return the number of rows, and of those without a subject to charge."""
-    with seam("reading the ids of the source", InputError, READ_HINT):
-        by_record = policy.subject is None or policy.unit == "record"
-        subjects = pl.lit(0) if by_record else pl.col(str(policy.subject)).null_count()
-        wanted = (pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subjects.alias("subjects"))
-        totals = table.frame.select(wanted).collect(engine="streaming")
-        rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
-    counts = IdCounts(rows, null_ids, null_subjects)
-    if rows and not null_ids:
-        counts = counts._replace(repeated=_repeated(table.frame.select(policy.id), rows, scratch, listener))
+    subject = None if policy.unit == "record" else policy.subject
+    counts = count_ids(table.frame, policy.id, subject, scratch, listener)
     refuse_ids(policy, counts)
-    return rows, null_subjects
+    return counts.rows, counts.null_subjects
+
+
+def count_ids(
+    frame: pl.LazyFrame, name: str, subject: str | None, scratch: Path | None = None, listener: Listener | None = None
+) -> IdCounts:
+    """Count rows, null ids and subjects, and repeated ids, in one pass over a source."""
+    rows = null_ids = null_subjects = 0
+    meter = Meter("ids", None, listener)
+    with closing(Buckets(8, scratch)) as hashes:
+        for batch in batches(frame.select({name, subject or name}), BATCH_ROWS):
+            rows += batch.height
+            null_ids += batch[name].null_count()
+            null_subjects += 0 if subject is None else batch[subject].null_count()
+            if not null_ids:
+                hashes.add(_hashes(batch[name]).view(np.uint8).reshape(-1, 8))
+            meter.add(batch.height)
+        meter.end()
+        suspects = None if null_ids or not rows else hashes.frequent(1)
+    repeated = None if suspects is None else _repeated(frame.select(name), suspects)
+    return IdCounts(rows, null_ids, null_subjects, repeated)
 
 
 def with_persons(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
@@ -197,14 +210,8 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
         raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **known})
 
 
-def _repeated(ids: pl.LazyFrame, rows: int, scratch: Path | None, listener: Listener | None) -> int:
-    """Count ids that occur more than once: sort hashes to find equal ones, then compare the ids themselves."""
-    meter = Meter("ids", rows, listener)
-    with closing(Buckets(8, scratch)) as hashes:
-        for batch in batches(ids, BATCH_ROWS):
-            hashes.add(_hashes(batch).view(np.uint8).reshape(-1, 8))
-            meter.add(batch.height)
-        found = hashes.frequent(1)
+def _repeated(ids: pl.LazyFrame, found: npt.NDArray[np.uint64]) -> int:
+    """Count ids that occur more than once: of those whose hashes do, compare the ids themselves."""
     if not len(found):
         return 0
     log.info("ids: %d hashes occur more than once; verifying", len(found))
@@ -216,11 +223,11 @@ def _repeated(ids: pl.LazyFrame, rows: int, scratch: Path | None, listener: List
 def _verified(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
     counts = Counter[str]()
     for batch in batches(ids, BATCH_ROWS):
-        places = np.flatnonzero(np.isin(_hashes(batch), suspects))
+        places = np.flatnonzero(np.isin(_hashes(batch.to_series()), suspects))
         counts.update(canonical_ids(batch.to_series().to_arrow()).take(to_arrow(places)).to_pylist())
     return sum(count > 1 for count in counts.values())
 
 
-def _hashes(batch: pl.DataFrame) -> npt.NDArray[np.uint64]:
-    hashed: npt.NDArray[np.uint64] = canonical_series(batch.to_series()).hash().to_numpy()
+def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
+    hashed: npt.NDArray[np.uint64] = canonical_series(ids).hash().to_numpy()
     return hashed

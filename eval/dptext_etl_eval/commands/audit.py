@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, PolicyFile
+from dptext_etl.cli.options import Json, PolicyFile, load_policy
 
 EXAMPLE = "dptext audit privacy.toml --draws 1000000"
 KEYS = (
@@ -36,9 +36,8 @@ def audit(
     import dptext_etl_eval as evaluation
     from dptext_etl.cli import terminal
     from dptext_etl.errors import GateError
-    from dptext_etl.policy import Policy
 
-    loaded = Policy.load(policy)
+    loaded = load_policy(policy)
     found = evaluation.audit(loaded, draws=draws, confidence=confidence, progress=terminal.note)
     refuted = [item.column for item in found if item.refuted]
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, Partition
+from dptext_etl.cli.options import Json, Partition, load_policy, refuse_settings
 
 if TYPE_CHECKING:
     from dptext_etl_eval import Pairs
@@ -102,7 +102,6 @@ def evaluate(
     Exits with 5 if the tables do not fit together, whatever the figures say.
     """
     from dptext_etl.cli import terminal
-    from dptext_etl.policy import Policy
     from dptext_etl_eval import evaluate as measure
     from dptext_etl_eval import report
     from dptext_etl_eval.evaluators import Evaluators
@@ -129,8 +128,9 @@ def evaluate(
     progress = None if as_json else _say
     if raw.endswith(".toml"):
         given |= {"released": released, "partition": partition, "public": public, "seeds": seeds}
-        measured = list(evidence_of(Policy.load(Path(raw)), out, progress=progress, **given))
+        measured = list(evidence_of(load_policy(raw), out, progress=progress, **given))
     else:
+        refuse_settings("this is a table")
         more = {**given, "released_text": released_text}
         name, pairs, cost = _of_tables(raw, released, id, text, public, out=out, given=more)
         measured = [measure(pairs, column=name, cost=cost, progress=progress, seeds=seeds)]

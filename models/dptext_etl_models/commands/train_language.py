@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dptext_etl.cli.options import Json, PolicyFile
+from dptext_etl.cli.options import Json, PolicyFile, load_policy
 from dptext_etl_models.commands.training_options import (
     Column,
     Corpora,
@@ -226,7 +226,7 @@ def rewriter(
         longest=longest, rate=rate, seed=seed, texts=texts, words=words,
     )  # fmt: skip
     facts = training.train(
-        resolve_column(policy, policy_text).mechanism,
+        resolve_column(load_policy(policy), policy_text).mechanism,
         language_model.model_files(base, revision),
         [Corpus.parse(item, column) for item in corpus],
         out,
