@@ -4,10 +4,12 @@ import runpy
 import sys
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
+from dptext_etl.engines.spark import tasks
 from dptext_etl.errors import BudgetError
 from dptext_etl.spark import run_frame
 
@@ -43,11 +45,12 @@ def noted(frame, folder):
 def test_a_run_takes_few_jobs_and_passes_over_its_frame(spark, make_job, tmp_path):
     """Passes count, compare ids of canary rows, and exchange the rows, which then are kept for look and release."""
     job = make_job(keep=["stars"])
-    frame, jobs = noted(frame_of(spark, job), tmp_path / "passes"), spark.sparkContext._jsc.sc().dagScheduler()
+    raw, jobs = spark.read.parquet(str(job.folder / "raw.parquet")), spark.sparkContext._jsc.sc().dagScheduler()
+    frame = noted(raw, tmp_path / "passes")
     before = jobs.numTotalJobs()
     run_frame(frame, job.policy(shard_rows=90))
     assert jobs.numTotalJobs() - before <= 10
-    assert len(list((tmp_path / "passes").iterdir())) == 3 * 3
+    assert len(list((tmp_path / "passes").iterdir())) == 3  # the frame has one partition
     assert kept_frames(spark) == 0
 
 
@@ -68,6 +71,14 @@ def test_several_tasks_count_spellings_of_persons_and_traceable_rows_as_one_proc
     found = run_frame(frame_of(spark, job), job.policy())
     assert found.table["spellings"] == expected.table["spellings"] == {"persons": 5, "alike": 3}
     assert found.table["traceable"] == expected.table["traceable"]
+
+
+def test_bundles_hold_the_rows_of_batches_in_order(monkeypatch):
+    monkeypatch.setattr(tasks, "_BUNDLE_BYTES", 100)
+    rows = pa.table({"id": pa.array(range(1000)), "text": pa.array([None, "a", "bcd", ""] * 250)})
+    cells = list(tasks.bundled(iter(rows.to_batches(max_chunksize=300))))
+    assert len(cells) > 50
+    assert pa.Table.from_batches(tasks.unbundled(cells)) == rows
 
 
 def test_the_daemon_has_imported_what_workers_need(monkeypatch):

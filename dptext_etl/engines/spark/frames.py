@@ -159,7 +159,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class ExaminedFrame(Examined["DataFrame"]):
-    seen: Seen | None = None  # what the check of the ids counted along the way, of rows that are all shown
+    seen: Seen | None = None  # what the check of the ids counted along the way, over the whole frame
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> ExaminedFrame:
@@ -208,10 +208,10 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
 def check(rows: DataFrame, policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, count what kept columns single out and how persons are spelled, if the policy takes all rows.
+    Along the way, count how persons are spelled and what kept columns single out, if the policy leaves no rows out.
     """
-    whole = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
-    groups = table_check.groups_of(policy.kept_columns) if whole and not policy.incremental and policy.keep else ()
+    every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
+    groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
     with seam("reading the ids of the frame", InputError, HINT):
         seen = _count(rows, policy, ids=True, groups=groups)
     refuse_ids(policy, seen.ids)
