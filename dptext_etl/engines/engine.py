@@ -97,6 +97,9 @@ class Engine(ABC, Generic[Rows]):
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take all shards through a phase; of a table that is summed, one result may stand for several of them."""
 
+    def close(self) -> None:
+        """Remove what the engine keeps between the steps of a run; called after them, also if one of them refused."""
+
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden."""
         return judge_here(staged, candidate, seen)

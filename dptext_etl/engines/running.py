@@ -155,6 +155,7 @@ def staged(
     """Stage a run, and keep the ledger open for the block: the last one to close it waits for the disk."""
     policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
     with ExitStack() as opened:
+        opened.callback(engine.close)
         with profile.stage("open"):
             table = engine.open(policy, attempt.layout)
             require_places(attempt)

@@ -10,7 +10,7 @@ import pytest
 from dptext_etl.checks import CANARY, gate
 from dptext_etl.checks.comparison import counted
 from dptext_etl.engines import stage
-from dptext_etl.engines.spark.judging import Pack, batch_of, exchange, packed, totals
+from dptext_etl.engines.spark.judging import Pack, batches_of, exchange, packed, totals
 from dptext_etl.engines.spark.spark_engine import SparkEngine, WriteConfig, draft
 from dptext_etl.errors import InputError
 from dptext_etl.files import sha256
@@ -148,8 +148,7 @@ def test_digests_are_counted_across_tasks():
     packs = [pack for part in np.array_split(rows, 7) for pack in packed("gate/0:ids", part)]
     packs.sort(key=lambda pack: pack[:3])
     state = Pack("states", "", 4, 0, b"state")
-    batches = map(batch_of, [state, *packs])
-    found = [Pack(**row) for batch in exchange(batches) for row in batch.to_pylist()]
+    found = [Pack(**row) for batch in exchange(batches_of([state, *packs])) for row in batch.to_pylist()]
     assert totals(found) == {"gate/0:ids": counted(rows)}
     assert found[0] == state
     assert len(found) == 2

@@ -6,21 +6,37 @@ rows in the order of their record ids, whatever order the tasks run in.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, by_shard
-from dptext_etl.checks.comparison import short_digests
+from dptext_etl.checks.comparison import Counted, short_digests
 from dptext_etl.data_types import named_as, plain_type
+from dptext_etl.engines.spark.judging import (
+    SCHEMA,
+    SIZES,
+    Pack,
+    batches_of,
+    collected,
+    computed,
+    exchanged,
+    facts_pack,
+    packed,
+    sizes_of,
+    totals,
+)
 from dptext_etl.engines.spark.spark_types import local_frame, named, polars_schema
+from dptext_etl.engines.spark.tasks import SHARD
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
@@ -32,6 +48,7 @@ from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.column_types import coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
+from dptext_etl.runner.source.guessing import Spelled
 from dptext_etl.runner.source.roles import Table, check_roles, coarse_schema, pinned_orders, wanted_columns
 from dptext_etl.runner.source.selection import PAIRS, STAYS, Order, by_digest, require_plain, sum_of_pairs
 from dptext_etl.runner.source.table import hidden_by
@@ -115,10 +132,10 @@ def _compared(frame: DataFrame) -> tuple[int, bool]:
     from pyspark.sql import functions as F  # noqa: N812
 
     found = F.lit(False)
-    for field in frame.schema.fields:
-        if field.dataType.typeName() in {"string", "boolean", "varchar", "char"}:
-            cell = F.lower(F.trim(named(field.name).cast("string")))
-            found = found | F.coalesce(cell == field.name.lower(), F.lit(False))
+    for item in frame.schema.fields:
+        if item.dataType.typeName() in {"string", "boolean", "varchar", "char"}:
+            cell = F.lower(F.trim(named(item.name).cast("string")))
+            found = found | F.coalesce(cell == item.name.lower(), F.lit(False))
     count, equal = frame.agg(F.count(F.lit(1)), F.max(found)).collect()[0]
     return count, bool(equal)
 
@@ -129,68 +146,164 @@ def _without_void(frame: DataFrame) -> DataFrame:
     return frame.withColumns({name: named(name).cast("string") for name in void}) if void else frame
 
 
-def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> Examined[DataFrame]:
+@dataclass(frozen=True)
+class Seen:
+    """What a pass over a frame counted."""
+
+    ids: IdCounts
+    not_utf8: tuple[int, ...] = ()  # kept columns with strings that are not UTF-8, by their places
+    # rows that each group of kept columns singles out, or leaves in a small group; None if they were not counted
+    traced: table_check.Counts | None = None
+    spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`guessing.Spelled`)
+
+
+@dataclass(frozen=True)
+class ExaminedFrame(Examined["DataFrame"]):
+    seen: Seen | None = None  # what the check of the ids counted along the way, over the whole frame
+
+
+def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> ExaminedFrame:
     """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
-    return Examined.of(
+    seen: list[Seen] = []
+
+    def check_ids() -> tuple[int, int]:
+        seen.append(check(table.frame, policy))
+        return seen[0].ids.rows, seen[0].ids.null_subjects
+
+    found = ExaminedFrame.of(
         table,
         policy,
         layout,
-        check=partial(check, table.frame, policy),
+        check=check_ids,
         with_persons=partial(with_persons, policy=policy),
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
+    return replace(found, seen=seen[0])
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
     """Return those of the given ids that the frame uses, in published rows as well."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    frame, name = source.table.frame, ids.name
+    asked = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with those of the frame", InputError, HINT):
-        asked = local_frame(frame.sparkSession, pl.DataFrame({name: ids}), frame.select(named(name)).schema)
-        found = frame.select(named(name)).join(F.broadcast(asked), on=name, how="left_semi").collect()
-        return pl.Series(name, [row[0] for row in found], dtype=ids.dtype)
+        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, asked), "id string").collect()
+        return ids.filter(pl.Series(asked, dtype=pl.String).is_in([row[0] for row in used]))
+
+
+@bare
+def _used(asked: pa.Array, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield those of the asked ids that are in use."""
+    with seam("comparing canary ids with those of the frame, on an executor", InputError):
+        for batch in batches:
+            ids = canonical_ids(batch.column(0).drop_null())
+            found = ids.filter(pc.is_in(ids, value_set=asked))
+            if len(found):
+                yield pa.RecordBatch.from_arrays([found.cast(pa.string())], ["id"])
 
 
 def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
     return rows.filter(named(str(policy.subject)).isNotNull())
 
 
-def check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
-    """Check the ids and subjects of a frame, and return its rows, and how many of them have no subject."""
-    from pyspark.sql import functions as F  # noqa: N812
+def check(rows: DataFrame, policy: Policy) -> Seen:
+    """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    per_subject = policy.subject is not None and policy.unit == "subject"
-    unknown = named(policy.subject).isNull() if per_subject and policy.subject else F.lit(False)
+    Along the way, count how persons are spelled and what kept columns single out, if the policy leaves no rows out.
+    """
+    every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
+    groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
     with seam("reading the ids of the frame", InputError, HINT):
-        counts = _count_ids(rows.select(named(policy.id), unknown))
-    refuse_ids(policy, counts)
-    _require_utf8(rows, policy)
-    return counts.rows, counts.null_subjects
-
-
-def _require_utf8(rows: DataFrame, policy: Policy) -> None:
-    """Refuse kept columns with strings that are not UTF-8, which Spark passes on: nothing else reads them before."""
-    types = {field.name: field.dataType.json() for field in rows.schema.fields}
-    names = [name for name in policy.kept_columns if "string" in types[name]]
-    if not names:
-        return
-    with seam("reading the kept columns of the frame", InputError, HINT):
-        plain = rows.select(*map(named, names)).toDF(*(f"c{at}" for at in range(len(names))))
-        found = {row[0] for row in plain.mapInArrow(_not_utf8, "place int").distinct().collect()}
-    if found:
-        wrong = ", ".join(repr(names[place]) for place in sorted(found))
+        seen = _count(rows, policy, ids=True, groups=groups)
+    refuse_ids(policy, seen.ids)
+    if seen.not_utf8:
+        wrong = ", ".join(repr(policy.kept_columns[place]) for place in seen.not_utf8)
         msg = f"strings of the kept columns {wrong} are not UTF-8; nothing was spent"
         raise InputError(msg, "decode them in the source, or do not keep the column")
+    return seen
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What tasks count, of the columns of ids, unknown subjects, and persons, if there are any, and kept columns."""
+
+    ids: bool
+    persons: Sequence[Normalization] | None  # how persons are spelled; None counts none
+    kept: Sequence[Kept]
+    groups: table_check.Groups  # groups of kept columns of which rows are counted
+
+
+def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Groups) -> Seen:
+    """Count in one pass over a frame and one exchange of hashes; only counts come back."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    person = policy.id_columns.get("subject") if ids and policy.records_per_subject is None else None
+    charged = policy.subject if policy.unit == "subject" else None
+    unknown = F.lit(False) if charged is None else named(charged).isNull()
+    columns = [named(policy.id), unknown] if ids else []
+    columns += [named(name) for name in ([] if person is None else [person]) + [*policy.kept_columns]]
+    asked = Questions(ids, None if person is None else policy.normalize, policy.kept, groups)
+    plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
+    packs = collected(exchanged(plain.mapInArrow(partial(_counted, asked), SCHEMA)))
+    each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
+    total, gaps, nobody = (sum(facts[at] for facts in each) for at in range(3))
+    places = tuple(sorted({place for facts in each for place in facts[3]}))
+    digests, sizes = totals(packs), sizes_of(packs)
+    found = digests.get(_IDS, Counted())
+    repeated = found.digests - (found.rows - found.shared)
+    spelled = [digests[name].digests for name in _SPELLED if name in digests]
+    return Seen(
+        IdCounts(total, gaps, nobody, repeated),
+        places,
+        [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
+        dict(zip(("persons", "alike"), spelled, strict=False)),
+    )
+
+
+_FACTS, _IDS, _SPELLED = "examined", "ids", ("persons", "alike")
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
 @bare
-def _not_utf8(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the places of columns that hold strings that are not UTF-8."""
+def _counted(asked: Questions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    packs = (pack for columns in _together(batches) for pack in _answers(asked, columns))
+    yield from batches_of(computed("counting ids on an executor", packs))
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
+    """Yield the columns of many batches together: few large packs cost less than many small ones."""
+    some, rows, size = list[pa.RecordBatch](), 0, 0
     for batch in batches:
-        places = [place for place, column in enumerate(batch.columns) if not _is_utf8(column)]
-        yield pa.RecordBatch.from_pydict({"place": pa.array(places, pa.int32())})
+        some.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield [*map(pa.concat_arrays, zip(*(part.columns for part in some), strict=True))]
+            some, rows, size = [], 0, 0
+    if some:
+        yield [*map(pa.concat_arrays, zip(*(part.columns for part in some), strict=True))]
+
+
+def _answers(asked: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
+    waiting = iter(columns)
+    rows, gaps, unknown = len(columns[0]), 0, 0
+    if asked.ids:
+        ids, subjects = next(waiting), next(waiting)
+        gaps, unknown = ids.null_count, subjects.true_count
+        yield from packed(_IDS, short_digests(pl.Series(canonical_ids(ids.drop_null()), dtype=pl.String)))
+    if asked.persons is not None:
+        persons = next(waiting)
+        spelled = Spelled(asked.persons)
+        if _is_utf8(persons):
+            spelled.add(pl.Series(persons))
+        for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
+            yield from packed(name, digests)
+    kept = [*waiting]
+    wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
+    yield facts_pack(_FACTS, [rows, gaps, unknown, wrong])
+    if asked.groups and not wrong:
+        frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in asked.kept]))
+        shown = frame.select(coarse(item, frame.schema[item.column]) for item in asked.kept)
+        for place, hashed in enumerate(shown.select(table_check.hashes(asked.groups)).iter_columns()):
+            yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
 
 
 def _is_utf8(column: pa.Array) -> bool:
@@ -246,31 +359,6 @@ def _ordered(column: Column, form: IdForm) -> Column:
     return F.when(column.isNotNull(), F.struct(*fields))
 
 
-def _count_ids(frame: DataFrame) -> IdCounts:
-    """Count ids in one job: digests travel between executors, and counts alone come back."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    digests = frame.toDF("id", "subject").mapInArrow(_digests, "high long, low long, unknown boolean")
-    ids = digests.groupBy("high", "low").agg(F.count("*").alias("rows"), F.count_if("unknown").alias("unknown"))
-    known = F.col("high").isNotNull()
-    rows, gaps, unknown = F.sum("rows"), F.sum(F.when(~known, F.col("rows"))), F.sum("unknown")
-    (found,) = ids.agg(rows, gaps, unknown, F.count_if(known & (F.col("rows") > 1))).collect()
-    return IdCounts(*(count or 0 for count in found))
-
-
-@bare
-def _digests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    with seam("counting ids on an executor", InputError):
-        for batch in batches:
-            ids, unknown = batch.columns
-            known = pl.Series(canonical_ids(ids.drop_null()), dtype=pl.String)
-            halves = short_digests(known).view("<i8")  # Spark groups by numbers faster than by bytes
-            nulls = pa.nulls(ids.null_count, pa.int64())  # at the end: the order of rows does not matter here
-            high, low = (pa.concat_arrays([to_arrow(halves[:, at]), nulls]) for at in (0, 1))
-            yield pa.RecordBatch.from_arrays([high, low, unknown], ["high", "low", "unknown"])
-
-
 @bare
 def _places(how: Sequence[Normalization], order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add to ids a digest of the person and the place of the record among theirs."""
@@ -296,42 +384,17 @@ def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> I
 
 
 def traced(source: Examined[DataFrame], policy: Policy) -> dict[str, Any]:
-    """Count the rows that kept columns single out, in one aggregate over hashes of the values that are published."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    names, (rows, number) = policy.kept_columns, source.shown
+    """Count the rows that kept columns single out, by hashes of the values that are published."""
     if not policy.keep:
         return {}
-    groups = table_check.groups_of(names)
-    plain = rows.select(*map(named, names)).toDF(*(f"c{at}" for at in range(len(names))))
-    hashed = plain.mapInArrow(partial(_hashes, policy.kept, groups), "place int, hash long")
-    size = F.col("rows")
-    sums = F.count_if(size == 1), F.sum(F.when(size < table_check.FEW, size).otherwise(0))
-    with seam("counting the rows that kept columns single out", InputError, HINT):
-        found = hashed.groupBy("place", "hash").agg(F.count("*").alias("rows")).groupBy("place").agg(*sums).collect()
-    counts = {place: (single, few) for place, single, few in found}
-    by_group = [counts.get(place, (0, 0)) for place in range(len(groups))]
-    return table_check.of_source(policy, number, by_group, source.table.schema)
+    rows, number = source.shown
+    counts = source.seen.traced if isinstance(source, ExaminedFrame) and source.seen is not None else None
+    if counts is None:
+        with seam("counting the rows that kept columns single out", InputError, HINT):
+            counts = _count(rows, policy, ids=False, groups=table_check.groups_of(policy.kept_columns)).traced
+    return table_check.of_source(policy, number, counts or [], source.table.schema)
 
 
-@bare
-def _hashes(
-    kept: Sequence[Kept], groups: table_check.Groups, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the hashes of the values of each group of kept columns, after coarsening."""
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    with seam("counting the rows that kept columns single out, on an executor", InputError):
-        for batch in batches:
-            frame = pl.DataFrame(batch)
-            frame.columns = [item.column for item in kept]
-            shown = frame.select(coarse(item, frame.schema[item.column]) for item in kept)
-            for place, hashed in enumerate(shown.select(table_check.hashes(groups)).iter_columns()):
-                cells = {"place": pa.repeat(pa.scalar(place, pa.int32()), len(hashed))}
-                yield pa.RecordBatch.from_pydict({**cells, "hash": to_arrow(hashed.to_numpy().view("<i8"))})
-
-
-SHARD = "__dptext_shard"
-"""Column that holds the number of a row's shard for the tasks."""
 _SUMS = 256
 """Shards of a table that is summed, at most: the driver holds the sums of each; a large shard is cut on its worker."""
 _DEVIATIONS = 4
@@ -376,9 +439,9 @@ def _grouped(rows: DataFrame, shards: range, policy: Policy) -> DataFrame:
     first, count = shards[0], len(shards)
     if hasattr(rows, "repartitionById"):
         spread = rows.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
+        ordered = spread.sortWithinPartitions(named(policy.id))  # a partition is a shard
     else:  # before Spark 4.1
-        spread = rows.repartitionByRange(count, SHARD)
-    ordered = spread.sortWithinPartitions(F.col(SHARD), named(policy.id))
+        ordered = rows.repartitionByRange(count, SHARD).sortWithinPartitions(F.col(SHARD), named(policy.id))
     return ordered.toDF(*(f"c{at}" for at in range(len(rows.columns) - 2)), CANARY, SHARD)
 
 
@@ -399,31 +462,6 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
     canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
     with seam("adding canary rows"):
         return local_frame(frame.sparkSession, canaries, schema)
-
-
-def pieces(
-    batches: Iterable[pa.RecordBatch], names: tuple[str, ...], most: int, step: int
-) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together."""
-    frames: list[pl.DataFrame] = []
-    count, shard, number = 0, -1, -1
-    for batch in batches:
-        table = pl.DataFrame(batch)
-        table.columns = [*names, CANARY, SHARD]
-        for part in table.partition_by(SHARD, maintain_order=True):
-            if part[SHARD][0] != shard:
-                if count:
-                    yield number, pl.concat(frames).rechunk()
-                frames, count = [], 0
-                number = shard = part[SHARD][0]
-            frames.append(part.drop(SHARD))
-            count += part.height
-            while count > most:
-                rows = pl.concat(frames).rechunk()
-                yield number, rows.head(most)
-                frames, count, number = [rows.slice(most)], count - most, number + step
-    if count:
-        yield number, pl.concat(frames).rechunk()
 
 
 def require_free_names(frame: DataFrame, policy: Policy) -> None:

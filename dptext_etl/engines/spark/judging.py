@@ -40,7 +40,6 @@ from dptext_etl.checks.gate import (
     verdicts_of,
 )
 from dptext_etl.device import drops_with_gpu, threads
-from dptext_etl.engines.spark.spark_types import local_frame
 from dptext_etl.engines.spark.tasks import TaskMessages, policies, policy_json, raise_refused, refused, watched
 from dptext_etl.engines.spark.worker_policy import worker_columns
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
@@ -48,6 +47,7 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.parallel import map_in_order
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
+from dptext_etl.runner.table_check import FEW
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "kind string, name string, bucket int, width int, cells binary"
-DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
-"""Kinds of packs: digests to count, counts of digests, and what a task refused."""
+DIGESTS, COUNTS, SIZES, SINGLED_OUT, REFUSED = "digests", "counts", "sizes", "singled out", "refused"
+"""Kinds of packs: digests to count, counts of them; hashes of 8 bytes, counts of the rare ones; what a task refused."""
 
 
 class Pack(NamedTuple):
@@ -81,14 +81,14 @@ def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pa
     return Pack(kind, name, bucket, 0, json.dumps(facts).encode())
 
 
-def packed(name: str, rows: ByteRows) -> Iterator[Pack]:
+def packed(name: str, rows: ByteRows, kind: str = DIGESTS) -> Iterator[Pack]:
     """Pack digests by their first byte."""
     order = np.argsort(rows[:, 0], kind="stable")
     ordered, found = rows[order], rows[order, 0]
     edges = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(rows)]
     for begin, end in pairwise(edges):
         if begin < end:
-            yield Pack(DIGESTS, name, int(found[begin]), rows.shape[1], ordered[begin:end].tobytes())
+            yield Pack(kind, name, int(found[begin]), rows.shape[1], ordered[begin:end].tobytes())
 
 
 def exchanged(frame: DataFrame) -> DataFrame:
@@ -114,8 +114,36 @@ def totals(packs: Iterable[Pack]) -> dict[str, Counted]:
     return total
 
 
-def batch_of(pack: Pack) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([pack._asdict()], _ARROW)
+def sizes_of(packs: Iterable[Pack]) -> dict[str, tuple[int, int]]:
+    """Add up how many rows have a hash that no other row has, and one that few rows have, by what was hashed."""
+    total: dict[str, tuple[int, int]] = {}
+    for pack in packs:
+        if pack.kind == SINGLED_OUT:
+            single, few = total.get(pack.name, (0, 0))
+            more = json.loads(pack.cells)
+            total[pack.name] = single + more[0], few + more[1]
+    return total
+
+
+def batches_of(packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
+    """Put packs into batches of about `_BATCH_BYTES`: Spark takes a while for each batch, however small it is."""
+    some, size = list[Pack](), 0
+    for pack in packs:
+        some.append(pack)
+        size += len(pack.cells) + _PACK_BYTES
+        if size >= _BATCH_BYTES:
+            yield _batch(some)
+            some, size = [], 0
+    if some:
+        yield _batch(some)
+
+
+def _batch(packs: list[Pack]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*map(pa.array, zip(*packs, strict=True), _ARROW.types)], schema=_ARROW)
+
+
+_BATCH_BYTES, _PACK_BYTES = 1 << 20, 128
+"""Bytes of packs in a batch, about, and what a pack has next to its cells."""
 
 
 _ARROW = pa.schema(
@@ -130,9 +158,18 @@ _ARROW = pa.schema(
 
 
 def exchange(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    packs = (Pack(**row) for batch in batches for row in batch.to_pylist())
+    yield from batches_of(_counted_packs(Pack(**row) for batch in batches for row in batch.to_pylist()))
+
+
+def _counted_packs(packs: Iterable[Pack]) -> Iterator[Pack]:
     for (kind, name), some in groupby(packs, key=lambda pack: pack[:2]):
-        yield from map(batch_of, [_counted(name, some)] if kind == DIGESTS else some)  # noqa: B031  (only one of them)
+        if kind == SIZES:
+            hashed = np.frombuffer(b"".join(pack.cells for pack in some), "<u8")
+            _, sizes = np.unique(hashed, return_counts=True)
+            few = int(sizes[sizes < FEW].sum())
+            yield facts_pack(SINGLED_OUT, [int((sizes == 1).sum()), few], name)
+        else:
+            yield from [_counted(name, some)] if kind == DIGESTS else some  # noqa: B031  (only one of them)
 
 
 def _counted(name: str, packs: Iterable[Pack]) -> Pack:
@@ -157,22 +194,15 @@ def _with_shard(do: DoShard, place: int, record: str) -> Iterable[Pack]:
 
 
 def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame:
-    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
-
-    schema = StructType([StructField("place", IntegerType()), StructField("shard", StringType())])
-    rows = pl.DataFrame({"place": pl.Series(range(len(records)), dtype=pl.Int32), "shard": records})
-    frame = local_frame(spark, rows, schema)
-    if hasattr(frame, "repartitionById"):
-        spread = frame.repartitionById(len(records), "place")
-    else:  # before Spark 4.1
-        spread = frame.repartitionByRange(len(records), "place")
-    return spread.mapInArrow(partial(_done_texts, do), SCHEMA)
+    """Do something with each record in a task; records travel with the function, so that nothing is exchanged."""
+    return spark.range(0, len(records), 1, len(records)).mapInArrow(partial(_done_texts, do, records), SCHEMA)
 
 
 @bare
-def _done_texts(do: DoText, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    packs = (pack for batch in batches for row in batch.to_pylist() for pack in do(*row.values()))
-    yield from map(batch_of, computed("reading staged rows on an executor", packs))
+def _done_texts(do: DoText, records: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    places = (place for batch in batches for place in batch.column(0).to_pylist())
+    packs = (pack for place in places for pack in do(place, records[place]))
+    yield from batches_of(computed("reading staged rows on an executor", packs))
 
 
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"

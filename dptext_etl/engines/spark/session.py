@@ -85,6 +85,7 @@ _OWN: dict[str, Any] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
+    "spark.python.daemon.module": "dptext_etl.spark.daemon",
     "spark.sql.session.timeZone": "UTC",
 }
 """Settings of a local session: nothing listens outside this machine, and no message of a library quotes a row.
@@ -119,6 +120,14 @@ def session() -> Iterator[SparkSession]:
         yield made
     finally:
         made.stop()
+
+
+def bounds_batches(spark: SparkSession) -> bool:
+    """Return whether Spark bounds the bytes of a batch (4.1 and newer), and not only its rows."""
+    try:
+        return int(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")).rstrip("bB")) > 0
+    except Exception:  # noqa: BLE001  (an older version does not know the setting; each has errors of its own)
+        return False
 
 
 def require_spark() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -24,12 +24,14 @@ import polars as pl
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries import canary_sets
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present, traced
+from dptext_etl.engines.spark.frames import ExaminedFrame, examine, numbers, open_table, planted, present, traced
 from dptext_etl.engines.spark.judging import Pack, collected, facts_pack, judge, over_shards, over_texts
-from dptext_etl.engines.spark.session import read_source, require_workers, session
+from dptext_etl.engines.spark.session import bounds_batches, read_source, require_workers, session
 from dptext_etl.engines.spark.tasks import (
+    BUNDLE,
     TaskConfig,
     TaskMessages,
+    bundled,
     keyed_order,
     policy_json,
     remember_tasks,
@@ -170,6 +172,7 @@ class SparkEngine(Engine["DataFrame"]):
         self._source = source  # where the frame was read from, if a command did so
         self._gpus = gpus_per_task
         self._check_workers = check_workers
+        self._kept: DataFrame | None = None  # rows of all shards, which executors keep between the phases
 
     @classmethod
     @contextmanager
@@ -248,14 +251,67 @@ class SparkEngine(Engine["DataFrame"]):
             return Expected()
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
         refs = {item.name: item.ref for item in columns}
-        work = replace(work, attempt=attempt, source=source, plans=(), refs=refs)
-        return Expected.total(Expected(**facts) for facts in _run(work, "look", meter, None))
+        work = replace(work, attempt=attempt, source=source, refs=refs)
+        found = Expected.total(Expected(**facts) for facts in self._run(work, "look", meter))
+        spellings = source.seen.spellings if isinstance(source, ExaminedFrame) and source.seen is not None else {}
+        return replace(found, spellings=spellings) if spellings else found
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)
-        found = _run(work, phase, meter, None if phase == "reserve" else profile)
+        found = self._run(work, phase, meter, None if phase == "reserve" else profile)
+        if phase == "release":
+            self.close()
         remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
         return [ShardResult(**facts) for facts in found]
+
+    def close(self) -> None:
+        """Let executors remove the rows that they keep; if they are gone already, so are the rows."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            with suppress(Exception):
+                kept.unpersist(blocking=True)
+
+    def _rows(self, work: Work[DataFrame], phase: Phase | Literal["look"], shards: range) -> DataFrame:
+        """Return the rows of all shards, canary rows included. From their first use on, executors keep those of a run.
+
+        They lie where the files of Spark's exchanges lie, and are gone after the last phase.
+        """
+        source = work.source
+        known = source.rows is source.known
+        if known or self._kept is None:
+            rows = planted(source.rows, () if known else work.plans, shards, work.attempt.policy)
+            if known or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
+                return rows  # used once, or bundles would come all at once
+            from pyspark import StorageLevel
+
+            rows = rows.mapInArrow(bundled, f"{BUNDLE} binary")
+            self._kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        return self._kept
+
+    def _run(
+        self, work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any = None
+    ) -> list[dict[str, Any]]:
+        attempt, policy = work.attempt, work.attempt.policy
+        shards = numbers(work.source, policy)
+        canary_rows = -(-len(work.plans) // len(shards)) * max((len(plan.rows) for plan in work.plans), default=0)
+        rows = self._rows(work, phase, shards)
+        config = TaskConfig(
+            policy=policy_json(policy),
+            columns=worker_columns(work.source.table.frame.sparkSession, attempt.columns),
+            names=wanted_columns(policy),
+            refs=work.refs,
+            job=attempt.job,
+            staging=attempt.layout.staging.absolute(),
+            memory=attempt.layout.memory.absolute(),
+            step=len(shards),
+            most=policy.shard_rows + canary_rows,
+            phase=phase,
+            known=work.source.rows is work.source.known,
+            checkpoint=work.checkpoint,
+            digest=work.digest,
+            bundled=rows is self._kept,
+        )
+        return run_tasks(rows, config, meter.add, profile)
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         if staged.policy.synthetic is not None:  # one small table
@@ -264,28 +320,6 @@ class SparkEngine(Engine["DataFrame"]):
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         write(self._frame.sparkSession, writer, shards, each)
-
-
-def _run(work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any) -> list[dict[str, Any]]:
-    attempt, policy = work.attempt, work.attempt.policy
-    shards = numbers(work.source, policy)
-    canary_rows = -(-len(work.plans) // len(shards)) * max((len(plan.rows) for plan in work.plans), default=0)
-    config = TaskConfig(
-        policy=policy_json(policy),
-        columns=worker_columns(work.source.table.frame.sparkSession, attempt.columns),
-        names=wanted_columns(policy),
-        refs=work.refs,
-        job=attempt.job,
-        staging=attempt.layout.staging.absolute(),
-        memory=attempt.layout.memory.absolute(),
-        step=len(shards),
-        most=policy.shard_rows + canary_rows,
-        phase=phase,
-        known=work.source.rows is work.source.known,
-        checkpoint=work.checkpoint,
-        digest=work.digest,
-    )
-    return run_tasks(planted(work.source.rows, work.plans, shards, policy), config, meter.add, profile)
 
 
 def gpu_profile(spark: Any, gpus: float) -> Any:

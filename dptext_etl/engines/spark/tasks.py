@@ -17,7 +17,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -29,7 +29,6 @@ import pyarrow as pa
 
 from dptext_etl import device, errors, keys
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.engines.spark.frames import pieces
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, WorkerStatistic, for_workers, require_cfg, take_gpu
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -195,6 +194,7 @@ class TaskConfig:
     checkpoint: Checkpoint  # called after every step, for tests
     known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
     digest: str = ""  # of the synthetic table that records are compared and committed with
+    bundled: bool = False  # whether batches hold bundles of rows
 
     @property
     def messages(self) -> TaskMessages:
@@ -278,7 +278,8 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
 
     with ExitStack() as stack:
         worker: Worker | None = None
-        for number, frame in pieces(batches, config.names, config.most, config.step):
+        rows = unbundled(batches) if config.bundled else batches
+        for number, frame in pieces(rows, config.names, config.most, config.step):
             if worker is None:
                 config.messages.require()
                 worker = wait_for_ledger(partial(config.open, stack), stopped)
@@ -291,6 +292,60 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
                 yield asdict(found)
         if worker is not None and (last := worker.finish()) is not None:
             yield asdict(last)
+
+
+SHARD = "__dptext_shard"
+"""Column that holds the number of a row's shard for the tasks."""
+
+
+_BUNDLE_BYTES = 1 << 23
+
+
+@bare
+def bundled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put many rows into one cell, as a stream of Arrow: Spark keeps and passes on a cell at little cost."""
+    with seam("keeping rows on an executor", DPTextError, _DEFECT):
+        for batch in batches:
+            step = max(1, batch.num_rows * _BUNDLE_BYTES // max(1, batch.nbytes))
+            for begin in range(0, batch.num_rows, step):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, batch.schema) as stream:
+                    stream.write_batch(batch.slice(begin, step))
+                yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], [BUNDLE])
+
+
+def unbundled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for cell in batch.column(0):
+            yield from pa.ipc.open_stream(pa.py_buffer(cell.as_py()))  # a copy, which begins where Arrow wants it
+
+
+BUNDLE = "rows"
+
+
+def pieces(
+    batches: Iterable[pa.RecordBatch], names: tuple[str, ...], most: int, step: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together."""
+    frames: list[pl.DataFrame] = []
+    count, shard, number = 0, -1, -1
+    for batch in batches:
+        table = pl.DataFrame(batch)
+        table.columns = [*names, CANARY, SHARD]
+        for part in table.partition_by(SHARD, maintain_order=True):
+            if part[SHARD][0] != shard:
+                if count:
+                    yield number, pl.concat(frames).rechunk()
+                frames, count = [], 0
+                number = shard = part[SHARD][0]
+            frames.append(part.drop(SHARD))
+            count += part.height
+            while count > most:
+                rows = pl.concat(frames).rechunk()
+                yield number, rows.head(most)
+                frames, count, number = [rows.slice(most)], count - most, number + step
+    if count:
+        yield number, pl.concat(frames).rechunk()
 
 
 def refused(error: DPTextError) -> list[Any]:
@@ -341,7 +396,7 @@ class _Looking:
     columns: Sequence[ColumnPolicy]
 
     def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
-        self.preview.add(frame.drop(CANARY))
+        self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
 
     def finish(self) -> Expected:
         found = self.preview.expected()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +82,7 @@ class Examined(Generic[Rows]):
         with_persons: Callable[[Rows], Rows],
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         at_most: Callable[[Rows, int], tuple[Rows, int, int]],
-    ) -> Examined[Rows]:
+    ) -> Self:
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
         if adds and manifest is not None:

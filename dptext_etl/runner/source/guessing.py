@@ -6,7 +6,7 @@ import codecs
 import csv
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.comparison import Buckets
+from dptext_etl.checks.comparison import Buckets, ByteRows
 from dptext_etl.data_types import all_plain, kind_of
 from dptext_etl.errors import InputError, by_place, meant, seam
 from dptext_etl.id_forms import Normalization, normalized
@@ -45,6 +45,11 @@ class Spelled:
             for steps, found in self._counted:
                 found.add(_hashes(names.filter(plain).to_arrow()))
                 found.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
+
+    def drained(self) -> Iterator[ByteRows]:
+        """Yield the hashes for the counts of `counts`, in that order, for others to count with those of more rows."""
+        for _, found in self._counted:
+            yield np.concatenate([*found.drain()])
 
     def counts(self) -> dict[str, int]:
         """Return the distinct `persons` as `how` spells them, and `alike` with every step; nothing without any."""

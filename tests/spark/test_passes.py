@@ -1,0 +1,91 @@
+"""How often a run on Spark goes over its frame, what it counts on the way, and what it leaves behind."""
+
+import runpy
+import sys
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from dptext_etl.engines.spark import tasks
+from dptext_etl.errors import BudgetError
+from dptext_etl.spark import run_frame
+
+from .. import review_jobs
+
+job, make_job, reviews = review_jobs.job, review_jobs.make_job, review_jobs.reviews  # fixtures
+
+
+def frame_of(spark, job, parts=3):
+    return spark.read.parquet(str(job.folder / "raw.parquet")).repartition(parts)
+
+
+def kept_frames(spark):
+    return spark.sparkContext._jsc.getPersistentRDDs().size()
+
+
+def noted(frame, folder):
+    """Return the frame, whose evaluations each leave a file for a partition in a folder."""
+    folder.mkdir()
+
+    def passing(batches):
+        import secrets
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        Path(folder, f"{TaskContext.get().partitionId()}-{secrets.token_hex(8)}").touch()
+        yield from batches
+
+    return frame.mapInArrow(passing, frame.schema)
+
+
+def test_a_run_takes_few_jobs_and_passes_over_its_frame(spark, make_job, tmp_path):
+    """Passes count, compare ids of canary rows, and exchange the rows, which then are kept for look and release."""
+    job = make_job(keep=["stars"])
+    raw, jobs = spark.read.parquet(str(job.folder / "raw.parquet")), spark.sparkContext._jsc.sc().dagScheduler()
+    frame = noted(raw, tmp_path / "passes")
+    before = jobs.numTotalJobs()
+    run_frame(frame, job.policy(shard_rows=90))
+    assert jobs.numTotalJobs() - before <= 10
+    assert len(list((tmp_path / "passes").iterdir())) == 3  # the frame has one partition
+    assert kept_frames(spark) == 0
+
+
+def test_rows_are_removed_after_a_refusal(spark, job):
+    terms = {"cap": {"measure": "pure", "epsilon": 1e-3, "period": "2026"}, "on_cap": "refuse"}
+    with pytest.raises(BudgetError):
+        run_frame(frame_of(spark, job), job.policy(**terms))
+    assert kept_frames(spark) == 0
+
+
+def test_several_tasks_count_spellings_of_persons_and_traceable_rows_as_one_process_does(spark, make_job, reviews):
+    spelled = ["Zo\u00eb@x", "zoe\u0308@X ", "STRASSE", "stra\u00dfe", "b", None] * 20
+    frame = reviews(120).with_columns(user_id=pl.Series(spelled), stars=pl.int_range(120) // 3)
+    terms = {"normalize": ["nfc", "strip"], "keep": ["stars"], "keep_unique": "accepted"}
+    terms |= {"on_null_subject": "own", "shard_rows": 30, "min_released": 0.0}
+    job, other = (make_job(name, frame=frame, **terms) for name in ("spark", "polars"))
+    expected = other.run()
+    found = run_frame(frame_of(spark, job), job.policy())
+    assert found.table["spellings"] == expected.table["spellings"] == {"persons": 5, "alike": 3}
+    assert found.table["traceable"] == expected.table["traceable"]
+
+
+def test_bundles_hold_the_rows_of_batches_in_order(monkeypatch):
+    monkeypatch.setattr(tasks, "_BUNDLE_BYTES", 100)
+    rows = pa.table({"id": pa.array(range(1000)), "text": pa.array([None, "a", "bcd", ""] * 250)})
+    cells = list(tasks.bundled(iter(rows.to_batches(max_chunksize=300))))
+    assert len(cells) > 50
+    assert pa.Table.from_batches(tasks.unbundled(cells)) == rows
+
+
+def test_the_daemon_has_imported_what_workers_need(monkeypatch):
+    from pyspark import daemon
+
+    seen = []
+    monkeypatch.setattr(daemon, "manager", lambda: seen.append("dptext_etl.engines.spark.tasks" in sys.modules))
+    monkeypatch.setattr("gc.freeze", lambda: seen.append("frozen"))
+    runpy.run_module("dptext_etl.spark.daemon", run_name="__main__")
+    assert seen == ["frozen", True]
