@@ -65,7 +65,7 @@ class Layout:
             table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
         newest = max(2, policy.retention.versions or 0)
         places = (source, sink, staging, memory, partition, options, resolved)
-        more = {"catalog": policy.source_catalog, "compression": policy.compression, "newest": newest}
+        more: dict[str, Any] = {"catalog": policy.source_catalog, "compression": policy.compression, "newest": newest}
         return cls(*places, policy.csv, table, table is not None, **more)
 
     @classmethod
