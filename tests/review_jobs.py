@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,19 +156,29 @@ def save():
     return save_table
 
 
-@pytest.fixture
-def make_job(tmp_path, small_vectors):
-    """Make folders with the reviews and a key; every job of a test has the same key."""
+def _maker(place: Path, vectors: str) -> Callable[..., Job]:
     secret = _kernel.Secret()
 
     def make(name: str = "job", frame: pl.DataFrame | None = None, suffix: str = ".parquet", **values: Any) -> Job:
-        folder = tmp_path / name
+        folder = place / name
         folder.mkdir()
         secret.write(str(folder / "noise.key"))
         save_table(make_reviews() if frame is None else frame, folder / f"raw{suffix}")
-        return Job(folder, small_vectors, {"source": str(folder / f"raw{suffix}"), **values})
+        return Job(folder, vectors, {"source": str(folder / f"raw{suffix}"), **values})
 
     return make
+
+
+@pytest.fixture
+def make_job(tmp_path, small_vectors):
+    """Make folders with the reviews and a key; every job of a test has the same key."""
+    return _maker(tmp_path, small_vectors)
+
+
+@pytest.fixture(scope="module")
+def make_shared(tmp_path_factory, small_vectors):
+    """Make jobs that run once for a file: its tests read what they published, and change nothing."""
+    return _maker(tmp_path_factory.mktemp("shared"), small_vectors)
 
 
 @pytest.fixture
@@ -212,9 +223,10 @@ def store(monkeypatch):
         yield handler
 
 
-@pytest.fixture
-def policy_of_job(job):
-    """The path of a policy file that says what the job released; the job has run."""
+@pytest.fixture(scope="module")
+def policy_of_job(make_shared):
+    """The path of a policy file that says what a shared job released; it has run."""
+    job = make_shared("of policy")
     job.values["column"] = list(job.policy().columns[:1])
     job.run()
     return job.write_policy()

@@ -33,9 +33,9 @@ def current(job):
     return load_catalog("default", **job.values["table"]["catalog"]).load_table("public.reviews")
 
 
-@pytest.fixture(params=["delta", "iceberg"])
-def job(request, make_job):
-    made = make_job()
+@pytest.fixture(scope="module", params=["delta", "iceberg"])
+def job(request, make_shared):
+    made = make_shared(request.param)
     made.values["table"] = entry(request.param, made.folder)
     made.run()
     return made

@@ -3,6 +3,7 @@
 from tests.review_jobs import (  # noqa: F401
     job,
     make_job,
+    make_shared,
     make_synthetic,
     policy_of_job,
     reviews,

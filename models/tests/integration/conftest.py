@@ -1,3 +1,3 @@
 """Jobs over invented reviews, as the core's integration tests run them."""
 
-from tests.review_jobs import job, make_job, policy_of_job, reviews, save, sentinel, store  # noqa: F401
+from tests.review_jobs import job, make_job, make_shared, policy_of_job, reviews, save, sentinel, store  # noqa: F401
