@@ -144,7 +144,7 @@ def diffractor(folder: Path) -> Release:
 def mldp(folder: Path, name: str) -> Release:
     import mldp_text
 
-    words = frozenset(line.split(" ", 1)[0] for line in (folder / "vectors.txt").read_text("utf-8").splitlines()[1:])
+    words = [line.split(" ", 1)[0] for line in (folder / "vectors.txt").read_text("utf-8").splitlines()[1:]]
     made = mldp_text.get_mechanism(name, epsilon=10.0, embed=str(folder / "vectors.txt"), vocab=words)
     return lambda texts: [" ".join(str(made.replace_word(word)) for word in text.split()) for text in texts]
 

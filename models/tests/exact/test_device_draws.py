@@ -71,6 +71,31 @@ def test_tensors_of_any_type_are_read(m, dtype):
     assert len(choose(tensor[:0], slots.take(slice(0)), epsilon=20.0, on_device=True, **ROBERTA)) == 0
 
 
+@pytest.mark.parametrize("m", [2, 257, 5000])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("each", [False, True])
+def test_fewer_passes_give_the_same_weights(m, dtype, each):
+    """The formula step by step, with a pass for each: NaN, clip, distance from the best, power, floor, bounds."""
+    torch = pytest.importorskip("torch")
+    scores = torch.from_numpy(np.random.default_rng(m).normal(0, 12, (7, m))).to(getattr(torch, dtype))
+    for row, number in enumerate(("nan", "inf", "-inf")):
+        scores[row, row % m] = float(number)
+        scores[row + 3] = float(number)
+    epsilons, (low, high), top = np.linspace(0.5, 90.0, 7), ROBERTA.values(), float(2 ** weight_bits(m))
+    law = epsilons if each else 20.0
+    clipped = scores.double()
+    clipped = torch.where(clipped.isnan(), torch.full_like(clipped, low), clipped).clamp(low, high)
+    half, least = (
+        torch.tensor([[find(one)] for one in np.broadcast_to(law, 7).tolist()], dtype=torch.float64)
+        for find in (lambda one: one / 2, lambda one: smallest_weight(one, m))
+    )
+    away = clipped.amax(dim=1, keepdim=True) - clipped
+    expected = torch.maximum((away * -half / (high - low)).exp().mul(top).floor().clamp(max=top), least)
+    made = device_draws.weigh_on_device(scores, (law, low, high))
+    assert torch.equal(made[:, :m], expected.long())
+    assert not made[:, m:].any()
+
+
 def test_a_device_leaves_the_scores_as_they_were():
     torch = pytest.importorskip("torch")
     for dtype in (torch.float32, torch.float64):
