@@ -121,4 +121,6 @@ def canonical_series(ids: pl.Series) -> pl.Series:
     """Write a column of record ids in the canonical form, under its name."""
     import polars as pl
 
+    if ids.dtype == pl.String and not ids.null_count():
+        return ids  # strings are written as they are
     return pl.Series(ids.name, canonical_ids(ids.to_arrow()), dtype=pl.String)

@@ -75,8 +75,8 @@ class Buckets:
         """Return the rows that were added more than so many times, as numbers of 8 bytes."""
         found = [np.zeros(0, np.uint64)]
         for rows in self.each():
-            numbers, counts = np.unique(rows.view(np.uint64), return_counts=True)
-            found.append(numbers[counts > most])
+            numbers = np.sort(rows.view(np.uint64).reshape(-1))
+            found.append(np.unique(numbers[most:][numbers[most:] == numbers[: max(0, len(numbers) - most)]]))
         return np.concatenate(found)
 
     def distinct(self) -> int:

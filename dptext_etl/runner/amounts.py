@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.arrays import to_numpy
@@ -47,27 +49,31 @@ def shard_spends(
     settled: bool = False,
 ) -> tuple[dict[str, int], dict[str, int | float]]:
     """Return counts of a computed shard, and sums and maxima of its spends, without its canary rows."""
-    own = ~canary
+    own, draws = ~canary, dict[str, Any]()
     counts = {"rows": int(own.sum()), "words": 0, "null": 0}
-    totals = {name: np.zeros(counts["rows"], dtype=np.int64) for name in AMOUNTS}
-    unbounded = dict.fromkeys(AMOUNTS, False)
     for column in columns:
         texts, positions, steps, _ = released[column.name]
+        draws[f"positions of {column.name}"] = to_numpy(positions)
+        if settled and column.policy.mechanism.refundable and steps is not None:
+            draws[f"steps of {column.name}"] = to_numpy(steps)
         counts["words"] += int(to_numpy(positions)[own].sum())
         counts["null"] += int(to_numpy(texts.is_null())[own].sum())
+    groups = pl.DataFrame(draws).filter(pl.Series(own)).group_by(pl.all()).agg(pl.len().alias("rows"))
+    times = groups["rows"].to_list()  # rows of equal draws cost the same
+    totals = {name: np.zeros(groups.height, dtype=np.int64) for name in AMOUNTS}
+    unbounded = dict.fromkeys(AMOUNTS, False)
+    for column in columns:
         mechanism = column.policy.mechanism
-        costs = with_gate(spends(mechanism, positions), delta)
+        costs = with_gate(spends(mechanism, groups[f"positions of {column.name}"].to_arrow()), delta)
         costs[_CHARGED] = costs[PURE]
-        if settled and mechanism.refundable and steps is not None:
-            costs[_CHARGED] = step_costs(mechanism, to_numpy(steps))
+        if f"steps of {column.name}" in draws:
+            costs[_CHARGED] = step_costs(mechanism, groups[f"steps of {column.name}"].to_numpy())
         for name in AMOUNTS:
-            amounts = costs[name][own]
-            totals[name] = plus(totals[name], amounts)
+            totals[name] = plus(totals[name], costs[name])
             unbounded[name] |= bool((totals[name] >= SATURATED).any())
     result: dict[str, int | float] = {}
     for name, amounts in totals.items():
-        distinct, times = np.unique(amounts, return_counts=True)
-        total = sum(amount * count for amount, count in zip(distinct.tolist(), times.tolist(), strict=True))
+        total = sum(amount * count for amount, count in zip(amounts.tolist(), times, strict=True))
         for kind, amount in (("sum", total), ("max", int(amounts.max(initial=0)))):
             result[f"{kind}_{name}"] = _UNBOUNDED if unbounded[name] else millionths(name, amount)
     return counts, result

@@ -27,6 +27,7 @@ REVIEWS = {
     "release": "2026-11",
     "source": "raw.parquet",
     "sink": "published",
+    "compression": "zstd-3",  # as every published file was compressed that day
     "id": "id",
     "subject": "user_id",
     "keep": ["stars", "day"],

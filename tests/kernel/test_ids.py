@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError
+from dptext_etl.keys import canonical_series
 
 
 def canonical(ids):
@@ -184,3 +185,12 @@ def test_timestamps_are_written_as_python_writes_them(values):
 @given(st.lists(st.dates(), max_size=10))
 def test_dates_are_written_as_python_writes_them(values):
     assert canonical(pa.array(values, pa.date32())) == [value.isoformat() for value in values]
+
+
+@pytest.mark.parametrize("ids", [pl.Series("id", ["b", "", "é"]), pl.Series("id", [7, -7]), pl.Series("id", [b"\x07"])])
+def test_a_series_is_written_in_the_same_form_under_its_name(ids):
+    written = canonical_series(ids)
+    assert (written.name, written.dtype) == ("id", pl.String)
+    assert written.to_list() == canonical(ids.to_arrow())
+    with pytest.raises(InputError, match="1 record id is null"):
+        canonical_series(ids.append(pl.Series([None], dtype=ids.dtype)))

@@ -60,7 +60,7 @@ from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError, PolicyError, counted
 from dptext_etl.families.words import Simulated, WordByWord, by_word
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Policy
 
@@ -92,8 +92,7 @@ class OneTextPerRecord(Gate):
             return
         rows = with_id(batch, self.policy.id)
         if rows.height:
-            canonical = canonical_ids(rows[self.policy.id].to_arrow())
-            ids = short_digests(pl.Series(canonical, dtype=pl.String))
+            ids = short_digests(canonical_series(rows[self.policy.id]))
             self.state["records"].add(np.hstack([ids, *(_column(rows, name) for name in self._texts)]))
 
     def verdict(self) -> Verdict:

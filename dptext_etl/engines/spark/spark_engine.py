@@ -44,7 +44,7 @@ from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.policy import Policy
-from dptext_etl.policy.terms import TABLE, Compression
+from dptext_etl.policy.terms import FASTEST, TABLE, Compression
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -101,15 +101,15 @@ class WriteConfig:
     folder: Path | None  # the folder for drafts; None where they lie among the files of staging
     file_format: str  # "parquet", "csv" or "ndjson"
     hidden: HiddenIds | None
-    compression: Compression
     messages: TaskMessages
+    compression: Compression = FASTEST
 
     @classmethod
     def of(cls, writer: Writer, folder: Path | None = None) -> WriteConfig:
         staging = writer.staging.absolute()
         messages = TaskMessages(staging, f"{secrets.token_hex(16)}-publish")
         hidden = None if writer.hidden is None else replace(writer.hidden, ledger=for_workers(writer.hidden.ledger))
-        return cls(staging, writer.published, folder, writer.format, hidden, writer.compression, messages)
+        return cls(staging, writer.published, folder, writer.format, hidden, messages, writer.compression)
 
 
 def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]:

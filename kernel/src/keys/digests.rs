@@ -3,21 +3,13 @@
 use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
 
-use crate::keys::prf::{BEFORE_LENGTH, BLOCK, START};
+use crate::keys::prf::{sha256, BEFORE_LENGTH, BLOCK, START};
 
 pub type Hash = [u8; 32];
 
 /// `SHA-256(0x01 || utf8)`, and `SHA-256(0x00)` for null.
 pub fn text(text: Option<&str>) -> Hash {
-    let mut hash = Sha256::new();
-    match text {
-        Some(text) => {
-            hash.update([1]);
-            hash.update(text.as_bytes());
-        }
-        None => hash.update([0]),
-    }
-    hash.finalize().into()
+    text.map_or_else(|| sha256(&[&[0]]), |text| sha256(&[&[1], text.as_bytes()]))
 }
 
 /// A message of fixed length behind one byte, padded once for all hashes of its kind.
@@ -116,6 +108,15 @@ mod tests {
             let mut leaf = Padded::leaf(len);
             leaf.item().copy_from_slice(&message);
             assert_eq!(leaf.hash(), <Hash>::from(Sha256::digest([&[0], message.as_slice()].concat())), "{len}");
+        }
+    }
+
+    #[test]
+    fn texts_of_every_length_hash_as_others_do() {
+        assert_eq!(text(None), <Hash>::from(Sha256::digest([0])));
+        for len in 0..300 {
+            let words = "ab \u{e9}".chars().cycle().take(len).collect::<String>();
+            assert_eq!(text(Some(&words)), <Hash>::from(Sha256::digest(["\u{1}", &words].concat())), "{len}");
         }
     }
 

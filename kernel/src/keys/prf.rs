@@ -52,7 +52,18 @@ impl Prf {
     }
 }
 
-/// A hash under way, behind the block of a key.
+/// `SHA-256(parts joined)`.
+#[inline]
+pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Hash { state: START, block: [0; BLOCK / 8], filled: 0, len: 0 };
+    parts.iter().for_each(|part| hash.update(part));
+    hash.finish();
+    let mut out = [0; 32];
+    hash.write(&mut out);
+    out
+}
+
+/// A hash under way, at its start or behind the block of a key.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct Hash {
     state: [u32; 8],
