@@ -274,7 +274,7 @@ def test_a_person_has_some_records_and_rows_without_a_person_are_treated_alike(e
     assert set(per_person["count"]) == {4}
     parts = [pl.read_parquet(path)["id"] for path in (job.folder / "published").glob("part-*")]
     nameless = [sum(people[one] is None for one in part) / len(part) for part in parts if len(part) >= 30]
-    assert len(nameless) > 1
+    assert len(nameless) > (case == "own")
     assert max(nameless) < 0.95, f"one part shows who has no person: {nameless}"
 
 
@@ -436,7 +436,7 @@ def test_a_synthetic_table_has_the_bytes_and_the_charges_of_one_process(engine, 
         assert ledger.releases.pinned_table(ref) is not None
         assert ledger.records(ref) == 80
     before = head(job)
-    edit(job, topic=pl.when(pl.col("id") == "r00008").then(pl.lit("money")).otherwise("topic"))
+    edit(job, topic=pl.lit("money"))
     with pytest.raises((InputError, LedgerError), match="one table, whole"):
         engine.run(job)
     assert (head(job), job.files()) == (before, other.files())
