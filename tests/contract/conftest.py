@@ -10,6 +10,17 @@ from dptext_etl import ColumnPolicy, load
 from dptext_etl.errors import PolicyError
 from tests import chosen
 
+from ..review_jobs import (  # noqa: F401  (fixtures)
+    job,
+    make_job,
+    make_synthetic,
+    make_unlinked,
+    reviews,
+    save,
+    sentinel,
+    store,
+)
+
 TEXTS = [
     "The doctor said it's a rare disease, call 555-0199.",
     "",

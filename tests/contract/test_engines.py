@@ -25,6 +25,9 @@ few = pytest.mark.parametrize(
 )
 """One mechanism of the kernel and one model: an engine knows no mechanism, and a lazy query of Polars runs all."""
 
+one = pytest.mark.parametrize("mechanism", quick(sorted(MECHANISMS, key="custext".__ne__)), indirect=True)
+"""Spark's workers take seconds to load a model."""
+
 FILMS = [
     "good film about a doctor",
     "the plot was thin but the music is great",
@@ -183,7 +186,7 @@ def test_duckdb(policy, expected):
     assert [text for (text,) in out] == expected
 
 
-@few
+@one
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_spark(policy, expected, films, form):
     from dptext_etl.spark import register
@@ -218,7 +221,7 @@ def connect(request, spark_connect, tmp_path_factory):
     return asked["key"], json.loads((folder / "released.json").read_text())
 
 
-@pytest.mark.parametrize("mechanism", quick(sorted(MECHANISMS, key="custext".__ne__)), indirect=True)
+@one
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_spark_connect(mechanism, connect, form):
     if form == "pandas" and mechanism.accelerated:

@@ -15,7 +15,6 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.own_ids import finder, of_parts
-from dptext_etl.spark import run_frame as run_on_spark
 from tests.quick import quick
 from tests.review_jobs import make_reviews
 
@@ -156,21 +155,6 @@ def test_unlinked_releases_have_no_ids_to_choose(job):
     column = {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 4.0, "corpus": "example"}}
     with pytest.raises(PolicyError, match="leave out ids"):
         job.policy(ids="drop", keep=[], column=[column], unlinked={"rows": 100, "delta": 1e-7})
-
-
-@pytest.mark.parametrize("ids", quick(HIDDEN))
-def test_spark_publishes_the_same(spark, make_job, ids):
-    job, other = make_job("spark"), make_job("polars")
-    raw = make_reviews()
-    first = spark.createDataFrame(raw.head(200).to_pandas())
-    run_on_spark(first, job.policy(ids=ids, incremental=True))
-    checked(job, ids=ids)
-    run_on_spark(spark.createDataFrame(raw.to_pandas()), job.policy(ids=ids, incremental=True))
-    other.run(ids=ids)
-    order = ["id"] if ids == "keyed" else ["stars", "review", "note"]
-    assert published(job).sort(order, nulls_last=True).equals(published(other).sort(order, nulls_last=True))
-    checked(job, ids=ids)
-    assert not any(path.name.endswith(".ids") for path in (job.folder / "published").rglob("*"))
 
 
 @pytest.mark.parametrize("ids", quick(HIDDEN))

@@ -8,7 +8,6 @@ from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan, scan_published
 from dptext_etl.runner.planning import further
-from dptext_etl.spark import run_frame as run_on_spark
 from tests.command_line import dptext, facts
 
 
@@ -116,21 +115,6 @@ def test_synthetic_and_unlinked(make_synthetic, reviews):
 def test_no_persons_at_all(job):
     with pytest.raises(PolicyError, match="has none"):
         job.policy(on_null_subject="own", unit="record", subject=None)
-
-
-def test_parts_of_spark_do_not_show_who_names_no_person(spark, make_job, reviews):
-    frame = (
-        reviews().with_row_index("at").with_columns(user_id=pl.when(pl.col("at") % 2 > 0).then("user_id")).drop("at")
-    )
-    job = make_job(frame=frame)
-    policy = job.policy(on_null_subject="own", shard_rows=60, cap={"measure": "pure", "epsilon": 1e4})
-    run_on_spark(spark.createDataFrame(frame.to_pandas()), policy)
-    nameless = set(frame.filter(pl.col("user_id").is_null())["id"])
-    parts = [pl.read_parquet(path)["id"] for path in sorted((job.folder / "published").glob("*.parquet"))]
-    found = [sum(name in nameless for name in part) for part in parts]
-    assert len(parts) > 2
-    assert sum(found) == 120
-    assert max(found) < 45, f"one part holds most rows without a person: {found}"
 
 
 def test_how_many_more_releases_fit(make_job, reviews):

@@ -8,7 +8,6 @@ from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.runner import plan, scan_published
-from dptext_etl.spark import run_frame as run_on_spark
 
 MOST = 2
 
@@ -59,17 +58,6 @@ def test_rows_without_a_person_have_no_limit(job, reviews):
     keep(job, frame)
     job.run(per_subject=MOST, on_null_subject="own")
     assert published(job) == first_of(frame, job)
-
-
-def test_spark_releases_the_same(spark, make_job, reviews):
-    job, frame = make_job("spark"), reviews().with_columns(user_id=pl.col("user_id").replace("u003", None))
-    early = frame.head(90)
-    for rows in (early, frame):
-        before = published(job) if rows is frame else set()
-        keep(job, rows)
-        policy = job.policy(per_subject=MOST, on_null_subject="own")
-        run_on_spark(spark.read.parquet(str(job.folder / "raw.parquet")), policy)
-        assert published(job) == first_of(rows, job, stay=before)
 
 
 @pytest.mark.parametrize(

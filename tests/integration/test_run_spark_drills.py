@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dptext_etl import _kernel
-from dptext_etl.errors import DPTextError, GateError, LedgerError
+from dptext_etl.errors import DPTextError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish
 from dptext_etl.spark import run_frame
@@ -148,47 +148,6 @@ def test_a_run_in_one_process_goes_on_with_what_executors_staged(spark, job):
     summary = job.run()
     assert summary.rows["replayed"] == 240
     assert used(job) == charged
-
-
-@pytest.mark.parametrize("kind", quick(["passing through for some rows", "passing through", "another column's text"]))
-def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, sentinel):
-    def checkpoint(name):
-        from pyspark import TaskContext
-
-        if TaskContext.get() is None:
-            return
-        import pyarrow as pa
-
-        from dptext_etl.families.stored_distributions import MappedMechanism
-        from dptext_etl.mechanism import Released
-
-        if name == "reserved" and not hasattr(MappedMechanism, "right_release"):
-            real = MappedMechanism.right_release = MappedMechanism.release
-
-            def leaking(self, texts, keys):
-                released = real(self, texts, keys)
-                raw = texts.cast(pa.large_string())
-                if kind == "passing through for some rows":
-                    raw = pa.concat_arrays([raw[: len(raw) // 2], released.text[len(raw) // 2 :]])
-                elif kind == "another column's text":
-                    raw = pa.array([f"{a} {b}" for a, b in zip(released.text, raw, strict=True)], pa.large_string())
-                return Released(raw, released.positions)
-
-            MappedMechanism.release = leaking
-        elif name == "staged" and hasattr(MappedMechanism, "right_release"):
-            MappedMechanism.release = MappedMechanism.right_release
-            del MappedMechanism.right_release
-
-    staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
-    verdicts = check(staged)
-    fired = {verdict.name for verdict in verdicts if not verdict.passed}
-    assert {"canary_text_absent", "words_in_output_set"} <= fired
-    with pytest.raises(GateError) as caught:
-        publish(staged, verdicts)
-    assert sentinel not in str(caught.value)
-    assert not (job.folder / "published.manifest.json").exists()
-    with pytest.raises(LedgerError, match="revoked"):
-        run_frame(frame_of(spark, job), job.policy())
 
 
 SPECULATION = """

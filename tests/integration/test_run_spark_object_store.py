@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 
-import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -19,7 +18,6 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import run_frame
 from dptext_etl.storage import Objects
-from tests.quick import quick
 
 from ..object_store import remote
 from .spark_runs import frame_of
@@ -172,18 +170,3 @@ def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
     with Ledger.open(**ledger, create=False) as book:
         assert book.verify().ok
         assert book.remaining(Scope.of(job.policy())).used == used(here)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("ids", quick(["keyed", "keep"]))
-def test_an_incremental_run_adds_objects(spark, make_job, place, store, reviews, save, ids):
-    job = place(make_job(), incremental=True, ids=ids)
-    run_frame(frame_of(spark, job), job.policy())
-    before, charged = published(store), used(job)
-    save(reviews(300), job.folder / "raw.parquet")
-    summary = run_frame(frame_of(spark, job), job.policy())
-    assert (summary.version, summary.rows["already_published"], summary.rows["new"]) == (2, 240, 60)
-    assert published(store).height == 300
-    assert published(store).filter(pl.col("id").is_in(before["id"].implode())).equals(before)
-    assert used(job) != charged
-    assert run_frame(frame_of(spark, job), job.policy()).rows["new"] == 0

@@ -150,6 +150,7 @@ def test_renamed_columns_of_an_iceberg_table_are_refused(spark, job, iceberg):
     assert not (job.folder / "ledger.db").exists()
 
 
+@pytest.mark.thorough
 def test_spark_publishes_a_table(spark, job, reviews):
     job.values["table"] = {"format": "delta"}
     policy = job.policy()

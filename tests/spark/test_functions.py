@@ -27,7 +27,7 @@ from tests.quick import quick  # noqa: E402
 from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe  # noqa: E402
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", quick(FORMS))
 @pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
 def test_arguments_by_name(films, policy, expected, form):
     register(films, "private_review", policy, form=form)
@@ -111,7 +111,7 @@ def test_ids_that_pandas_robs_of_their_zone_are_refused(films, policy):
     assert "timestamp" in failure(films, "SELECT private_review(review, timestamp_seconds(n)) FROM films")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", quick(FORMS))
 def test_calls_that_lack_something_are_told_how_to_call(films, policy, form):
     register(films, "private_review", policy, form=form)
     message = failure(films, "SELECT private_review(review) FROM films")
@@ -122,7 +122,7 @@ def test_calls_that_lack_something_are_told_how_to_call(films, policy, form):
 
 
 @pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", quick(FORMS))
 def test_names_of_arguments_are_known_in_any_case(films, policy, expected, form):
     register(films, "private_review", policy, form=form)
     assert column(films, "SELECT private_review(TEXT => review, ID => id) FROM films ORDER BY n") == expected
