@@ -156,13 +156,13 @@ _AT_ONCE = 32
 
 def words_to_rest(tokens: Sequence[str], source: str) -> Reals:
     """Return the cosine of each word and the text without it, shape (n,); 0 where either has no vector."""
-    each, rest, _ = _vectors(tokens, source)
+    each, rest, _ = vectors(tokens, source)
     return _cosines(each, rest)
 
 
 def rests_to_text(tokens: Sequence[str], source: str) -> Reals:
     """Return the cosine of the text without each word and the whole text, shape (n,)."""
-    _, rest, whole = _vectors(tokens, source)
+    _, rest, whole = vectors(tokens, source)
     return _cosines(rest, np.broadcast_to(whole, rest.shape))
 
 
@@ -213,7 +213,7 @@ def _folder(source: str) -> Path:
     return place
 
 
-def _vectors(tokens: Sequence[str], source: str) -> tuple[Reals, Reals, Reals]:
+def vectors(tokens: Sequence[str], source: str) -> tuple[Reals, Reals, Reals]:
     """Return the vectors of n words, of n texts without one word each, and of the whole text."""
     if source == WORDS:
         each = words_encoder()[0].sums(tokens).astype(np.float64)

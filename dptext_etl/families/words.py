@@ -9,6 +9,7 @@ epsilons (docs/spec/privacy.md#allocation-by-mechanism).
 from __future__ import annotations
 
 import json
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ import pyarrow as pa
 from pydantic import PositiveInt, model_validator
 
 from dptext_etl import _kernel, sampling
-from dptext_etl.accounting import Composed, Event, MetricClaim, PureDraws, computed
+from dptext_etl.accounting import Composed, Event, MetricClaim, PureDraws, Unbounded, computed
 from dptext_etl.allocation import Allocation, Epsilons, Marked, draw_in_passes
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact
@@ -238,6 +239,7 @@ NOISE = (
     'whose words are scored; or take santext, or diffractor with variant "tem", which the text itself may divide'
 )
 """Why the words of a text do not divide the budget of noise, and what is sound."""
+PAPER = "faithful mode divides a budget by the words of the text only, as the paper does: give scores and total"
 
 Indices = npt.NDArray[np.uint32]
 Draw = Callable[[Indices, Slots, WordSampler, Sequence[Epsilons], int], Indices]
@@ -275,6 +277,10 @@ class Division:
     draw: Draw
     largest_set: int
     kept: frozenset[str] = frozenset()
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        return frozenset(self.names)
 
 
 @dataclass(frozen=True)
@@ -346,7 +352,7 @@ def units_of_known_words(mechanism: WordMechanism, text: str) -> tuple[list[str]
     """Return the words of a public text that take a share where unknown words vanish before words are counted."""
     read = mechanism.division.reader.encode(pa.array([text], pa.large_string()), _policy(mechanism))[0]
     marks = _marked(mechanism, text, pa.array(read).to_numpy(), max(1, len(read)))
-    return [PAD if place is None else word for word, place in zip(*marks[:2], strict=True)], marks
+    return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
 
 
 def _policy(mechanism: WordMechanism) -> str:
@@ -360,8 +366,13 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
         words = [division.names[number] for number in numbers.tolist()]
         drawn = [None if word == PAD else place for place, word in enumerate(words)]
         return Marked(["" if word == PAD else word for word in words], drawn, most)
-    read = read_strict(text or "", division.kept, mechanism.n_max)
-    places = [place for place, kept in enumerate(read.kept) if not kept][:count]
+    reading = read_faithful if mechanism.mode == "faithful" else read_strict
+    read = reading(text or "", division.kept, mechanism.n_max)
+    places = [place for place, kept in enumerate(read.kept) if not kept]
+    if mechanism.input_policy()["oov"] == "keep":
+        places = [place for place in places if _form(read.words[place]) in division.known]
+    elif mechanism.hides_length:
+        places = places[:count]
     if not mechanism.hides_length and len(places) != count:
         return Marked([], [None] * count, most)
     return Marked(read.words, [*places, *[None] * (count - len(places))], most)
@@ -407,8 +418,13 @@ class WordMechanism(WordByWord):
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided; None in strict mode, if every word is drawn over one fixed set."""
         if self.mode == "faithful":
-            return "faithful mode keeps words in clear, and no budget is divided in it"
+            return None if allocation.source == "text" else PAPER
         return None if self._bounded_range or allocation.source != "text" else NOISE
+
+    @property
+    def _unproven(self) -> bool:
+        """Return True if faithful mode divides a budget: words kept in clear and scales of noise have no bound."""
+        return self.mode == "faithful" and self.allocation is not None
 
     @property
     def division(self) -> Division:
@@ -442,7 +458,8 @@ class WordMechanism(WordByWord):
         """Return the guarantee; the number of released words reveals which unknown words were dropped."""
         stated = super().guarantee
         shown = {Disclosure.OOV_FLAG} if self._unknown == "drop" and not self.hides_length else set()
-        return replace(stated, disclosures=stated.disclosures | shown)
+        claimed = GuaranteeClass.NONE if self._unproven else stated.guarantee_class
+        return replace(stated, guarantee_class=claimed, disclosures=stated.disclosures | shown)
 
     @property
     def _bounded_range(self) -> bool:
@@ -475,6 +492,8 @@ class WordMechanism(WordByWord):
 
     def event(self, positions: int) -> Event:
         """Return n draws, or draws that divide one budget, and, for a noisy length, the draw of the length."""
+        if self._unproven and positions:
+            return Unbounded()
         if self.allocation is not None:
             words: Event = self._divided_event(self.allocation, positions)
         else:
@@ -500,8 +519,12 @@ class WordMechanism(WordByWord):
         return allocation.event(positions, None, claim)
 
     def units(self, text: str) -> tuple[list[str], Marked]:
-        """Return the words of a public text; those that vanish before words are counted take no share."""
-        return units_of_known_words(self, text) if self._unknown == "drop" else super().units(text)
+        """Return the words of a public text; those that vanish before words are counted, or stay, take no share."""
+        known = self._unknown == "drop" or self.mode == "faithful"
+        return units_of_known_words(self, text) if known else super().units(text)
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        return {"∞": math.inf} if self._unproven else super().cost_factors(positions)
 
     def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
         """Count the words of the vocabulary among those read, and words that are kept in clear, shape (texts,)."""

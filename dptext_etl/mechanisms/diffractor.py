@@ -125,6 +125,12 @@ class Diffractor(ListMechanism):
     def _bounded_range(self) -> bool:
         return self.variant == "tem"
 
+    def _refuses(self, allocation: Allocation) -> str | None:
+        """Return why the budget cannot be divided; faithful lists hold one vocabulary if they come from one file."""
+        if self.mode == "faithful" and (self.lists is not None or len(self.vectors) > 1):
+            return "lists of several vocabularies share no range of places: a divided budget takes one set of vectors"
+        return super()._refuses(allocation)
+
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
         """Return the disclosures of words: none in strict mode; faithful mode keeps stopwords."""
@@ -193,10 +199,10 @@ class Diffractor(ListMechanism):
     @cached_property
     def division(self) -> Division:
         """Return how words with given epsilons are drawn: from weights, or by steps of rates of their own."""
-        names = tuple(self._mapped.input_words())
+        names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
         weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self.places), self.places)
         draw = weights if self.variant == "tem" else self.moved
-        return Division(_kernel.Vocabulary(names), names, draw, self.places)
+        return Division(_kernel.Vocabulary(names, sorted(kept)), names, draw, self.places, kept)
 
     def moved(
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int

@@ -184,7 +184,7 @@ class Madlib(VectorMechanism):
         stated = super().guarantee
         return replace(
             stated,
-            guarantee_class=GuaranteeClass.COND_PURE,
+            guarantee_class=GuaranteeClass.NONE if self._unproven else GuaranteeClass.COND_PURE,
             disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS},
             assumptions=stated.assumptions | {IDEAL},
         )

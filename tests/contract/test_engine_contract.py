@@ -360,8 +360,7 @@ def test_files_of_every_format_keep_cells_types_and_counts(engine, request, make
         engine.spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
         request.addfinalizer(lambda: engine.spark.conf.set("spark.sql.session.timeZone", "UTC"))
     expected, summary = other.run(), engine.run(job)
-    assert expected.table.pop("spellings")["persons"] == 40  # several tasks would count a person several times
-    summary.table.pop("spellings", None)
+    assert expected.table["spellings"]["persons"] == 40
     assert (summary.rows, summary.table) == (expected.rows, expected.table)
     require_same(job, other)
     assert set(published(job)["age"]) == {None, "<18", "18 to <65", "65+"}

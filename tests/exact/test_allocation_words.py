@@ -133,7 +133,7 @@ REFUSED = [
     ("dpbart", {"model": "example-bart", "n_rec": 10, "sentences": 3}, "one epsilon per record"),
     ("diffractor", {"variant": "geometric"}, 'variant "tem"'),
     ("santext", {"variant": "plus"}, "p = 1"),
-    ("custext", {"mode": "faithful"}, "faithful"),
+    ("diffractor", {"mode": "faithful", "lists": "lists.safetensors"}, "one set of vectors"),
 ]
 
 
@@ -146,3 +146,41 @@ def test_where_no_theorem_holds_the_reason_and_a_sound_way_are_said(name, option
     scores_exist(monkeypatch)
     with pytest.raises(PolicyError, match=said):
         catalog.build({"name": name, "epsilon": 5.0, **options, "allocation": {"scores": ["fixed"], "total": 5.0}})
+
+
+PAPERS = [
+    ("diffractor", {"variant": "geometric"}),
+    ("diffractor", {"variant": "tem"}),
+    ("madlib", {}),
+    ("custext", {"variant": "plus"}),
+    ("custext", {"norm": "row"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), PAPERS)
+def test_faithful_mode_divides_by_the_words_of_the_text_and_claims_nothing(name, options, monkeypatch):
+    """Paper 001: the drawn words get their shares; words in clear and unknown words get none."""
+    from dptext_etl import catalog
+
+    class Watching(FixedAllocation):
+        def over(self, tokens, places=None, *, draws=None):
+            drawn = [tokens[place].lower() for place in places]
+            return [9_000_000_000 if word == "film" else 1 for word in drawn]
+
+    scores_exist(monkeypatch)
+    allocation = Watching(total=9_001.0)
+    made = catalog.build({"name": name, "mode": "faithful", "limit": 600, **options, "allocation": allocation})
+    texts = pa.array([" ".join(["Film; the zzzqq film good 7 film"] * 8)], pa.large_string())
+    words = release_divided(made, allocation, texts, KEYS.slice(0, 1)).text[0].as_py().lower().replace(";", "").split()
+    assert words.count("film") == 24, "so large a share returns the word"
+    assert words.count("good") < 8, "so small a share does not"
+    assert words.count("zzzqq") == (0 if name == "madlib" else 8)
+    assert made.guarantee.guarantee_class is GuaranteeClass.NONE
+    assert made.spend(3).eps_pure == made.spend(3).rho == math.inf
+    assert made.cost_factors(3) == {"∞": math.inf}
+    assert [word.lower() for word in made.units("the film zzzqq")[0]][-1] == "film"
+
+
+def test_faithful_mode_divides_in_no_other_way():
+    with pytest.raises(ValueError, match="as the paper does: give scores"):
+        CusText(mode="faithful", allocation={"template": "uniform", "total": 5.0})

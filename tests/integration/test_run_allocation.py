@@ -64,3 +64,15 @@ def test_noise_is_divided_by_a_template_through_a_whole_run(films):
         assert ledger.verify().ok
         used = ledger.used(Scope.of(films.policy(**given)), pl.Series(["0", "1"]).to_arrow())["eps_pure"].tolist()
     assert used == [6 * 40_000_000] * 2
+
+
+def test_a_paper_division_stays_staged(films):
+    """Class NONE: a policy needs publish = false, and what was staged never becomes a version."""
+    shown = {"allow": [*ALLOW, "stopwords", "punct", "numbers", "oov", "case"]}
+    mechanism = {"name": "diffractor", "limit": 600, "mode": "faithful", "variant": "geometric"}
+    mechanism |= {"allocation": {"scores": ["ic"], "total": 500.0}}
+    made = [{"name": "review", "mechanism": mechanism, **shown}]
+    with pytest.raises(PolicyError, match="publish = false"):
+        films.run(column=made, cap=None)
+    summary = films.run(column=made, cap=None, publish=False)
+    assert (summary.version, summary.rows["released"]) == (None, 20)

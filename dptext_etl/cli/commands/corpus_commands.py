@@ -105,7 +105,7 @@ def write(
     *,
     model: Annotated[str, typer.Option(help="A causal model: a folder, a name on the hub, or a .gguf file.")],
     about: Annotated[str, typer.Option(metavar="WORDS", help="A public sentence about the texts.")],
-    labels: Annotated[Path, typer.Option(metavar="POLICY", help="The policy that lists the public labels.")],
+    labels: Annotated[Path, typer.Option(metavar="FILE", help="The policy file that lists the public labels.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="New .parquet file; its card is the .json next to it.")],
     each: Annotated[int, typer.Option(min=1, help="Texts of each label.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of examples and of the draws.")] = 1,

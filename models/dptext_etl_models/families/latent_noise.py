@@ -31,7 +31,7 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel
-from dptext_etl.accounting import Approximate, Composed, Event, GaussianNoise, PureDraws
+from dptext_etl.accounting import Approximate, Composed, Event, GaussianNoise, PureDraws, Unbounded
 from dptext_etl.accounting.conversion import analytic_gaussian_sigma, largest_mu
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.errors import PolicyError
@@ -197,11 +197,16 @@ class LatentNoise(Mechanism):
 
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: by the words of the text itself, or if there is one vector alone."""
-        if allocation.source == "text":
+        if allocation.source == "text" and self.mode == "strict":
             return TEXT
         if self.sentences == 1:
             return "one vector holds the whole text, so there is nothing to divide: set sentences, a public number"
         return None
+
+    @property
+    def _unproven(self) -> bool:
+        """Return True if faithful mode divides the budget by the words of the text, as the paper does."""
+        return self.mode == "faithful" and self.allocation is not None and self.allocation.source == "text"
 
     def units(self, text: str) -> tuple[list[str], Marked]:
         """Return the sentences of a public text, as they are cut or padded, and the marks of their words."""
@@ -246,6 +251,8 @@ class LatentNoise(Mechanism):
             neighbours="any two texts of one record, of any lengths",
             unit="record",
         )
+        if self._unproven:
+            return replace(stated, guarantee_class=GuaranteeClass.NONE)
         return replace(stated, assumptions=stated.assumptions | {IDEAL}) if gaussian else stated
 
     @property
@@ -287,7 +294,10 @@ class LatentNoise(Mechanism):
         """Return the size of the noise of a sentence that takes a part of a budget.
 
         Of Gaussian noise the squares of mu add up, so a part is one of them; of Laplace noise it is one of epsilon.
+        Where the paper's division is reproduced, every sentence has its part as an epsilon and the whole delta.
         """
+        if self._unproven:
+            return self._scale_of(size, part / MICRO, Fraction(1))
         return self._scale_of(size, whole / MICRO, Fraction(whole, part))
 
     def _scale_of(self, size: int, epsilon: float, times: Fraction) -> Scale:
@@ -303,7 +313,7 @@ class LatentNoise(Mechanism):
 
         Specification: docs/spec/privacy.md#dpbart-guarantee, docs/spec/privacy.md#allocation-sentences.
         """
-        return Composed((self._one_release(),) * positions)
+        return Unbounded() if self._unproven and positions else Composed((self._one_release(),) * positions)
 
     def _one_release(self) -> Event:
         """Return the noise of all sentences: that of each is pure or Gaussian by itself."""

@@ -13,7 +13,7 @@ import pytest
 from dptext_etl.accounting.conversion import log_delta
 from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import Disclosure
+from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.families.latent_noise import clipped_steps, cut, noisy_latents
 from models.tests.exact.latent_toys import Toy, adept, constant, dpbart, keys
@@ -214,3 +214,15 @@ def test_vectors_of_all_sentences_may_leave_and_are_decoded_again(monkeypatch):
 def test_one_vector_has_nothing_to_divide():
     with pytest.raises(ValueError, match="set sentences, a public number"):
         dpbart(epsilon=600.0, allocation=Allocation(total=600.0, template=(2, 1)))
+
+
+@pytest.mark.parametrize("make", [dpbart, adept])
+@pytest.mark.parametrize("options", [{}, {**LAPLACE, "clip": 1.0}])
+def test_faithful_mode_gives_every_sentence_its_own_epsilon_and_claims_nothing(make, options):
+    """Paper 001, section 4.1: a sentence is released at its part of epsilon, with the whole delta."""
+    parts = [100_000_000, 150_000_000, 250_000_000]
+    made = several(make, mode="faithful", allocation=Allocation(scores=("fixed",), total=500.0), **options)
+    alone = [make(mode="faithful", epsilon=part / 1e6, **options).scale(SIZE) for part in parts]
+    assert shared(made, SIZE, parts) == alone
+    assert made.guarantee.guarantee_class is GuaranteeClass.NONE
+    assert made.spend(1).eps_pure == made.spend(1).rho == math.inf

@@ -1,0 +1,31 @@
+"""Score words by how close each is to its whole text, as KeyBERT ranks key words (Grootendorst 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from dptext_etl.allocation import score
+from dptext_etl.allocation.score import Score, Scores
+from dptext_etl.artifacts import Artifact
+
+
+class KeyBert(Score):
+    """The cosine of a word and its whole text, divided by the largest of the text; a word without a vector gets 1.
+
+    KeyBERT looks for the words that say most about a text. These need most protection. `wi` of paper 001 asks for the
+    opposite: it protects the words that are least like the rest.
+    """
+
+    title: ClassVar[str] = "KeyBERT"
+
+    def compute(self, tokens: Sequence[str]) -> Scores:
+        each, _, whole = score.vectors(tokens, self.tools.encoder)
+        lengths = np.linalg.norm(each, axis=1) * np.linalg.norm(whole)
+        close = (each @ whole) / np.where(lengths > 0, lengths, 1.0)
+        return np.where(lengths > 0, score.relative(close), 1.0)
+
+    def artifacts(self) -> dict[str, Artifact]:
+        return score.artifacts(self.tools.encoder)
