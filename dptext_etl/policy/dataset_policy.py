@@ -204,9 +204,6 @@ class Policy(Checked):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Refuse entries that contradict each other, and build the policies of all columns once."""
-        if self.source_catalog and not self.source.startswith(TABLE):
-            msg = f'source_catalog: the source is not a table of a catalog; write source = "{TABLE}namespace.name"'
-            raise ValueError(msg)
         _require_consistent(self)
         catalog = {} if self.table is None else self.table.catalog
         options = [*self.storage_options.items(), *catalog.items(), *self.source_catalog.items()]
@@ -401,12 +398,8 @@ def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
 def _require_consistent(policy: Policy) -> None:
     synthetic, record, cap = policy.synthetic, policy.unit == "record", policy.cap
     names = policy.text_columns if synthetic is None else synthetic.columns
-    roles = [
-        *names,
-        policy.id,
-        *policy.kept_columns,
-        *(item.intermediate for item in policy.columns if item.intermediate),
-    ]
+    intermediate = [item.intermediate for item in policy.columns if item.intermediate]
+    roles = [*names, policy.id, *policy.kept_columns, *intermediate]
     no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
@@ -421,7 +414,9 @@ def _require_consistent(policy: Policy) -> None:
     most = "[unlinked] and [synthetic] have their own per_subject: write it there"
     most = 'per_subject limits the rows of a subject, and unit = "record" has none' if record else most
     whole = 'per_subject needs a source with all rows of a person; with deletions = "keep" it may lack published ones'
+    catalog = f'source_catalog: the source is not a table of a catalog; write source = "{TABLE}namespace.name"'
     problems = [
+        (bool(policy.source_catalog) and not policy.source.startswith(TABLE), catalog),
         (not record and policy.subject is None, no_subject),
         (policy.per_subject is not None and (record or policy.one_table), most),
         (policy.per_subject is not None and policy.incremental and policy.deletions == "keep", whole),

@@ -230,7 +230,7 @@ def _opened(name: str) -> tuple[Any, Any]:
         found = language_model.model_files(name)
         model, tokenizer = language_model.causal_model(found), language_model.tokenizer(found)
     else:
-        hint = "it needs the packages gguf and accelerate: pip install gguf accelerate"
+        hint = "it needs the package gguf: pip install gguf"
         with seam("loading the model", PolicyError, hint):
             import torch
             import transformers
