@@ -168,7 +168,7 @@ def rests_to_text(tokens: Sequence[str], source: str) -> Reals:
 
 def words_to_text(tokens: Sequence[str], source: str) -> Reals:
     """Return the cosine of each word and the whole text, shape (n,)."""
-    each, _, whole = _vectors(tokens, source)
+    each, _, whole = vectors(tokens, source)
     return _cosines(each, np.broadcast_to(whole, each.shape))
 
 
