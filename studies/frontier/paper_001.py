@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import polars as pl
 
-from frontier import masked
+from dptext_etl import load
+from frontier import masked, setups
 from frontier.printed import one
 from frontier.tables import figure, table
 from frontier.tidy import means
@@ -178,3 +182,219 @@ def _table_2(found: pl.DataFrame) -> str:
         "how common words are. The paper ranks releases by a raw text with gte-small; here raw texts are ranked by a "
         "release, with TF-IDF (<code>dptext evaluate --encoder</code> measures both ways).</p>" + table(head, rows)
     )
+
+
+FIVE = ("ic", "pos", "ner", "wi", "sd")
+ADVERSARIAL = {"yelp": YELP, "trustpilot": TRUSTPILOT, "blog": None}
+BLOG: dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]] = {
+    ("1-Diffractor", "0.1"): ((26.56, 40.05), (26.19, 38.55)),
+    ("1-Diffractor", "0.5"): ((31.34, 44.89), (31.96, 44.49)),
+    ("1-Diffractor", "1"): ((35.39, 43.96), (35.43, 46.89)),
+    ("DP-BART", "500"): ((12.73, 13.61), (7.95, 8.95)),
+    ("DP-BART", "1000"): ((15.05, 21.77), (12.51, 13.58)),
+    ("DP-BART", "1500"): ((15.87, 23.77), (17.22, 16.60)),
+}
+"""Table 1c: static and adaptive attacker, divided evenly and by scores."""
+MEMBERSHIP = {
+    ("yelp", "1-Diffractor", "0.1"): ((0.003, 0.007, 0.121, 0.151, 111), (0.003, 0.007, 0.121, 0.151, 154)),
+    ("yelp", "1-Diffractor", "1"): ((0.003, 0.006, 0.124, 0.155, 2), (0.003, 0.006, 0.123, 0.154, 4)),
+    ("yelp", "DP-BART", "500"): ((0.002, 0.005, 0.104, 0.137, 816), (0.001, 0.004, 0.042, 0.135, 964)),
+    ("trustpilot", "1-Diffractor", "0.1"): ((0.002, 0.004, 0.055, 0.074, 308), (0.002, 0.004, 0.055, 0.075, 383)),
+    ("trustpilot", "1-Diffractor", "1"): ((0.002, 0.004, 0.062, 0.081, 5), (0.002, 0.003, 0.060, 0.079, 15)),
+    ("trustpilot", "DP-BART", "500"): ((0.002, 0.004, 0.052, 0.068, 780), (0.001, 0.005, 0.019, 0.035, 956)),
+    ("blog", "1-Diffractor", "0.1"): ((0.001, 0.002, 0.052, 0.067, 47), (0.001, 0.002, 0.052, 0.067, 69)),
+    ("blog", "1-Diffractor", "1"): ((0.001, 0.002, 0.053, 0.068, 2), (0.001, 0.001, 0.052, 0.068, 3)),
+    ("blog", "DP-BART", "500"): ((0.001, 0.002, 0.042, 0.058, 772), (0.001, 0.002, 0.024, 0.036, 833)),
+}
+"""Table 2: masked words by place (1 and 3 predictions), by bag (1 and 3), and the mean rank of the own release."""
+UTILITY = {
+    ("sst2", 0.1): ((80.40, 0.508, 0.163, 9372), (78.93, 0.459, 0.155, 9849)),
+    ("sst2", 0.5): ((87.21, 0.707, 0.240, 6329), (85.31, 0.625, 0.203, 7266)),
+    ("sst2", 1.0): ((91.20, 0.813, 0.341, 5152), (88.94, 0.721, 0.267, 5813)),
+    ("mrpc", 0.1): ((70.12, 0.438, 0.126, 1808), (64.67, 0.382, 0.118, 1912)),
+    ("mrpc", 0.5): ((75.93, 0.665, 0.205, 991), (74.21, 0.573, 0.174, 1233)),
+    ("mrpc", 1.0): ((71.39, 0.786, 0.314, 552), (73.48, 0.689, 0.243, 795)),
+    ("bbc_news", 0.1): ((92.17, 0.507, 0.132, 692), (75.87, 0.461, 0.127, 725)),
+    ("bbc_news", 0.5): ((95.87, 0.753, 0.222, 324), (95.56, 0.699, 0.196, 397)),
+    ("bbc_news", 1.0): ((96.83, 0.855, 0.330, 173), (95.77, 0.807, 0.279, 236)),
+    ("imdb", 0.1): ((57.31, 0.471, 0.167, 621), (77.64, 0.421, 0.162, 655)),
+    ("imdb", 0.5): ((92.73, 0.707, 0.263, 309), (92.77, 0.639, 0.234, 371)),
+    ("imdb", 1.0): ((94.46, 0.818, 0.370, 186), (93.94, 0.750, 0.317, 240)),
+}
+"""Table 3, 1-Diffractor: use, cosine, BLEU, and perplexity, divided evenly and by scores."""
+ABLATION = {
+    "yelp": {
+        0.1: (
+            (42.37, 82.35, 154),
+            (-1.56, 0.56, 4),
+            (-1.68, 1.73, -3),
+            (0.34, 1.79, -27),
+            (-3.12, 3.97, 29),
+            (-3.55, 0.04, 32),
+        ),
+        0.5: (
+            (55.09, 88.44, 17),
+            (-0.29, 1.68, 0),
+            (-0.52, 2.52, -2),
+            (1.96, 3.41, -6),
+            (-0.99, -2.56, 6),
+            (-2.14, 0.42, 6),
+        ),
+    },
+    "sst2": {
+        0.1: (
+            (78.93, 0.459, 0.155),
+            (0.23, 0.001, 0.0),
+            (0.79, 0.01, 0.001),
+            (0.37, 0.011, 0.003),
+            (0.4, 0.001, 0.0),
+            (-1.09, -0.028, -0.005),
+        ),
+        0.5: (
+            (85.31, 0.625, 0.203),
+            (-9.31, -0.001, 0.0),
+            (-1.03, 0.017, 0.007),
+            (0.96, 0.019, 0.01),
+            (0.43, -0.002, -0.002),
+            (-1.54, 0.058, -0.019),
+        ),
+    },
+}
+"""Table 4: all five scores, and the change without each of them (ic, pos, ner, wi, sd)."""
+EVENLY, OWN = "evenly", "by scores"
+
+
+def reproduced(setup: setups.Setup) -> list[setups.Shown]:
+    """Run Tables 1 to 4 with both divisions, and return them with the paper's figures."""
+    return [*(_table_1_here(setup, name) for name in ADVERSARIAL), _table_2_here(setup), _table_3_here(setup)] + [
+        _table_4_here(setup, name) for name in ABLATION
+    ]
+
+
+@cache
+def _reach() -> float:
+    """Return N - 1, the largest number of places between two words of the list."""
+    return float(_diffractor(1.0).loss_range)
+
+
+def _diffractor(epsilon: float, **more: Any) -> Any:
+    kind: Any = load("diffractor")
+    return kind(variant="geometric", mode="faithful", **({} if more else {"epsilon": epsilon}), **more)
+
+
+def made(setup: setups.Setup, task: setups.Task, mechanism: str, epsilon: float, scores: Sequence[str]) -> Any:
+    """Return the paper's mechanism at a budget, divided by scores, or evenly if there are none.
+
+    1-Diffractor gets epsilon times the mean number of words; its `total` counts the farthest words of the list. DP-BART
+    gets epsilon per text, evenly as one text, and by scores in three sentences.
+    """
+    if mechanism == "DP-BART":
+        kind: Any = load("dpbart")
+        model = setup.weights("bart-base", "english-autoencoder")
+        if not scores:
+            return kind(epsilon=epsilon, model=model, mode="faithful")
+        budget: dict[str, Any] = {"scores": scores, "total": epsilon, "eps_hi": epsilon}
+        return kind(model=model, mode="faithful", sentences=3, allocation=budget)
+    if not scores:
+        return _diffractor(epsilon)
+    total = round(epsilon * _reach() * max(1.0, task.words), 6)
+    return _diffractor(epsilon, allocation={"scores": scores, "total": total, "eps_hi": total})
+
+
+@cache
+def _released(setup: setups.Setup, name: str, mechanism: str, epsilon: float, scores: tuple[str, ...]) -> Any:
+    """Return training and test rows of a set as they are released."""
+    task = setup.task(name, slow=mechanism == "DP-BART")
+    return tuple(setups.rewrite(made(setup, task, mechanism, epsilon, scores), part) for part in task.texts)
+
+
+def _divisions(values: Any) -> Any:
+    return zip((EVENLY, OWN), ((), FIVE), values, strict=True)
+
+
+def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
+    printed_ = ADVERSARIAL[name]
+    cells: dict[tuple[str, str], Any] = dict(printed_.rows) if printed_ is not None else dict(BLOG)
+    rows = []
+    for (mechanism, at), both in cells.items():
+        if float(at) not in setup.some((0.1, 0.5, 1, 500, 1000, 1500), (0.1, 1, 500)):
+            continue
+        task = setup.task(name, slow=mechanism == "DP-BART")
+        raw_attack = setups.figure(setup, task, *task.texts, secret=True)
+        for way, scores, values in _divisions(both):
+            train, test = _released(setup, name, mechanism, float(at), scores)
+            attacks = [setups.figure(setup, task, known, test, secret=True) for known in (task.texts[0], train)]
+            shown: list[tuple[float | None, float | None]] = [(None, None)]
+            gains_ = [(None, None)] * 2
+            if printed_ is not None:
+                use = setups.figure(setup, task, train, test)
+                raw = (setups.figure(setup, task, *task.texts), raw_attack)
+                blind = (setups.guessing(task), setups.guessing(task, secret=True))
+                shown = [(values[0], use)]
+                gains_ = [(p, setups.gain(use, a, raw, blind)) for p, a in zip(values[3:], attacks, strict=True)]
+            printed_attacks = values[1:3] if printed_ is not None else values
+            shown += [*zip(printed_attacks, attacks, strict=True), *gains_]  # type: ignore[arg-type]
+            digits = (1, 1, 1, 2, 2)
+            rows.append([mechanism, at, way, *(setups.cell(*c, d) for c, d in zip(shown, digits, strict=True))])
+    head = ["mechanism", "ε", "divided", "use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
+    return setups.Shown(f"Table 1: {setups.title(name, setup.tables)}", head, rows)
+
+
+def _table_2_here(setup: setups.Setup) -> setups.Shown:
+    rows = []
+    for (name, mechanism, at), both in MEMBERSHIP.items():
+        raw = setup.task(name, slow=mechanism == "DP-BART").texts[1]
+        for way, scores, values in _divisions(both):
+            _, test = _released(setup, name, mechanism, float(at), scores)
+            found = setups.inferred(setup, raw, test)
+            here = [*(found[kind] for kind in ("seq1", "seq3", "bow1", "bow3")), setups.rank(setup, raw, test)]
+            rows.append([name, mechanism, at, way, *map(setups.cell, values, here, (3, 3, 3, 3, 0))])
+    head = ["set", "mechanism", "ε", "divided", "place, 1", "place, 3", "bag, 1", "bag, 3", "rank"]
+    return setups.Shown("Table 2: masked words and nearest neighbors", head, rows)
+
+
+def _table_3_here(setup: setups.Setup) -> setups.Shown:
+    rows = []
+    for (name, epsilon), both in UTILITY.items():
+        if epsilon not in setup.some((0.1, 0.5, 1.0), (0.1, 1.0)):
+            continue
+        task = setup.task(name)
+        for way, scores, values in _divisions(both):
+            train, test = _released(setup, name, "1-Diffractor", epsilon, scores)
+            here = _useful(setup, task, train, test)
+            rows.append([name, f"{epsilon:g}", way, *map(setups.cell, values, here, (1, 3, 3, 0))])
+    return setups.Shown("Table 3: 1-Diffractor", ["set", "ε", "divided", "use", "cosine", "BLEU", "perplexity"], rows)
+
+
+def _useful(setup: setups.Setup, task: setups.Task, train: setups.Rows, test: setups.Rows) -> tuple[float, ...]:
+    raw = task.texts[1]
+    return (
+        setups.figure(setup, task, train, test),
+        setups.cosine(setup, raw, test),
+        setups.bleu(raw, test),
+        setups.perplexity(setup, test),
+    )
+
+
+def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
+    """Leave out one score at a time; changes are differences from all five."""
+    rows, digits = [], (1, 1, 0) if name == "yelp" else (1, 3, 3)
+    task = setup.task(name)
+    for epsilon, printed in ABLATION[name].items():
+        if epsilon not in setup.some((0.1, 0.5), (0.5,)):
+            continue
+        base: list[float] = []
+        for left_out, values in zip((None, *FIVE), printed, strict=True):
+            scores = tuple(score for score in FIVE if score != left_out)
+            train, test = _released(setup, name, "1-Diffractor", epsilon, scores)
+            if name == "yelp":
+                attacks = [setups.figure(setup, task, known, test, secret=True) for known in (task.texts[0], train)]
+                here = [*attacks, setups.rank(setup, task.texts[1], test)]
+            else:
+                here = list(_useful(setup, task, train, test)[:3])
+            base = base or here
+            change = here if left_out is None else [one_ - all_ for one_, all_ in zip(here, base, strict=True)]
+            rows.append([f"{epsilon:g}", f"without {left_out}" if left_out else "all five"])
+            rows[-1] += map(setups.cell, values, change, digits)
+    names = ["attacker, static", "attacker, adaptive", "rank"] if name == "yelp" else ["use", "cosine", "BLEU"]
+    return setups.Shown(f"Table 4: {setups.title(name, setup.tables)}", ["ε", "scores", *names], rows)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import WordMechanism, sample_many
 from dptext_etl.mechanism import PAD
+from dptext_etl_eval.evaluators import surprise
 from dptext_etl_eval.measure import Attack, Score
 from dptext_etl_eval.ngrams import NAME, OTHERS, START, Ngrams
 from dptext_etl_eval.pairs import RAW, RELEASED, WORD_MECHANISM, Pairs
@@ -47,8 +50,9 @@ class Reconstruction(Attack):
     title: ClassVar[str] = "Reading the release in context"
     says: ClassVar[str] = (
         "The attacker searches for the raw text that explains a release best: the mechanism's odds times a small "
-        f"language model of ours ({NAME}, public text, beam search). Position by position; blind always guesses the "
-        "most common word of that language model. Compare it with taking every released word as it is."
+        f"language model of ours ({NAME}, public text, beam search). With --perplexity-model, that causal model "
+        "chooses among the best readings. Position by position; blind always guesses the most common word of our "
+        "model. Compare it with taking every released word as it is."
     )
     knows: ClassVar[str] = "the release, the mechanism (no key), and public text"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})
@@ -61,19 +65,40 @@ class Reconstruction(Attack):
         model = Ngrams.load()
         common = max(model.place, key=lambda word: model.unigrams[model.place[word]])
         channel = Channel(pairs.mechanism, model)
-        found: Counter[str] = Counter()
+        causal = pairs.evaluators.perplexity_model
+        found, by_model = Counter[str](), Counter[str]()
         for raw, released in zip(pairs.words(RAW), pairs.words(RELEASED), strict=True):
             if found["words"] >= POSITIONS or channel.is_full:
                 break
             if len(raw) != len(released) or not raw:
                 continue
-            guessed = read(model, [channel.behind(word) for word in released])
-            for true, shown, guess in zip(raw, released, guessed, strict=True):
-                changed = true != shown
-                found.update({"words": 1, "changed": changed, "right": guess == true, "shown": not changed})
-                found.update({"back": changed and guess == true, "common": true == common})
-                found["common changed"] += changed and true == common
-        return _scores(found)
+            readings = hypotheses(model, [channel.behind(word) for word in released])
+            found.update(_counted(raw, released, readings[0][0], common))
+            if causal is not None:
+                by_model.update(_counted(raw, released, chosen(causal, readings), common))
+        made = _scores(found)
+        return made if causal is None else [*made, *(_by(causal, score) for score in _scores(by_model)[::2])]
+
+
+def _counted(raw: Sequence[str], released: Sequence[str], guessed: Sequence[str], common: str) -> Counter[str]:
+    """Count words of a text that are right, and those that the mechanism changed."""
+    found = Counter[str]()
+    for true, shown, guess in zip(raw, released, guessed, strict=True):
+        changed = true != shown
+        found.update({"words": 1, "changed": changed, "right": guess == true, "shown": not changed})
+        found.update({"back": changed and guess == true, "common": true == common})
+        found["common changed"] += changed and true == common
+    return found
+
+
+def chosen(name: str, readings: Sequence[tuple[list[str], float]]) -> list[str]:
+    """Return the reading that a causal language model and the mechanism's odds together find likeliest."""
+    surprises = surprise(name, [" ".join(words) for words, _ in readings])[:, 0]
+    return readings[int(np.argmax([odds - cost for (_, odds), cost in zip(readings, surprises, strict=True)]))][0]
+
+
+def _by(name: str, score: Score) -> Score:
+    return replace(score, what=f"{score.what}, {Path(name).name}")
 
 
 class Channel:
@@ -125,23 +150,33 @@ class Channel:
 
 def read(model: Ngrams, text: Sequence[Candidates]) -> list[str]:
     """Return the words that explain a text best, position by position, by a beam search."""
+    return hypotheses(model, text)[0][0]
+
+
+def hypotheses(model: Ngrams, text: Sequence[Candidates]) -> list[tuple[list[str], float]]:
+    """Return the readings that are left at the end of a beam search, best first, each with the mechanism's log odds."""
     before: npt.NDArray[np.int64] = np.array([[START, START]])
-    scores: Reals = np.zeros(1)
+    scores, odds = np.zeros(1), np.zeros(1)
     steps: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
     for here in text:
         first, second = (np.repeat(before[:, column], len(here.words)) for column in (0, 1))
         third = np.tile(here.numbers, len(before))
         chances = model.chances(first, second, third)
         chances = np.where(third == model.other, chances / OTHERS, chances)
-        every = np.repeat(scores, len(here.words)) + np.tile(here.logs, len(before)) + np.log(chances)
+        logs = np.tile(here.logs, len(before))
+        every = np.repeat(scores, len(here.words)) + logs + np.log(chances)
         best = np.argsort(-every, kind="stable")[:BEAM]
         steps.append((best // len(here.words), best % len(here.words)))
+        odds = (np.repeat(odds, len(here.words)) + logs)[best]
         before, scores = np.stack([second[best], third[best]], axis=1), every[best]
-    at, words = 0, []
-    for (parents, chosen), here in zip(reversed(steps), reversed(text), strict=True):
-        words.append(here.words[chosen[at]])
-        at = int(parents[at])
-    return words[::-1]
+    readings = []
+    for end in range(len(scores)):
+        at, words = end, list[str]()
+        for (parents, picked), here in zip(reversed(steps), reversed(text), strict=True):
+            words.append(here.words[picked[at]])
+            at = int(parents[at])
+        readings.append((words[::-1], float(odds[end])))
+    return readings
 
 
 def _scores(found: Counter[str]) -> list[Score]:

@@ -13,6 +13,7 @@ from dptext_etl_eval.attacks.masked_tokens import MaskedTokens
 from dptext_etl_eval.attacks.membership import Membership, area
 from dptext_etl_eval.attacks.query import Query, asked
 from dptext_etl_eval.attacks.reconstruction import Candidates, Reconstruction
+from dptext_etl_eval.evaluators import Evaluators
 from dptext_etl_eval.ngrams import OTHERS, START, Ngrams
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
@@ -72,6 +73,22 @@ def test_whoever_knows_the_mechanism_reads_a_cipher():
     assert back.value > 0.8
     assert back.interval[0] > back.blind == pytest.approx(3 / 10)
     assert found["changed words recovered"].value == back.value
+
+
+def test_a_causal_model_chooses_among_the_best_readings(monkeypatch):
+    """Its odds and the mechanism's are multiplied; without a model, nothing is added."""
+    likes = {"the song": 1.0, "the king": 9.0, "a king": 2.0}
+    monkeypatch.setattr(reconstruction, "surprise", lambda _, texts: np.array([[likes[text], 2.0] for text in texts]))
+    readings = [(["the", "king"], -1.0), (["a", "king"], -2.0), (["the", "song"], -3.5)]
+    assert reconstruction.chosen("model", readings) == ["a", "king"]
+    monkeypatch.setattr(reconstruction, "surprise", lambda _, texts: np.zeros((len(texts), 2)))
+    released = tuple(" ".join(TURNED[word] for word in text.split()) for text in TEXTS)
+    evaluators = Evaluators(perplexity_model="models/gpt")
+    pairs = Pairs(raw=TEXTS, released=released, mechanism=Cipher(epsilon=1.0), evaluators=evaluators)
+    found = by_what(Reconstruction().of(pairs))
+    assert found["words recovered, gpt"].value > 0.8
+    assert found["changed words recovered, gpt"].value == found["words recovered, gpt"].value
+    assert len(found) == 5
 
 
 def test_releases_of_another_length_are_not_read():

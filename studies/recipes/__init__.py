@@ -1,0 +1,1 @@
+"""Recipes for the tables of the papers."""

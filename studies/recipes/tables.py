@@ -1,0 +1,170 @@
+"""Turn a download of yours into a table of the papers: `python -m recipes NAME DOWNLOAD OUT.parquet`.
+
+Each recipe reads a file as its source publishes it and returns columns text, (text2,) label, attribute, and split, with
+the filters, lengths, and splits that the papers state. Nothing is downloaded. `frontier.reproduce --tables` reads OUT's
+folder.
+"""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+SEED = 42
+"""Seed of the split of paper 002; the others state none."""
+POSITIVE, NEGATIVE = "positive", "negative"
+AMAZON = (
+    *("Digital_Video_Games", "Electronics", "Lawn_and_Garden", "Major_Appliances"),
+    *("Mobile_Apps", "Office_Products", "Wireless"),
+)
+"""Categories of paper 003."""
+LONGEST = 20
+"""Tokens (between blanks) of a review of paper 003's Amazon set."""
+
+
+def trustpilot(path: Path) -> pl.DataFrame:
+    """Read reviews as JSON lines of users (Hovy et al. 2015, en-US): gender, and reviews with text and rating.
+
+    Papers 000 to 002: ratings 5 (positive) and 1 to 2 (negative), a random tenth, the gender as the attribute.
+    """
+    users = pl.read_ndjson(path, infer_schema_length=None).filter(pl.col("gender").is_in(["M", "F"]))
+    rows = users.explode("reviews").drop_nulls("reviews").select("gender", pl.col("reviews").struct.unnest())
+    text = pl.col("text") if rows.schema["text"] == pl.String else pl.col("text").list.join(" ")
+    rating = pl.col("rating").cast(pl.Int64, strict=False)
+    rows = rows.with_columns(text=text, rating=rating).filter(pl.col("rating").is_in([1, 2, 5]))
+    label = pl.when(pl.col("rating") == 5).then(pl.lit(POSITIVE)).otherwise(pl.lit(NEGATIVE))
+    table = rows.select("text", label=label, attribute="gender")
+    return _split(_some(_said(table), max(1, table.height // 10)), 0.1)
+
+
+def yelp(path: Path) -> pl.DataFrame:
+    """Read reviews as JSON lines with user_id, stars, and text: the ten users with most reviews.
+
+    Papers 000 to 002: 4 and 5 stars are positive, 1 and 2 negative, and 3 is left out; the author is the attribute.
+    """
+    rows = pl.read_ndjson(path, infer_schema_length=None).filter(pl.col("stars") != 3)
+    authors = (
+        rows["user_id"].value_counts().sort("count", "user_id", descending=[True, False])["user_id"][:10].to_list()
+    )
+    numbers = {author: f"author {number}" for number, author in enumerate(authors)}
+    label = pl.when(pl.col("stars") > 3).then(pl.lit(POSITIVE)).otherwise(pl.lit(NEGATIVE))
+    table = rows.filter(pl.col("user_id").is_in(authors)).select(
+        "text", label=label, attribute=pl.col("user_id").replace_strict(numbers)
+    )
+    return _split(_said(table), 0.1)
+
+
+def amazon(path: Path) -> pl.DataFrame:
+    """Read a folder of tab-separated files, one per category: star_rating and review_body.
+
+    Paper 003: seven categories, at most 20 tokens, 4 and 5 stars are positive, as many positive as negative reviews,
+    two thirds of these, and a tenth of them for the test.
+    """
+    parts = []
+    for file in sorted(path.glob("*.tsv*")):
+        if any(category in file.name for category in AMAZON):
+            rows = pl.read_csv(file, separator="\t", quote_char=None, infer_schema=False, truncate_ragged_lines=True)
+            parts.append(rows.select(text="review_body", stars=pl.col("star_rating").cast(pl.Int64, strict=False)))
+    if not parts:
+        raise SystemExit("no file of the seven categories is in this folder: name the folder of the .tsv files")
+    label = pl.when(pl.col("stars") >= 4).then(pl.lit(POSITIVE)).otherwise(pl.lit(NEGATIVE))
+    table = _said(pl.concat(parts).drop_nulls().select("text", label=label))
+    table = table.filter(pl.col("text").str.count_matches(r"\S+") <= LONGEST)
+    bad, good = (table.filter(pl.col("label") == value) for value in (NEGATIVE, POSITIVE))
+    few = min(bad.height, good.height)
+    both = pl.concat([_some(bad, few), _some(good, few)])
+    return _split(_some(both, both.height * 2 // 3), 0.1)
+
+
+def drugs(path: Path) -> pl.DataFrame:
+    """Read a folder with drugsComTrain_raw and drugsComTest_raw (.tsv or .csv): review, rating from 1 to 10, condition.
+
+    Paper 003: ratings 9 and 10 (its classes 8 and 9) are positive; the split of the source.
+    """
+    parts = []
+    for part, split in (("Train", "train"), ("Test", "test")):
+        (file, *_) = [*sorted(path.glob(f"drugsCom{part}_raw.*")), None]
+        if file is None:
+            raise SystemExit(f"drugsCom{part}_raw is not in this folder")
+        rows = pl.read_csv(file, separator="\t" if file.suffix == ".tsv" else ",", infer_schema=False)
+        rating = pl.col("rating").cast(pl.Float64, strict=False)
+        label = pl.when(rating >= 9).then(pl.lit(POSITIVE)).otherwise(pl.lit(NEGATIVE))
+        text = pl.col("review").str.strip_chars('"').str.replace_all("&#039;", "'")
+        kept = rows.filter(rating.is_not_null())
+        parts.append(kept.select(text=text, label=label, attribute="condition", split=pl.lit(split)))
+    return _said(pl.concat(parts))
+
+
+def snli(path: Path) -> pl.DataFrame:
+    """Read JSON lines with sentence1, sentence2, and annotator_labels: pairs that DP-Paraphrase learns from.
+
+    Paper 000, appendix B: only pairs that all annotators call entailment.
+    """
+    rows = pl.read_ndjson(path, infer_schema_length=None)
+    agreed = pl.col("annotator_labels").list.eval(pl.element() == "entailment").list.all()
+    rows = rows.filter(agreed & (pl.col("annotator_labels").list.len() > 0))
+    table = rows.select(text="sentence1", text2="sentence2", label=pl.lit("entailment"), split=pl.lit("train"))
+    return _said(table)
+
+
+def enron(path: Path) -> pl.DataFrame:
+    """Read the folder of mail boxes: the body of each message that was sent, without quoted text; who sent it.
+
+    Each person's mails are split nine to one. Messages without a word are left out.
+    """
+    rows = []
+    for box in sorted(place for place in path.iterdir() if place.is_dir()):
+        for file in sorted(box.glob("*sent*/*")):
+            if not file.is_file():
+                continue
+            message = email.message_from_bytes(file.read_bytes(), policy=email.policy.default)
+            body = message.get_body(("plain",))
+            said = "" if body is None else body.get_content().partition("-----Original Message-----")[0]
+            lines = [line for line in said.splitlines() if not line.startswith(">")]
+            rows.append({"text": " ".join(" ".join(lines).split()), "label": "sent", "attribute": box.name})
+    table = _said(pl.DataFrame(rows, schema={"text": pl.String, "label": pl.String, "attribute": pl.String}))
+    return _split(table.unique("text", maintain_order=True), 0.1)
+
+
+def c4(path: Path) -> pl.DataFrame:
+    """Read JSON lines with text, as C4's shards have them: public texts that T of paper 002 learns to rewrite.
+
+    Texts are cut after 256 words. There is no label.
+    """
+    rows = pl.read_ndjson(path, infer_schema_length=None)
+    short = pl.col("text").str.split(" ").list.head(256).list.join(" ")
+    return _said(rows.select(text=short, split=pl.lit("train")))
+
+
+RECIPES: dict[str, Callable[[Path], pl.DataFrame]] = {
+    "trustpilot": trustpilot,
+    "yelp": yelp,
+    "amazon": amazon,
+    "drugs": drugs,
+    "snli": snli,
+    "enron": enron,
+    "c4": c4,
+}
+
+
+def _said(table: pl.DataFrame) -> pl.DataFrame:
+    """Leave out rows without a word."""
+    return table.filter(pl.col("text").str.contains(r"\w").fill_null(value=False))
+
+
+def _some(table: pl.DataFrame, rows: int) -> pl.DataFrame:
+    return table.sample(min(rows, table.height), seed=SEED, shuffle=True)
+
+
+def _split(table: pl.DataFrame, tests: float) -> pl.DataFrame:
+    """Set a random part of the rows aside for the test: at least one row."""
+    order = list(range(table.height))
+    random.Random(SEED).shuffle(order)
+    tested: set[Any] = set(order[: max(1, round(tests * table.height))])
+    return table.with_columns(split=pl.Series(["test" if row in tested else "train" for row in range(table.height)]))

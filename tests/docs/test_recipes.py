@@ -1,0 +1,116 @@
+"""Recipes of `studies/recipes` turn downloads into the papers' tables; ten invented rows each."""
+
+import json
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+STUDIES = Path(__file__).resolve().parents[2] / "studies"
+
+
+@pytest.fixture(autouse=True)
+def _studies(monkeypatch):
+    monkeypatch.syspath_prepend(str(STUDIES))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "recipes"]:
+        del sys.modules[name]
+
+
+def lines(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def made(name, download, tmp_path):
+    from recipes.__main__ import main
+
+    main([name, str(download), str(tmp_path / "out.parquet")])
+    return pl.read_parquet(tmp_path / "out.parquet")
+
+
+def counts(table, column):
+    return dict(table[column].value_counts().iter_rows())
+
+
+def test_trustpilot_keeps_a_tenth_of_the_clear_ratings_with_gender(tmp_path):
+    users = [
+        {
+            "gender": ["M", "F", None][user % 3],
+            "reviews": [{"text": [f"review {user}", f"part {at}"], "rating": str(1 + at % 5)} for at in range(10)],
+        }
+        for user in range(10)
+    ]
+    table = made("trustpilot", lines(tmp_path / "users.jsonl", users), tmp_path)
+    assert table.height == 7 * 6 // 10, "seven users with a gender, six clear ratings each, and a tenth of these"
+    assert set(table["attribute"]) <= {"M", "F"}
+    assert counts(table, "split") == {"train": 3, "test": 1}
+    for text, label in table.select("text", "label").iter_rows():
+        assert (label == "positive") is (int(text.split()[-1]) % 5 == 4)
+
+
+def test_yelp_keeps_ten_authors_and_leaves_three_stars_out(tmp_path):
+    rows = [
+        {"user_id": f"u{user:02}", "stars": 1.0 + (user + at) % 5, "text": f"text {user} {at}", "business_id": "b"}
+        for user in range(12)
+        for at in range(5 if user < 10 else 1)
+    ]
+    table = made("yelp", lines(tmp_path / "reviews.json", rows), tmp_path)
+    assert counts(table, "attribute") == {f"author {number}": 4 for number in range(10)}
+    assert counts(table, "label") == {"positive": 20, "negative": 20}
+    assert counts(table, "split") == {"train": 36, "test": 4}
+
+
+def test_amazon_is_short_and_balanced(tmp_path):
+    body = lambda at: " ".join(["word"] * (25 if at == 9 else 3)) + f" {at}"
+    rows = [f"US\t{5 if at < 6 else 1}\t{body(at)}" for at in range(10)]
+    header = "marketplace\tstar_rating\treview_body"
+    for name in ("Wireless_v1_00", "Books_v1_00"):
+        (tmp_path / f"amazon_reviews_us_{name}.tsv").write_text("\n".join([header, *rows]))
+    table = made("amazon", tmp_path, tmp_path)
+    assert table.height == 4, "three negative reviews of 20 tokens or fewer, as many positive ones, and two thirds"
+    assert table["text"].str.count_matches(r"\S+").max() == 4
+    assert counts(table, "split") == {"train": 3, "test": 1}
+    with pytest.raises(SystemExit, match="seven categories"):
+        made("amazon", STUDIES, tmp_path)
+
+
+def test_drugs_take_the_two_best_ratings_as_positive(tmp_path):
+    for part in ("Train", "Test"):
+        rows = [f'{at}\tdrug\tpain\t"It&#039;s {at}"\t{at}.0' for at in range(1, 11)]
+        place = tmp_path / f"drugsCom{part}_raw.tsv"
+        place.write_text("\n".join(["id\tdrugName\tcondition\treview\trating", *rows]))
+    table = made("drugs", tmp_path, tmp_path)
+    assert counts(table, "split") == {"train": 10, "test": 10}
+    assert set(table.filter(pl.col("label") == "positive")["text"]) == {"It's 9", "It's 10"}
+    assert set(table["attribute"]) == {"pain"}
+
+
+def test_snli_keeps_what_all_annotators_call_entailment(tmp_path):
+    rows = [
+        {"sentence1": f"one {at}", "sentence2": f"two {at}", "annotator_labels": ["entailment"] * 4 + [last]}
+        for at, last in enumerate(["entailment", "neutral"] * 5)
+    ]
+    table = made("snli", lines(tmp_path / "snli.jsonl", rows), tmp_path)
+    assert table["text2"].to_list() == [f"two {at}" for at in range(0, 10, 2)]
+
+
+def test_enron_reads_what_was_sent_without_quotations(tmp_path):
+    for person in ("allen-p", "bass-e"):
+        (tmp_path / person / "sent_items").mkdir(parents=True)
+        (tmp_path / person / "inbox").mkdir()
+        (tmp_path / person / "inbox" / "1.").write_text("From: x@y.z\n\nreceived")
+        for at in range(5):
+            quoted = "> quoted\n-----Original Message-----\nold"
+            (tmp_path / person / "sent_items" / f"{at}.").write_text(f"Subject: s\n\nHello {person}\n{at}\n{quoted}")
+    table = made("enron", tmp_path, tmp_path)
+    assert sorted(table["text"]) == [f"Hello {name} {at}" for name in ("allen-p", "bass-e") for at in range(5)]
+    assert counts(table, "attribute") == {"allen-p": 5, "bass-e": 5}
+
+
+def test_c4_is_cut_after_256_words(tmp_path):
+    rows = [{"text": " ".join(["word"] * 300 if at else [" "]), "url": "u"} for at in range(10)]
+    table = made("c4", lines(tmp_path / "c4.json", rows), tmp_path)
+    assert table.height == 9, "a text without a word is left out"
+    assert table["text"].str.count_matches(r"\S+").unique().to_list() == [256]
