@@ -108,12 +108,23 @@ def note(line: str, level: int = logging.INFO) -> None:
 def log_run(level: str | None, form: str, about: Mapping[str, str | None]) -> None:
     """Log on stderr from a level on; JSON lines also say `about`: dataset, release, partition.
 
-    Without a terminal, progress is logged every 30 seconds, at INFO.
+    Without a level, warnings are logged, and without a terminal also the progress of a phase, every 30 seconds.
     """
-    level = level or ("warning" if sys.stderr.isatty() else "info")
+    quiet = level is None and not sys.stderr.isatty()
+    level = level or ("info" if quiet else "warning")
     logging.getLogger("dptext_etl").setLevel(level.upper())
     _OWN.setLevel(level.upper())
+    _OWN.filters[:] = [_is_slow_or_serious] if quiet else []
     _OWN.setFormatter(_JsonLines(about) if form == "json" else None)
+
+
+def _is_slow_or_serious(record: logging.LogRecord) -> bool:
+    report = getattr(record, "progress", None)
+    if report is None:
+        return record.levelno >= logging.WARNING
+    from dptext_etl.runner.progress import LOG_SECONDS
+
+    return bool(report.seconds >= LOG_SECONDS)
 
 
 class _JsonLines(logging.Formatter):

@@ -290,7 +290,7 @@ FirstRelease = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Show every detail, on more than one screen.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
-    typer.Option(help="Least severe line of the log on stderr; by default info without a terminal, else warning."),
+    typer.Option(help="Least severe line of the log; by default warnings, and without a terminal slow progress."),
 ]
 LogFormat = Annotated[
     Literal["text", "json"],

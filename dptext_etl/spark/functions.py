@@ -115,14 +115,15 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
+    column = resolve_column(policy)
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
         msg = f"Spark has a function {name!r} of its own, and a query would call that one"
         raise PolicyError(msg, 'take another name, such as "private_review"')
     terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
-    made = function(spark, policy, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
+    made = function(spark, column, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
     registered = spark.udf.register(name, made)
     arguments = "text, id, subject" if ledger is not None and unit == "subject" else "text, id"
-    describe(spark, name, resolve_column(policy), arguments)
+    describe(spark, name, column, arguments)
     return registered
 
 

@@ -144,8 +144,9 @@ def read(name: str, tables: Path | None) -> Task:
     tested = pl.col("split").is_in(["validation", "test"])
     if "split" not in table.columns or not 0 < table.filter(tested).height < table.height:
         tested = pl.int_range(pl.len()) < pl.len() // 10
-    elif (table["split"] == "validation").any():
-        tested = pl.col("split") == "validation"
+    else:
+        tested = pl.col("split") == ("test" if (table["split"] == "test").any() else "validation")
+        table = table.filter(tested | (pl.col("split") == "train"))
     parts = table.filter(~tested), table.filter(tested)
     texts = tuple([tuple(map(cut, row)) for row in part.select(columns).iter_rows()] for part in parts)
     values = lambda name: tuple(part[name].to_list() for part in parts)  # noqa: E731

@@ -87,7 +87,10 @@ def test_the_page_obeys_the_house_style(site, module):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engines", "count"),
-    [("not spark", range(25, 60)), pytest.param("spark", range(4, 10), marks=pytest.mark.thorough)],
+    [
+        ("not spark and not engine_contract", range(25, 60)),
+        pytest.param("spark and not engine_contract", range(4, 10), marks=pytest.mark.thorough),
+    ],
     ids=["most engines", "the one with servers"],
 )
 def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, count):

@@ -173,8 +173,8 @@ def test_no_help_cites_a_rule():
     def helps(command):
         yield command.help or ""
         yield from (getattr(item, "help", None) or "" for item in command.params)
-        for below in getattr(command, "commands", {}).values():
-            yield from helps(below)
+        for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+            yield from helps(command.get_command(None, name))
 
     kinds = [load(name) for name in available()]
     described = [policy.Policy, policy.ColumnSpec, policy.LedgerSpec, policy.Cap, *kinds]

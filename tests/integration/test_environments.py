@@ -11,6 +11,7 @@ from dptext_etl import Policy
 from dptext_etl.cli import failures
 from dptext_etl.engines import run
 from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.runner import progress
 from tests.command_line import dptext
 from tests.refusals import same_refusal
 
@@ -94,6 +95,12 @@ def test_a_log_in_json_has_one_object_per_line(job, monkeypatch, capsys):
     about = {"dataset": "reviews", "release": "1", "partition": None}
     failures.log_run(None, "json", about)
     run(job.policy())
+    logger.info("too much for a scheduler")
+    slow = progress.Progress("release", 5, 9, 31.0, 2.0)
+    logger.info("release: %s", slow, extra={"progress": slow})
+    assert [json.loads(line)["rows"] for line in capsys.readouterr().err.splitlines()] == [5]
+    failures.log_run("info", "json", about)
+    run(job.policy(release="3"))
     failures.note("stopped at partition 3")
     failures.report(PolicyError("the cap is too low", "raise it"))
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

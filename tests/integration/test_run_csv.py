@@ -40,7 +40,7 @@ def jobs(make_job, reviews):
     return make
 
 
-@pytest.mark.parametrize("written", quick(WRITTEN, first=2))
+@pytest.mark.parametrize("written", quick([(each,) for each in WRITTEN], first=2))
 def test_a_run_reads_it(jobs, written):
     plain, other = jobs(*written)
     assert plain.run().rows == other.run().rows
