@@ -65,6 +65,21 @@ def test_the_command_reads_no_data_and_no_key(policy_file):
     assert len(audit(Policy.load(policy_file), draws=1_000)) == 2
 
 
+def test_several_policies_are_compared_by_what_they_claim_and_what_trials_show(policy_file, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text(policy_file.read_text().replace("epsilon = 2.0, k = 5", "epsilon = 6.0, k = 5"))
+    words = ["audit", str(policy_file), str(other), "--draws", "2000"]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    one, two = json.loads(done.stdout)["policies"]
+    assert tuple(one) == tuple(two) == command.KEYS
+    assert [item["columns"][0]["claim"] for item in (one, two)] == [2.0, 6.0]
+    shown = CliRunner().invoke(app, words).stdout.partition("Empirical epsilon across mechanisms")[2]
+    rows = [line.split() for line in shown.splitlines() if line.startswith("review")]
+    assert [float(row[3]) for row in rows] == [2.0, 6.0]
+    assert [float(row[3]) >= float(row[4]) >= float(row[5]) > 0 for row in rows] == [True, True]
+
+
 def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
     honest = CusText.release
 

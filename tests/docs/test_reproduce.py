@@ -1,6 +1,7 @@
 """The commands that run a paper's tables: the page has a place for each, and the smallest run fills it."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -41,6 +42,25 @@ def test_the_smallest_run_prints_the_papers_figures_and_ours(reproduce, tmp_path
     tables = out.read_text(encoding="utf-8")
     assert re.search(r"\d / -?\d", tables)
     assert reproduce.placed(PAGE, paper, tables).count(tables.strip()) == 1
+
+
+@pytest.mark.thorough
+def test_given_weights_are_used(reproduce, tmp_path):
+    """A folder with a model under the paper's name is fine-tuned and read in place of the included one."""
+    language_model = pytest.importorskip("dptext_etl_models.inference.language_model")
+    for name, ours in (("bert-base-uncased", "example-masked"), ("gpt2", "example-causal")):
+        (tmp_path / "weights" / name).mkdir(parents=True)
+        for role, item in language_model.model_files(ours).items():
+            shutil.copy(item.path, tmp_path / "weights" / name / role.removeprefix("model/"))
+    from frontier import setups
+
+    setup = setups.Setup(24, 20, tmp_path / "weights")
+    task = setup.task("sst2")
+    guessed = setups.learned(setup, task, *(part[:20] for part in (task.texts[0], task.labels[0])))(task.texts[1])
+    assert set(guessed) <= {str(label) for label in task.labels[0]}
+    assert setups.perplexity(setup, task.texts[1]) > 50
+    pairs = setup.task("mrpc")
+    assert 0 <= setups.figure(setup, pairs, *pairs.texts) <= 100
 
 
 @pytest.mark.parametrize("words", [["000", "--models", "no-such-folder"], ["005"]])

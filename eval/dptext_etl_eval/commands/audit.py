@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, PolicyFile, load_policy
+from dptext_etl.cli.options import Json, load_policy
 
 EXAMPLE = "dptext audit privacy.toml --draws 1000000"
 KEYS = (
@@ -20,7 +21,9 @@ KEYS = (
 
 
 def audit(
-    policy: PolicyFile,
+    policy: Annotated[
+        list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are audited and compared.")
+    ],
     *,
     draws: Annotated[int, typer.Option(min=1_000, help="Number of records to release per input and trial.")] = 100_000,
     confidence: Annotated[float, typer.Option(help="Joint confidence of all lower bounds of a column.")] = 0.95,
@@ -29,7 +32,8 @@ def audit(
     """Compute the real epsilon of every column's mechanism, and try to refute the epsilon that it claims.
 
     The computation is exact if the mechanism has a table. The trials release public words under keys of their own: they
-    read no text and charge nothing.
+    read no text and charge nothing. Several policies end with a table of all their mechanisms, per unit: what each
+    claims, what it realizes, and what the trials showed at least. Then the only key of --json is `policies`.
 
     Exits with 4 if a claim is refuted.
     """
@@ -37,18 +41,41 @@ def audit(
     from dptext_etl.cli import terminal
     from dptext_etl.errors import GateError
 
-    loaded = load_policy(policy)
-    found = evaluation.audit(loaded, draws=draws, confidence=confidence, progress=terminal.note)
-    refuted = [item.column for item in found if item.refuted]
+    audited, refuted = list[dict[str, Any]](), list[str]()
+    for path in policy:
+        loaded = load_policy(path)
+        found = evaluation.audit(loaded, draws=draws, confidence=confidence, progress=terminal.note)
+        columns = [item.as_dict() for item in found]
+        failed = [item.column for item in found if item.refuted]
+        facts = {"dataset": loaded.dataset, "draws": draws, "confidence": confidence, "refuted": bool(failed)}
+        audited.append({**facts, "columns": columns})
+        refuted += failed
+        if not as_json:
+            for item in columns:
+                _show(item, confidence)
     if as_json:
-        facts = {"dataset": loaded.dataset, "draws": draws, "confidence": confidence, "refuted": bool(refuted)}
-        terminal.emit({**facts, "columns": [item.as_dict() for item in found]})
-    else:
-        for item in found:
-            _show(item.as_dict(), confidence)
+        terminal.emit(audited[0] if len(policy) == 1 else {"policies": audited})
+    elif len(policy) > 1:
+        _compare(item for one in audited for item in one["columns"])
     if refuted:
         msg = f"a claim is refuted, of column {', '.join(repr(name) for name in refuted)}"
         raise GateError(msg, "publish nothing from it; the mechanism or its stored table does not keep its claim")
+
+
+def _compare(columns: Iterable[Mapping[str, Any]]) -> None:
+    """Print one row per column: the claim, the epsilon of its table, and the largest lower bound of its trials."""
+    from dptext_etl.cli import terminal
+
+    rows = []
+    for found in columns:
+        table, bounds = found["certificate"], [trial["lower_bound"] for trial in found["trials"]]
+        realised = None if table is None else f"{table['realised']:.4f}"
+        shown = max([0.0, *bounds]) if bounds else None
+        rows.append(
+            (found["column"], found["mechanism"], found["unit"], found["claim"], realised, shown, found["note"])
+        )
+    terminal.heading("Empirical epsilon across mechanisms")
+    terminal.table(("column", "mechanism", "unit", "claimed", "realized", "shown at least", "note"), rows)
 
 
 def _show(found: Mapping[str, Any], confidence: float) -> None:
