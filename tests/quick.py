@@ -1,6 +1,11 @@
 """Parameters of which `make test` takes some, and `make test-thorough` all: each case alone takes seconds."""
 
+import os
+
 import pytest
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+"""Whether every test runs at its longest (`make test-thorough`)."""
 
 
 def quick(values, *, first=1):

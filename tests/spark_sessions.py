@@ -70,7 +70,7 @@ def spark(_cache, java, spark_settings, connect_settings):
         with pytest.MonkeyPatch.context() as workers:
             workers.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
             workers.setenv("DPTEXT_SECRET", WORKER_SECRET)
-            settings = spark_settings | connect_settings | {"spark.python.daemon.module": "spark_daemon"}
+            settings = spark_settings | connect_settings | {"spark.python.daemon.module": "dptext_etl.spark.daemon"}
             builder = SparkSession.builder.master("local[2,3]").appName("dptext-tests").config(map=settings)
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")

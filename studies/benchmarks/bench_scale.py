@@ -53,7 +53,7 @@ def rows() -> list[Row]:
         ),
         Row(
             "the same run again",
-            f"{again['cpu']:.2f} CPU-s ({again['wall']:.1f} s by the clock)",
+            f"{again['cpu']:.2f} CPU-s ({again['wall']:.1f} s elapsed)",
             f"the first run: {first['cpu']:.1f} CPU-s",
             again["cpu"] / first["cpu"],
             f"<= {AGAIN} CPU-s",

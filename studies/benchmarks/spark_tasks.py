@@ -45,7 +45,7 @@ def films_of(spark: Any, folder: Path) -> tuple[Any, int, int]:
 
 
 def seconds(spark: Any, query: str) -> float:
-    """Run a query to a sink that keeps nothing; seconds by the clock."""
+    """Run a query to a sink that keeps nothing; seconds elapsed."""
     began = time.perf_counter()
     spark.sql(query).write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began

@@ -255,7 +255,7 @@ def guessing(task: Task, *, secret: bool = False) -> float:
 
 
 def gain(used: float, attacked: float, raw: tuple[float, float], blind: tuple[float, float] = (0.0, 0.0)) -> float:
-    """Return the relative gain; above guessing where `blind` is given. It is no number if raw texts bring nothing."""
+    """Return the relative gain; above guessing where `blind` is given. It is NaN if raw texts bring nothing."""
     if raw[0] == blind[0] or raw[1] == blind[1]:
         return math.nan
     return (used - blind[0]) / (raw[0] - blind[0]) - (attacked - blind[1]) / (raw[1] - blind[1])

@@ -74,8 +74,8 @@ def test_written_texts_follow_if_their_label_is_the_nearest_one_under_the_statis
     found = released(statistic, 300)
     texts = [(text, label) for label, some in SAYS.items() for text in some]
     wrong = [("please pay the rent", "music"), ("the drug helped", "money")]
-    told, intended = zip(*texts, *wrong, strict=True)
-    written = pa.table({"text": told, "label": intended})
+    said, intended = zip(*texts, *wrong, strict=True)
+    written = pa.table({"text": said, "label": intended})
     made = table(found, 100, written=written)
     assert made[:100].equals(table(found, 100))
     assert list(zip(*(made[100:][name].to_pylist() for name in ("text", "label")), strict=True)) == texts

@@ -17,13 +17,13 @@ from dptext_etl import run
 from dptext_etl.runner import statement
 from dptext_etl.spark import run_frame
 from tests.command_line import dptext
-from tests.quick import quick
+from tests.quick import THOROUGH, quick
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 from .spark_runs import frame_of
 
 ROWS = 150
-FEW = 60
+FEW = ROWS if THOROUGH else 60
 """Rows where a shard of nearly every row is not what a test is about."""
 WORDS = ("the", "of", "and", "house", "water")
 

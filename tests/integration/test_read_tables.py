@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import scan_published
+from tests.quick import THOROUGH
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 from .test_boundary import BLIND, long, short, table
@@ -126,7 +127,9 @@ def test_equal_draws_leave_equal_logs(make_job, toys, form):  # noqa: F811
     found = []
     for name, text in (("first", short), ("second", long)):
         column = [{"name": "review", "mechanism": BLIND}]
-        job = make_job(name, table(text, 60), column=column, cap=None, shard_rows=40, shard_bytes=6_000)
+        job = make_job(
+            name, table(text, 150 if THOROUGH else 60), column=column, cap=None, shard_rows=40, shard_bytes=6_000
+        )
         job.values["table"] = entry(form, job.folder)
         job.run()
         inside = [path for path in (job.folder / "published").rglob("*") if path.is_file()]

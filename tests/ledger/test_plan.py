@@ -27,7 +27,7 @@ from dptext_etl.ledger.views import QUANTILES
 from dptext_etl.policy import Cap
 
 from ..examples import examples
-from ..quick import quick
+from ..quick import THOROUGH, quick
 from .conftest import Kit, binaries, digest
 from .full_scan import (
     FAILURES,
@@ -576,4 +576,4 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
             if cramped:
                 monkeypatch.setattr(plan, "KEPT", kept)
 
-    run(Here, settings=examples(8 if on_server else 15, stateful_step_count=30))
+    run(Here, settings=examples((8 if on_server else 15) * (1 + THOROUGH), stateful_step_count=30))

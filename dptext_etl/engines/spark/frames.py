@@ -245,14 +245,14 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Gr
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
     packs = collected(exchanged(plain.mapInArrow(partial(_counted, asked), SCHEMA)))
     each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
-    total, gaps, nobody = (sum(facts[at] for facts in each) for at in range(3))
+    total, gaps, nameless = (sum(facts[at] for facts in each) for at in range(3))
     places = tuple(sorted({place for facts in each for place in facts[3]}))
     digests, sizes = totals(packs), sizes_of(packs)
     found = digests.get(_IDS, Counted())
     repeated = found.digests - (found.rows - found.shared)
     spelled = [digests[name].digests for name in _SPELLED if name in digests]
     return Seen(
-        IdCounts(total, gaps, nobody, repeated),
+        IdCounts(total, gaps, nameless, repeated),
         places,
         [sizes.get(str(place), (0, 0)) for place in range(len(groups))] if groups else None,
         dict(zip(("persons", "alike"), spelled, strict=False)),
