@@ -19,7 +19,8 @@ from dptext_etl.spark import register, register_view, run_frame  # noqa: E402
 
 HERE = {"host": "node-1", "python": "/opt/python", "version": __version__}
 """Answer of a worker that lacks nothing."""
-NOT_THERE = r"1 of 1, .*cannot import dptext_etl: dptext-etl is not installed there\nHint: give every worker dptext-etl"
+LACKS = "cannot import dptext_etl: dptext-etl is not installed there"
+NOT_THERE = rf"workers of Spark {LACKS}\nHint: give every worker dptext-etl"
 
 
 def said(*answers):
@@ -86,6 +87,8 @@ def test_the_question_is_answered_by_what_imports():
     answer = json.loads(session._question(("json", "dptext_etl.spark.worker"))(0))
     assert session.Answer(**answer).lack({}) is None
     assert answer["version"] == version("dptext-etl")
+    bare = session.Answer(**HERE | {"version": None, "module": "dptext_etl", "error": "ModuleNotFoundError"})
+    assert LACKS in str(bare.lack({}))  # of a worker that Spark's own daemon started
     lacking = json.loads(session._question(("dptext_etl.not_there",))(0))
     assert "have dptext-etl, but cannot import dptext_etl.not_there (ModuleNotFoundError)" in str(
         session.Answer(**lacking).lack({})

@@ -254,6 +254,7 @@ _HINT = (
 _VERSIONS = "PYTHON_VERSION_MISMATCH"
 _NO_PYTHON = ("Cannot run program", "error=2")
 _NO_SPARK = ("No module named pyspark", "No module named 'pyspark'")
+_NO_PACKAGE = ("No module named dptext_etl", "No module named 'dptext_etl'")
 
 
 class Answer(BaseModel):
@@ -325,6 +326,8 @@ def _failure(exc: Exception) -> DPTextError:
         what = "workers of Spark have no Python at the path of PYSPARK_PYTHON (or spark.pyspark.python)"
     elif any(mark in message for mark in _NO_SPARK):
         what = "the Python of Spark's workers lacks pyspark"
+    elif any(mark in message for mark in _NO_PACKAGE):  # the daemon of workers is a module of this package
+        what = "workers of Spark cannot import dptext_etl: dptext-etl is not installed there"
     else:
         what = f"workers of Spark did not answer a small job ({type(exc).__name__}); Spark's log says why"
     return PolicyError(what, _HINT)
