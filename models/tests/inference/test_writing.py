@@ -35,33 +35,20 @@ SAYS = {"card arrival": ["where is my card", "has my card come"], "exchange rate
 
 
 class Toy:
-    """A tokenizer of characters, and a model that continues a prompt with a text about its topic."""
-
-    pad_token = eos_token = "\0"
-    pad_token_id = 0
+    """A tokenizer of characters, and continuations of a prompt with texts about its topic."""
 
     def __init__(self):
-        self.asked, self.prompts = [], []
-
-    def __call__(self, texts, **_):
-        self.prompts.append(texts)
-        width = max(map(len, texts))
-        ids = torch.tensor([[0] * (width - len(text)) + [ord(sign) for sign in text] for text in texts])
-        return {"input_ids": ids, "attention_mask": (ids > 0).long()}
+        self.settings, self.prompts = [], []
 
     def decode(self, row, **_):
-        return "".join(chr(number) for number in row.tolist() if number)
+        return "".join(map(chr, row))
 
-    def generate(self, *, input_ids, **settings):
-        self.asked.append(settings)
-        rows = []
-        for place, row in enumerate(input_ids):
-            topic = self.decode(row).rpartition("Topic: ")[2].partition("\n")[0]
-            said = SAYS[topic][place % len(SAYS[topic])]
-            rows.append(f' "{said}"\nKind' if place else " cut in the mid")
-        width = max(map(len, rows))
-        drawn = [[ord(sign) for sign in text] + [0] * (width - len(text)) for text in rows]
-        return torch.cat([input_ids, torch.tensor(drawn)], dim=1)
+    def continuations(self, _model, _tokenizer, prompts, **settings):
+        self.settings.append(settings)
+        self.prompts += prompts
+        texts = SAYS[prompts[0].rpartition("Topic: ")[2].partition("\n")[0]]
+        rows = [" cut in the mid", *(f' "{text}"\nKind' for text in texts)]
+        return [list(map(ord, row)) for row in rows]
 
 
 @pytest.fixture
@@ -74,7 +61,8 @@ def labels(tmp_path):
 @pytest.fixture
 def toy(monkeypatch):
     made = Toy()
-    monkeypatch.setattr(writing, "_opened", lambda _: (made, made))
+    monkeypatch.setattr(writing, "_opened", lambda _: (None, made))
+    monkeypatch.setattr(writing, "_continuations", made.continuations)
     monkeypatch.setattr(writing, "_identity", lambda _: {"model": "0" * 64})
     return made
 
@@ -86,18 +74,54 @@ def test_texts_are_whole_lines_without_repetitions_and_the_card_says_how(labels,
     assert done.exit_code == 0, done.stderr
     texts = pl.read_parquet(out)
     assert texts.rows() == [
-        ("card_arrival", "has my card come"),
         ("card_arrival", "where is my card"),
+        ("card_arrival", "has my card come"),
         ("exchange_rate", "what is the rate for euros"),
     ]
     card = json.loads(out.with_suffix(".json").read_text())
     assert json.loads(done.stdout) == {"out": str(out), **card}
     assert card["counts"] == {"card_arrival": 2, "exchange_rate": 1}
     assert (card["licence"], card["seed"], card["guidance"]) == ("MIT", 1, 1.6)
-    assert {settings["temperature"] for settings in toy.asked} == {0.8, 1.0}
-    assert all(settings["guidance_scale"] == 1.6 and settings["top_p"] == 0.95 for settings in toy.asked)
-    topics = {prompt.rpartition("Topic: ")[2].partition("\n")[0] for batch in toy.prompts for prompt in batch}
+    assert {settings["guidance"] for settings in toy.settings} == {1.6}
+    topics = {prompt.rpartition("Topic: ")[2].partition("\n")[0] for prompt in toy.prompts}
     assert topics == {"card arrival", "exchange rate", "any"}
+
+
+def test_both_temperatures_are_used_in_turn(toy):
+    list(writing._texts(None, toy, writing.Wanted("toy", "notes", {"a": "card arrival"}, each=20), "a"))
+    assert [settings["temperature"] for settings in toy.settings] == [0.8, 1.0, 0.8]
+
+
+@pytest.mark.parametrize("guidance", [1.0, 1.6])
+def test_continuations_are_those_of_transformers(guidance, monkeypatch):
+    """Where only the likeliest word can be drawn: the words depend on scores, on guidance, and on nothing else."""
+    monkeypatch.setattr(writing, "LONGEST", 6)
+    model, tokenizer = writing._opened("example-causal")
+    prompts = ["notes about the rain", "notes about any"][: 1 if guidance == 1 else 2]
+    draws = torch.Generator().manual_seed(1)
+    rows = writing._continuations(model, tokenizer, prompts, guidance=guidance, temperature=1e-6, draws=draws)
+    ids = [tokenizer(prompt, return_tensors="pt")["input_ids"] for prompt in prompts]
+    guided = {"guidance_scale": guidance, "negative_prompt_ids": ids[1]} if guidance > 1 else {}
+    likeliest = model.generate(ids[0], do_sample=False, max_new_tokens=6, **guided)[0, ids[0].shape[1] :].tolist()
+    assert len(rows) == writing._BATCH
+    assert all(row == likeliest for row in rows)
+
+
+def test_draws_keep_to_the_likeliest_words_and_follow_the_seed(monkeypatch):
+    monkeypatch.setattr(writing, "LONGEST", 1)
+    monkeypatch.setattr(writing, "TOP_P", 0.3)
+    monkeypatch.setattr(writing, "_BATCH", 200)
+    model, tokenizer = writing._opened("example-causal")
+
+    def rows(seed):
+        draws = torch.Generator().manual_seed(seed)
+        return writing._continuations(model, tokenizer, ["rain"], guidance=1.0, temperature=1.0, draws=draws)
+
+    scores = model(tokenizer("rain", return_tensors="pt")["input_ids"]).logits[0, -1]
+    shares, words = scores.softmax(-1).sort(descending=True)
+    likeliest = set(words[shares.cumsum(-1) - shares < 0.3].tolist())
+    assert {row[0] for row in rows(1)} <= likeliest
+    assert rows(1) == rows(1) != rows(2)
 
 
 def test_a_prompt_is_six_examples_in_shuffled_order_and_the_beginning_of_the_next():
