@@ -144,15 +144,6 @@ def test_every_relative_link_of_every_page_works():
     assert broken == []
 
 
-def test_the_home_page_shows_the_figures_of_the_readme():
-    """Every table row of the home page's first half is one of README, so that there is one set of figures."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
-    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").partition("## Where you use it")[0]
-    rows = [line for line in home.splitlines() if line.startswith("|")]
-    assert len(rows) > 15
-    assert [row for row in rows if row not in readme] == []
-
-
 def test_the_reference_pages_are_generated(site):
     assert "shard_rows" in (site / "policy.html").read_text()
     assert "dptext ledger verify" in (site / "cli.html").read_text()

@@ -1,0 +1,21 @@
+"""Write the home page: README, with links that work inside the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def home() -> str:
+    """Return README as a page of `docs/`, without its list of links; links to files outside of `docs/` keep only their text."""
+
+    def link(found: re.Match[str]) -> str:
+        picture, text, target = found.groups()
+        if target.startswith("docs/"):
+            return f"{picture}[{text}]({target.removeprefix('docs/')})"
+        return found.group(0) if "://" in target else text
+
+    return LINK.sub(link, README.read_text(encoding="utf-8").partition("\n## Links")[0])
