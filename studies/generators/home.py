@@ -10,7 +10,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def home() -> str:
-    """Return README as a page of `docs/`, without its list of links; links to files outside of `docs/` keep only their text."""
+    """Return README as a page of `docs/`, without its list of links and without links to other folders."""
 
     def link(found: re.Match[str]) -> str:
         picture, text, target = found.groups()
