@@ -59,7 +59,7 @@ def left(request, tmp_path_factory, warm, warm_commands):
 
 READS_THE_SAMPLE = {"README.md", "index.md"}
 """Pages that begin with the table of the tutorial."""
-ABOUT_MORE = {"allocation", "audit", "evidence", "generation", "latent", "latent-training", "models", "score"}
+ABOUT_MORE = {"allocation", "evidence", "models"}
 """Pages of the two other packages: thorough, as their tests are."""
 
 
