@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import polars as pl
-
 from frontier import forms, of_surrogate, tidy
 from frontier.baselines import LEVEL
 from generators.markdown import table
@@ -55,7 +54,7 @@ def all_forms() -> str:
     """Return macro-F1 of every form at two epsilons per person, and the best one that beats all guesses."""
     found, rows = tidy.read(), []
     for name in forms.measured(found):
-        linked, free = forms._guesses(found, name)
+        linked, free = forms.guesses(found, name)
         at = {form: forms.reached(found, name, form) for form in forms.SAYS}
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in forms.SHOWN) for one in at.values())
