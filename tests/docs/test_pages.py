@@ -176,3 +176,14 @@ def test_no_page_loads_anything_from_elsewhere(site):
     for page in site.rglob("*.html"):
         sources = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](https?:)?//", page.read_text())
         assert not sources, page.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=lambda path: path.stem)
+def test_pictures_are_legible_on_a_phone(path):
+    """No text of a picture is smaller than 14 px where a page is 390 px wide, 16 px of them margins on each side."""
+    picture = path.read_text(encoding="utf-8")
+    width = float(re.search(r'viewBox="0 0 ([\d.]+) ', picture)[1])
+    sizes = [float(size) for size in re.findall(r"font-size[:=]\"?([\d.]+)", picture)]
+    assert sizes
+    assert min(sizes) * min(1, (390 - 32) / width) >= 14
+    assert 'role="img" aria-label="' in picture
