@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+LEFT_OUT = re.compile(r"^## (?:Install|Links)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def home() -> str:
-    """Return README as a page of `docs/`, without its list of links and without links to other folders."""
+    """Return README as a page of `docs/`, without the sections that other pages have and links to other folders."""
 
     def link(found: re.Match[str]) -> str:
         picture, text, target = found.groups()
@@ -18,4 +19,4 @@ def home() -> str:
             return f"{picture}[{text}]({target.removeprefix('docs/')})"
         return found.group(0) if "://" in target else text
 
-    return LINK.sub(link, README.read_text(encoding="utf-8").partition("\n## Links")[0])
+    return LINK.sub(link, LEFT_OUT.sub("", README.read_text(encoding="utf-8"))).rstrip() + "\n"
