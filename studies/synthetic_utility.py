@@ -35,7 +35,7 @@ from dptext_etl_eval.classifier import counted, fit
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 WORK_FOLDER = ROOT / "target" / "synthetic-utility"
-PAGE = ROOT / "docs" / "synthetic-tables.md"
+PAGE = ROOT / "studies" / "reports" / "synthetic-tables.md"
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 SEEDS = (0, 1, 2)
 DELTA = 1e-6
@@ -274,7 +274,7 @@ def lines(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int]) -> Itera
         return " | ".join(_shown(statistics.mean(measured(kept, data, what, epsilon, keys))) for epsilon in EPSILONS)
 
     head = " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS)
-    yield f"| data set | raw | public data alone | label names alone | what | {head} |"
+    yield f"| data set | raw | other labeled texts | label names | release | {head} |"
     yield "|---" * (5 + len(EPSILONS)) + "|"
     for data in sets:
         base = baselines(kept, data)

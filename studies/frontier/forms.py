@@ -87,7 +87,7 @@ def forms(found: pl.DataFrame) -> str:
     """Return a row per data set and form: what a learner gets at an equal epsilon per person, and what to do."""
     lines = []
     for name in measured(found):
-        linked, free = _guesses(found, name)
+        linked, free = guesses(found, name)
         raw = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "raw")
         context = [name, f"{linked['n'].max():,}", *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES)))]
         for form, says in SAYS.items():
@@ -103,7 +103,7 @@ def choices(found: pl.DataFrame) -> str:
     """Return a row per data set: all forms at two epsilons per person, and which one to take, if any."""
     lines = []
     for name in measured(found):
-        linked, free = _guesses(found, name)
+        linked, free = guesses(found, name)
         at = {form: reached(found, name, form) for form in SAYS}
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
@@ -142,7 +142,7 @@ def measured(found: pl.DataFrame) -> list[str]:
     return [name for name in PLAN if {name + ENDS, name + of_surrogate.SETS} <= there]
 
 
-def _guesses(found: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
+def guesses(found: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
     """Return the rows of row-wise releases of a data set, and what guesses get."""
     linked = found.filter(pl.col("dataset") == name + of_surrogate.SETS)
     free = {what: of_surrogate.value_of(linked, what) for what in GUESSES[:-1]}

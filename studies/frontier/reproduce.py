@@ -1,4 +1,4 @@
-"""`make -C studies paper-000`: run the tables of a paper, print them, and write them into docs/reproduce.md."""
+"""`make -C studies paper-000`: run the tables of a paper, print them, and write them into studies/reports/papers.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from frontier.data import DATA, ROOT
 from frontier.setups import Setup
 
-PAGE = ROOT / "docs" / "reproduce.md"
+PAGE = ROOT / "studies" / "reports" / "papers.md"
 PAPERS = ("000", "001", "002", "003", "004")
 
 

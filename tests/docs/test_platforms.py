@@ -1,4 +1,4 @@
-"""The dbt model of docs/platforms.md: with what dbt hands to a model, and with dbt itself where it is installed."""
+"""The dbt model of docs/table-formats.md: with what dbt hands to a model, and with dbt itself where it is installed."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from dptext_etl import Ledger, Policy, _kernel, run
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "table-formats.md").read_text(encoding="utf-8").partition("{#dbt}")[2]
 (POLICY,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 (MODEL,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 RAW = "select 'r' || i as id, i % 5 as stars, 'a good film with a bad ending' as review from range(100) t(i)"

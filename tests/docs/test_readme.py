@@ -7,6 +7,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -37,6 +39,9 @@ def left(request, tmp_path_factory, warm, warm_commands):
             before = CONTINUES.match(page.read_text(encoding="utf-8"))
             if before:
                 shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
+            if page.name in READS_THE_SAMPLE:
+                sample = next(block for block in blocks(ROOT / "docs" / "start.md") if block.language == "python")
+                subprocess.run([sys.executable, "-c", sample.code], cwd=folder, check=True)
             env = {"WARM": MORE} if NEEDS_MORE.search(page.read_text(encoding="utf-8")) else {}
             spark = None
             if any("SparkSession" in block.code for block in blocks(page)):
@@ -52,7 +57,9 @@ def left(request, tmp_path_factory, warm, warm_commands):
     return leave
 
 
-ABOUT_MORE = {"allocation", "audit", "evidence", "generation", "latent", "latent-training", "models", "score"}
+READS_THE_SAMPLE = {"README.md", "index.md"}
+"""Pages that begin with the table of the tutorial."""
+ABOUT_MORE = {"allocation", "evidence", "models"}
 """Pages of the two other packages: thorough, as their tests are."""
 
 
@@ -82,15 +89,30 @@ def test_every_block_says_its_language(page):
     assert set(fences[::2]) <= {"python", "sh", "toml", "yaml", "text", "sql", "", *other_programs}
 
 
-def test_readme_init_and_all_pages_agree_on_key_and_release(tmp_path):
-    """Who follows the README and then `init` in one folder has one key, and releases of one kind of name."""
+def test_init_and_all_pages_agree_on_key_and_release(tmp_path):
+    """Who follows two pages in one folder has one key, and releases of one kind of name."""
     pl.DataFrame({"id": ["a"], "text": ["b"]}).write_parquet(tmp_path / "raw.parquet")
     proposed = tomllib.loads(init(tmp_path / "raw.parquet"))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f'release="{proposed["release"]}",' in readme
-    assert f'key="{proposed["key"]}",' in readme
+    assert (proposed["release"], proposed["key"]) == ("1", "file:noise.key")
     folders = (ROOT / "dptext_etl" / "data" / "demo", ROOT / "dagster_project", ROOT / "examples")
     for page in [*PAGES, *(path for folder in folders for path in folder.iterdir() if path.is_file())]:
         text = page.read_text(encoding="utf-8")
         assert "dptext.key" not in text, page.name
         assert not re.search(r"""\brelease\\?"?\s*[=:]\s*f?\\?"[0-9]{4}""", text), page.name
+
+
+def test_figures_of_the_readme_are_those_of_the_choice():
+    """README repeats figures of the generated table of `docs/choose.md`: its cells at epsilon 4, and guesses."""
+    choose = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+    table = choose.partition("<!-- generated: row_by_row -->")[2].partition("<!-- end -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    allowed = {cell for row in rows for cell in row if re.fullmatch(r"0\.\d\d", cell)}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"(?<![\d.])0\.\d\d(?!\d|\.\d)", readme))
+    assert len(shown) > 8
+    assert shown - allowed == set()
+    at_four = {(row[0].partition(":")[0], row[1]): row[2] for row in rows}
+    assert f"no such requests: {at_four['Snips', 'film reviews']}." in readme
+    assert f"included corpus**: {at_four['Snips', 'everyday-30k, in domain']}." in readme
+    others = [at_four[name, "everyday-30k"] for name in ("Banking77", "SST-2", "IMDb")]
+    assert "(sentiment): {}, {}, and {}.".format(*others) in readme

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = ROOT / "studies"
-PAGE = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+PAGE = (STUDIES / "reports" / "papers.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

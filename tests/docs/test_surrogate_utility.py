@@ -70,10 +70,11 @@ def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypa
 
 
 def test_the_examples_of_the_how_to_page_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "surrogate-learning.md").read_text(), re.DOTALL)
+    page = (ROOT / "docs" / "surrogate-corpus.md").read_text(encoding="utf-8").partition("{#learn}")[2]
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:
-        exec(compile(block, "surrogate-learning.md", "exec"), {})
+        exec(compile(block, "surrogate-corpus.md", "exec"), {})
     assert "travel" in capsys.readouterr().out
 
 

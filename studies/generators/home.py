@@ -1,0 +1,22 @@
+"""Write the home page: README, with links that work inside the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+LEFT_OUT = re.compile(r"^## (?:Install|Links)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def home() -> str:
+    """Return README as a page of `docs/`, without the sections that other pages have and links to other folders."""
+
+    def link(found: re.Match[str]) -> str:
+        picture, text, target = found.groups()
+        if target.startswith("docs/"):
+            return f"{picture}[{text}]({target.removeprefix('docs/')})"
+        return found.group(0) if "://" in target else text
+
+    return LINK.sub(link, LEFT_OUT.sub("", README.read_text(encoding="utf-8"))).rstrip() + "\n"
