@@ -202,7 +202,7 @@ NAMES = {"perplexity": 0, "BLEU": 1, "cosine": 3, "static": 3, "adaptive": 3}
 
 def page(found: pl.DataFrame, rows: int) -> str:
     """Return the page: what rewriting changes over all sets and draws, and the figures of every set."""
-    draws = int(found["draw"].max()) + 1  # type: ignore[arg-type]  (never empty)
+    draws = int(found["draw"].max()) + 1  # type: ignore
     return (
         INTRO.format(rows=rows, draws=draws, longest=LONGEST)
         + _answer(found)
