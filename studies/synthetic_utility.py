@@ -13,7 +13,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +259,7 @@ def measured(kept: FigureCache, data: Set, what: str, epsilon: float, seeds: Seq
             return by_words(statistic, drawn(found), data.test)
         return by_vectors(statistic, CANDIDATES[what](found), data.test)
 
-    return [kept.figure((what, data.name, statistic.cfg(), seed), lambda seed=seed: once(seed)) for seed in seeds]  # type: ignore[misc]
+    return [kept.figure((what, data.name, statistic.cfg(), seed), partial(once, seed)) for seed in seeds]
 
 
 def _shown(figure: float) -> str:

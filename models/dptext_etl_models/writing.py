@@ -146,7 +146,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
         "model": _identity(wanted.model),
         "licence": licence,
         "about": wanted.about,
-        "prompt": _prompt(wanted.about, "TOPIC", random.Random(0)),  # noqa: S311  (nothing is secret)
+        "prompt": prompt(wanted.about, "TOPIC", random.Random(0)),  # noqa: S311  (nothing is secret)
         "seed": wanted.seed,
         "guidance": wanted.guidance,
         "top_p": TOP_P,
@@ -160,7 +160,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     return Written(texts, card)
 
 
-def _prompt(about: str, topic: str, order: random.Random) -> str:
+def prompt(about: str, topic: str, order: random.Random) -> str:
     """Return the list of examples in a shuffled order, and the beginning of the new one."""
     shown = order.sample(EXAMPLES, len(EXAMPLES))
     parts = [f"Kind: {kind}\nTopic: {subject}\nText: {text}" for kind, subject, text in shown]
@@ -171,7 +171,7 @@ def _write_share(wanted: Wanted, labels: Sequence[str], progress: Progress = lam
     import torch
 
     torch.set_num_threads(1)
-    model, tokenizer = _opened(wanted.model)
+    model, tokenizer = opened(wanted.model)
     found = list[tuple[str, str]]()
     for label in labels:
         texts = list[str]()
@@ -191,9 +191,9 @@ def _texts(model: Any, tokenizer: Any, wanted: Wanted, label: str) -> Iterator[s
     order = random.Random(f"{wanted.seed} {label}")  # noqa: S311  (public texts)
     for turn in range(-(-3 * wanted.each // _BATCH)):
         state = order.getstate()
-        prompts = [_prompt(wanted.about, wanted.topics[label], order) for _ in range(_BATCH)]
+        prompts = [prompt(wanted.about, wanted.topics[label], order) for _ in range(_BATCH)]
         order.setstate(state)
-        neutral = [_prompt(wanted.about, ANY, order) for _ in range(_BATCH)]
+        neutral = [prompt(wanted.about, ANY, order) for _ in range(_BATCH)]
         rows, others = (tokenizer(one, return_tensors="pt", padding=True) for one in (prompts, neutral))
         guided: dict[str, Any] = {}
         if wanted.guidance > 1:
@@ -224,7 +224,7 @@ def _texts(model: Any, tokenizer: Any, wanted: Wanted, label: str) -> Iterator[s
                 yield text
 
 
-def _opened(name: str) -> tuple[Any, Any]:
+def opened(name: str) -> tuple[Any, Any]:
     """Load a causal model in float32 and its tokenizer, from a folder, the hub, or a .gguf file."""
     if not name.endswith(_GGUF):
         found = language_model.model_files(name)

@@ -62,14 +62,10 @@ def codes() -> list[str]:
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
     """Yield every command below `command` with the words that call it."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*words, name))
     if not hasattr(command, "commands"):
         yield words, command
-        return
-    import click
-
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        yield from commands(command.get_command(context, name), (*words, name))
 
 
 def names(parameter: click.Parameter) -> str:

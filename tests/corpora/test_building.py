@@ -75,6 +75,17 @@ def test_all_texts_of_a_corpus_stay_and_files_add_to_them(built: Path, tmp_path:
         build([base, Source(more)], tmp_path / "fewer", Options(name="fewer", texts=1_499, **STATED))
 
 
+def test_the_command_takes_the_name_of_a_corpus_next_to_a_policy(table: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw.parquet").write_bytes(b"no rows that anything could read")
+    (tmp_path / "privacy.toml").write_text('source = "raw.parquet"\n')
+    asked = ["corpus", "build", "example", str(table), "--task", str(table), "--out", "made", "--json"]
+    made = CliRunner().invoke(app, [*asked, "--licence", "CC0", "--provenance", "made for tests"])
+    assert made.exit_code == 0, made.output
+    assert set(Corpus.open("example").texts) < set(Corpus.open("made").texts)
+    assert Corpus.open("made").encoder_kind == "task"
+
+
 def test_a_command_that_leaves_texts_of_files_out_says_so(table: Path, tmp_path: Path) -> None:
     said = list[str]()
     build([Source(table)], tmp_path / "some", Options(name="some", texts=1_500, **STATED), said.append)

@@ -83,7 +83,8 @@ def build(
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
         raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
-    refuse_raw([*sources, *map(str, task or ())], why="a corpus is published as it is")
+    here = [one for one in (*sources, *map(str, task or ())) if Path(one).exists()]
+    refuse_raw(here, why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
         name=name or out.name,
