@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -86,8 +87,15 @@ def topics_of(path: Path) -> dict[str, str]:
 
     Raises:
         PolicyError: The policy lists no labels: labels that are taken from a table are private.
+
+    The corpus that the policy names is not opened: the texts may be for that corpus.
     """
-    policy = Policy.load(path)
+    with seam(f"reading {path}", PolicyError, "`dptext init FILE` writes a policy"):
+        values = tomllib.loads(path.read_text("utf-8"))
+    for holder in (values.get("synthetic"), *values.get("column", ())):
+        if isinstance(holder, dict) and "corpus" in (mechanism := holder.get("mechanism", {})):
+            mechanism["corpus"] = ENCODER
+    policy = Policy.parse(values)
     if policy.synthetic is not None and policy.synthetic.labels is not None:
         labels = policy.synthetic.labels
         return {label: labels.names.get(label, _in_words(label)) for label in labels.cells}

@@ -124,6 +124,6 @@ def test_a_synthetic_table_comes_with_a_recipe_for_its_kind_of_labels(table, lab
     assert dptext("init", "raw.csv", "--form", "synthetic", "--labels", listed).exit_code == 0
     text = (table / "privacy.toml").read_text()
     assert ("written.parquet --task written.parquet" in text, "--guidance 1.6" in text) == (task, task)
-    assert "dptext corpus build everyday-30k written.parquet" in text
+    assert "dptext corpus build everyday-30k-2 written.parquet" in text
     assert dptext("init", "raw.csv", "--form", "synthetic", "--labels", "none", "--force").exit_code == 0
     assert "corpus build" not in (table / "privacy.toml").read_text()

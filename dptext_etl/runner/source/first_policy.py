@@ -25,7 +25,7 @@ from dptext_etl.runner.table_check import kept_share
 
 EPSILON = 4.0
 """Of one text, whatever its length."""
-CORPUS = "everyday-30k"
+CORPUS = "everyday-30k-2"
 CAP = 20.0
 """A written constant: five texts of a person. It never follows from the table."""
 TABLE_EPSILON, TABLE_CAP = 1.0, 4.0

@@ -74,7 +74,7 @@ def labels(tmp_path):
 @pytest.fixture
 def toy(monkeypatch):
     made = Toy()
-    monkeypatch.setattr(writing, "_opened", lambda _: (made, made))
+    monkeypatch.setattr(writing, "opened", lambda _: (made, made))
     monkeypatch.setattr(writing, "_identity", lambda _: {"model": "0" * 64})
     return made
 
@@ -101,7 +101,7 @@ def test_texts_are_whole_lines_without_repetitions_and_the_card_says_how(labels,
 
 
 def test_a_prompt_is_six_examples_in_shuffled_order_and_the_beginning_of_the_next():
-    first, second = (writing._prompt("notes", "rain", random.Random(seed)) for seed in (1, 2))
+    first, second = (writing.prompt("notes", "rain", random.Random(seed)) for seed in (1, 2))
     assert first != second
     assert first.endswith("Kind: notes\nTopic: rain\nText:")
     assert sorted(first.split("\n\n")) == sorted(second.split("\n\n"))
@@ -135,6 +135,11 @@ def test_labels_come_from_a_policy_alone(labels, tmp_path, change, message):
         "corpus", "write", "--model", "m", "--about", "x", "--labels", labels, "--out", tmp_path / "o.parquet"
     )
     assert (done.exit_code, message in done.stderr) == (PolicyError.exit_code, True), done.stderr
+
+
+def test_the_corpus_of_the_policy_may_be_built_later(labels):
+    labels.write_text(LABELS.replace('corpus = "example"', 'corpus = "made"'))
+    assert writing.topics_of(labels) == {"card_arrival": "card arrival", "exchange_rate": "exchange rate"}
 
 
 def test_a_license_is_asked_for_and_that_of_the_model_is_read(tmp_path, monkeypatch):
