@@ -40,12 +40,12 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
     free = _free(next(_named(metrics, "downstream")).scores)
     if free:
         says += f" Without any release: {', '.join(f'{name} {value:.2f}' for name, value in free.items())}."
+    best = max(free, key=lambda name: free[name], default=None)
     low = score.interval[0] if score.interval else score.value
-    if low <= score.blind:
-        says += " The release adds nothing for these labels."
-    elif free and score.value <= max(free.values()):
-        best = max(free, key=lambda name: free[name])
+    if best is not None and score.value <= free[best]:
         says += f" The release adds nothing for these labels: publish nothing, and use {best}."
+    elif low <= score.blind:
+        says += " The release adds nothing for these labels: publish nothing."
     yield says
 
 
