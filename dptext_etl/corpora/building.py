@@ -32,6 +32,7 @@ from dptext_etl.corpora.corpus import (
     add_directions,
     encoded,
     learn,
+    to_integers,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.csv_files import require_local_rows
@@ -198,6 +199,7 @@ class Options:
     texts: int | None = None
     encoder: Literal["words", "task", "sentence-transformers"] = "words"
     vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
+    plain: bool = False  # whether word vectors are summed as they are: those of a static sentence embedding
     model: str | None = None  # model of `sentence-transformers`
     task: Sequence[Source] = field(default=())  # public labeled texts of `task`
     share: float = SHARE  # share of the task's directions
@@ -306,13 +308,13 @@ def _encoder(
         return SentenceModel(options.model), {"name": options.model}
     words = WordVectors.load(options.vectors)
     progress(f"learning the encoder from {len(texts):,} texts and {len(words):,} word vectors")
-    encoder = learn(texts, words)
-    facts: dict[str, Any] = {
-        "name": Path(options.vectors).name,
-        "vectors": words.artifact.sha256,
-        "smoothing": repr(SMOOTHING),
-        "half_whitening": True,
-    }
+    facts: dict[str, Any] = {"name": Path(options.vectors).name, "vectors": words.artifact.sha256}
+    if options.plain:
+        encoder = WordEncoder(words.words, to_integers(words.vectors.astype(np.float64)))
+        facts |= {"plain": True}
+    else:
+        encoder = learn(texts, words)
+        facts |= {"smoothing": repr(SMOOTHING), "half_whitening": True}
     if options.task:
         rows = [(normalized(text), label) for source in options.task for text, label in source.rows() if label]
         progress(f"learning the task's directions from {len(rows):,} public labeled texts")

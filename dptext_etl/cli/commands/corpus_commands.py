@@ -58,6 +58,9 @@ def build(
         typer.Option(help="How texts become vectors; by default task with --task, and else words."),
     ] = None,
     vectors: Annotated[str, typer.Option(metavar="NAME|FILE", help="Word vectors.")] = "english-20k",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Sum the word vectors as they are: those of a static sentence embedding.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
     ] = None,
@@ -94,6 +97,7 @@ def build(
         texts=texts,
         encoder=encoder or ("task" if task else "words"),
         vectors=vectors,
+        plain=plain,
         model=model,
         task=[Source(path, column, label) for path in task or ()],
         share=share,
