@@ -37,7 +37,8 @@ def joined(static: Floats, place: Corpus, share: float) -> Floats:
     def unit(table: Floats) -> Floats:
         encoder = WordEncoder(place.encoder.words, np.zeros((len(table), 1), np.int16))
         numbers = (row[row < len(table)] for row in encoder.numbers(place.texts))
-        return table / np.sqrt(sum(float((table[row].sum(axis=0) ** 2).sum()) for row in numbers))
+        scaled: Floats = table / np.sqrt(sum(float((table[row].sum(axis=0) ** 2).sum()) for row in numbers))
+        return scaled
 
     return np.concatenate([unit(static) * np.sqrt(1 - share), unit(own) * np.sqrt(share)], axis=1)
 

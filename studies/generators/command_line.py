@@ -62,10 +62,16 @@ def codes() -> list[str]:
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
     """Yield every command below `command` with the words that call it."""
-    for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*words, name))
-    if not hasattr(command, "commands"):
+    import click
+
+    if not isinstance(command, click.Group):
         yield words, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None  # it is listed
+        yield from commands(below, (*words, name))
 
 
 def names(parameter: click.Parameter) -> str:
