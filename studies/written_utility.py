@@ -38,14 +38,20 @@ KEYS = {"uci_sentences": 3, "banking77": 1}
 _COMMAND = "#   dptext "
 
 
-def commands(policy: Path, model: str) -> list[list[str]]:
-    """Return the commands that the head of a policy lists, without `dptext`."""
-    lines = policy.read_text("utf-8").splitlines()
-    return [
-        [model if word == "MODEL" else word for word in shlex.split(line.removeprefix(_COMMAND))]
-        for line in lines
-        if line.startswith(_COMMAND)
-    ]
+def commands(policy: Path, model: str, vectors: Path | None = None) -> list[list[str]]:
+    """Return the commands that the head of a policy lists, without `dptext`.
+
+    With a static embedding, the corpus has its vectors as they are, and learns no directions.
+    """
+    found = []
+    for line in policy.read_text("utf-8").splitlines():
+        if line.startswith(_COMMAND):
+            words = [model if word == "MODEL" else word for word in shlex.split(line.removeprefix(_COMMAND))]
+            if words[:2] == ["corpus", "build"] and vectors is not None:
+                task = words.index("--task") if "--task" in words else len(words)
+                words = [*words[:task], *words[task + 2 :], "--vectors", str(vectors), "--plain"]
+            found.append(words)
+    return found
 
 
 def dptext(*words: str) -> dict[str, Any]:
@@ -60,9 +66,16 @@ def dptext(*words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def prepared(folder: Path, recipe: Path, train: Rows, test: Rows, model: str, written: Path | None) -> float:
-    """Write the tables of a recipe and its corpus, unless they are there, and return the minutes that it took."""
-    began = time.monotonic()
+def prepared(
+    folder: Path,
+    recipe: Path,
+    train: Rows,
+    test: Rows,
+    model: str,
+    written: Path | None,
+    vectors: Path | None = None,
+) -> None:
+    """Write the tables of a recipe and its corpus, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(recipe, folder / "policy.toml")
     for name, (texts, labels) in (("train", train), ("test", test)):
@@ -72,12 +85,11 @@ def prepared(folder: Path, recipe: Path, train: Rows, test: Rows, model: str, wr
         for suffix in (".parquet", ".json"):
             shutil.copy(written.with_suffix(suffix), folder / f"written{suffix}")
     with chdir(folder):
-        for words in commands(recipe, model):
+        for words in commands(recipe, model, vectors):
             if words[:2] == ["corpus", "write"] and not Path("written.parquet").exists():
                 dptext(*words)
             if words[:2] == ["corpus", "build"] and not Path("corpus").exists():
                 dptext(*words)
-    return (time.monotonic() - began) / 60
 
 
 def released(folder: Path, recipe: Path, epsilon: float, key: int) -> dict[str, float]:
@@ -123,6 +135,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default="", help="causal model that writes: a folder or a .gguf file")
     parser.add_argument("--written", type=Path, help="folder with NAME.parquet and NAME.json of an earlier run")
+    parser.add_argument("--vectors", type=Path, help="static embedding that static_vectors.py wrote, for the corpora")
     parser.add_argument("--only", nargs="*", default=list(NAMES.values()), help="recipes to run")
     parser.add_argument("--keys", type=int, help="keys of every recipe")
     given = parser.parse_args(asked)
@@ -134,10 +147,12 @@ def main(asked: Sequence[str] | None = None) -> None:
         name = NAMES.get(data.name, "")
         if name not in given.only:
             continue
-        folder, recipe = WORK_FOLDER / name, RECIPES / name / "policy.toml"
+        place = name if given.vectors is None else f"{name}-{given.vectors.stem}"
+        folder, recipe = WORK_FOLDER / place, RECIPES / name / "policy.toml"
         written = None if given.written is None else given.written / f"{name}.parquet"
+        vectors = None if given.vectors is None else given.vectors.absolute()
         began = time.monotonic()
-        prepared(folder, recipe, data.train, data.test, given.model, written)
+        prepared(folder, recipe, data.train, data.test, given.model, written, vectors)
         keys = range(given.keys or KEYS[name])
         found[name] = {epsilon: [released(folder, recipe, epsilon, key) for key in keys] for epsilon in EPSILONS}
         minutes[name] = (time.monotonic() - began) / 60

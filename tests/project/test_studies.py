@@ -94,6 +94,9 @@ def test_a_recipe_is_a_policy_whose_head_lists_its_commands(study, recipe):
     assert [words[0] for words in listed] == ["corpus", "corpus", "key", "run", "evaluate"]
     assert listed[0][listed[0].index("--model") + 1] == "smollm2.gguf"
     assert listed[1][:4] == ["corpus", "build", "everyday-30k", "written.parquet"]
+    static = study("written_utility").commands(recipe, "smollm2.gguf", Path("static.npz"))
+    assert static[1][-3:] == ["--vectors", "static.npz", "--plain"]
+    assert {*listed[1]} - {*static[1]} <= {"--task"}
     values = tomllib.loads(recipe.read_text("utf-8"))
     assert values["synthetic"]["mechanism"].pop("corpus") == "corpus"
     values["synthetic"]["mechanism"]["corpus"] = "example"  # that of the recipe is built by its commands
