@@ -52,6 +52,7 @@ lint: $(DONE)/kernel $(DEV) ## Check style, types, import directions and the ker
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
+	@$(BIN)/mypy studies/*.py studies/benchmarks/*.py
 	@cargo fmt --check
 	@cargo clippy --quiet --locked --all-targets -- -D warnings
 

@@ -10,6 +10,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def measured(
         return found[what]
 
     names = [name for name in TITLES if name != "secret" or data.secrets is not None]
-    return {name: kept.figure((*key, name), lambda name=name: of(name)) for name in names}
+    return {name: kept.figure((*key, name), partial(of, name)) for name in names}
 
 
 def cells(kept: FigureCache, data: DataSet, mechanism: str) -> Cells:

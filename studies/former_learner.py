@@ -12,6 +12,7 @@ import numpy as np
 import surrogate_measures as measures
 from latent_utility import DATA, MODEL, N_REC, Corpus, corpora, f1, released
 
+from dptext_etl.corpora import Corpus as PublicCorpus
 from dptext_etl_eval.statistics import macro_f1
 from dptext_etl_models.mechanisms.dpbart import DPBart
 
@@ -35,7 +36,7 @@ def main() -> None:
     texts = list(snips.texts)
     lines = {"raw texts": [texts]}
     for epsilon in (4.0, 8.0):
-        place = measures.Corpus.open(measures.EVERYDAY)
+        place = PublicCorpus.open(measures.EVERYDAY)
         made = measures.surrogate(place, epsilon)
         lines[f"surrogate at {epsilon:g}"] = [measures.released(made, texts) for _ in range(KEYS)]
     for epsilon in (1000.0, 2500.0, 5000.0):

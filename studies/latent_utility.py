@@ -114,7 +114,7 @@ def without_noise(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]
 
 def bleu(before: Sequence[str], after: Sequence[str]) -> float:
     """Corpus BLEU of texts against what they were, 0 to 100, in lower case."""
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     return float(BLEU(lowercase=True, force=True).corpus_score(list(after), [list(before)]).score)
 

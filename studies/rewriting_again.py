@@ -202,7 +202,7 @@ NAMES = {"perplexity": 0, "BLEU": 1, "cosine": 3, "static": 3, "adaptive": 3}
 
 def page(found: pl.DataFrame, rows: int) -> str:
     """Return the page: what rewriting changes over all sets and draws, and the figures of every set."""
-    draws = int(found["draw"].max()) + 1  # type: ignore[arg-type]  (never empty)
+    draws = found.select(pl.max("draw")).item() + 1
     return (
         INTRO.format(rows=rows, draws=draws, longest=LONGEST)
         + _answer(found)
@@ -231,8 +231,8 @@ def _answer(found: pl.DataFrame) -> str:
         fluent, alike, near = (
             int((some[name] < edge).sum()) for name, edge in (("perplexity", 1), ("BLEU", 0), ("cosine", 0))
         )
-        means = {name: float(some[name].mean() or 0.0) for name in ("static", "adaptive")}
-        error = float(some["adaptive"].std() or 0.0) / math.sqrt(count)
+        means = some.select(pl.mean("static", "adaptive").fill_null(0.0)).row(0, named=True)
+        error = (some.select(pl.std("adaptive")).item() or 0.0) / math.sqrt(count)
         verdict = "beyond chance" if abs(means["adaptive"]) > 2 * error else "within chance"
         lines.append(
             f"* {mechanism}, *{rewriter}*: more fluent in {fluent} of {count} releases; BLEU fell in {alike}, "
@@ -256,7 +256,9 @@ def _changes(found: pl.DataFrame) -> str:
         cells = []
         for name, digits in NAMES.items():
             form = ".2f" if name == "perplexity" else f"+.{digits}f"
-            low, mean, high = (f"{value:{form}}" for value in (some[name].min(), some[name].mean(), some[name].max()))
+            low, mean, high = (
+                f"{value:{form}}" for value in some.select(pl.min(name), b=pl.mean(name), c=pl.max(name)).row(0)
+            )
             cells.append(f"{mean} ({low} … {high})")
         lines.append(f"| {mechanism} | {rewriter} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -268,7 +270,7 @@ def _tables(found: pl.DataFrame) -> str:
         lines += ["", f"## {str(name).capitalize()}", "", "| released by | rewriter | " + " | ".join(NAMES) + " |"]
         lines.append("| --- | --- |" + " --- |" * len(NAMES))
         for (mechanism, rewriter), rows in some.group_by("mechanism", "rewriter", maintain_order=True):
-            means = [f"{rows[column].mean():.{digits}f}" for column, digits in NAMES.items()]
+            means = [f"{rows.select(pl.mean(column)).item():.{digits}f}" for column, digits in NAMES.items()]
             lines.append(f"| {mechanism} | {rewriter} | " + " | ".join(means) + " |")
     return "\n".join(lines) + "\n"
 

@@ -223,7 +223,7 @@ def model_folder(room: Path) -> str | None:
 
 def remember() -> None:
     """Let a sentence model encode each public text once, 64 at a time: the same texts are released again and again."""
-    encode, known = SentenceModel.encode, {}
+    encode, known = SentenceModel.encode, dict[str, Any]()
 
     def once(self: SentenceModel, texts: Sequence[str]) -> Any:
         self._batch = 64

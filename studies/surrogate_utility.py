@@ -10,8 +10,9 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from surrogate_measures import EVERYDAY, MINILM, SMALL, DataSet, FigureCache
 
 from dptext_etl import load
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.corpus import SentenceModel
+from dptext_etl.corpora.corpus import SentenceModel, encoded
 from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,7 +95,7 @@ def free(kept: FigureCache, data: DataSet) -> dict[str, float]:
     }
     for name, guess in GUESSES.items():
         if data.names:
-            found[name] = kept.figure((name, data.name), lambda guess=guess: measures.named(data, guess))
+            found[name] = kept.figure((name, data.name), partial(measures.named, data, guess))
     if data.public[0]:
         found[OTHERS] = kept.figure((OTHERS, data.name), lambda: measures.f1(data.public, data.test))
     return {name: value for name, value in found.items() if not math.isnan(value)}
@@ -125,7 +126,7 @@ def section(
         if place is None:
             continue
         if place.encoder_kind == "sentence-transformers" and kept.measures:
-            measures.encoded(place, data.train[0])  # in batches; `remember` keeps the vectors
+            encoded(place, data.train[0])  # in batches; `remember` keeps the vectors
         for epsilon in epsilons:
             found = scores(kept, data, place, line, epsilon)
             print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in found), sep=" | ", flush=True)
@@ -180,9 +181,9 @@ def word_mechanisms(kept: FigureCache, data: DataSet) -> Iterator[dict[str, Any]
         for epsilon in WORDS:
 
             def once(name: str = name, epsilon: float = epsilon) -> float:
-                kind = load(name)
+                kind: Any = load(name)
                 make = getattr(kind, "aligned", None)
-                mechanism = make(epsilon) if make is not None else kind(epsilon=epsilon)  # type: ignore[call-arg]
+                mechanism = make(epsilon) if make is not None else kind(epsilon=epsilon)
                 return measures.f1((measures.released(mechanism, data.train[0]), data.train[1]), data.test)
 
             found = kept.figure(("word", name, data.name, len(data.train[0]), epsilon), once)
@@ -198,7 +199,7 @@ def speeds(kept: FigureCache, data: DataSet) -> Iterator[dict[str, Any]]:
     """Measure what encoding costs on this machine: a fact about it, and no figure of a release."""
     texts = data.test[0][:TIMED]
     folder = measures.model_folder(WORK_FOLDER)
-    encoders = {"words": Corpus.open(EVERYDAY).encoder.encode}
+    encoders: dict[str, Callable[[Sequence[str]], Any]] = {"words": Corpus.open(EVERYDAY).encoder.encode}
     for title, most in BATCHES.items():
         if folder is not None:
             encoders[MINILM] = SentenceModel(folder, most).encode

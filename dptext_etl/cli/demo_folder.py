@@ -198,9 +198,11 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Source
     from dptext_etl.corpora.shipped.everyday_30k import LICENCE, PROVENANCE, generate
+    from dptext_etl.corpora.shipped.everyday_30k_2 import LEFT_OUT
 
     topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
-    topics = {made.text: topic_of[made.domain] for made in generate() if made.domain in topic_of}
+    usable = (made for made in generate() if made.domain in topic_of and not LEFT_OUT.search(made.text))
+    topics = {made.text: topic_of[made.domain] for made in usable}
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
     building.build(

@@ -32,6 +32,7 @@ from dptext_etl.corpora.corpus import (
     add_directions,
     encoded,
     learn,
+    to_integers,
 )
 from dptext_etl.corpora.frequencies import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.csv_files import require_local_rows
@@ -128,7 +129,7 @@ class Usable:
 
 def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: None) -> Usable:
     """Clean texts, drop those that a corpus must not hold, and keep each once."""
-    kept: dict[str, bytes] = {}
+    kept: set[str] = set()
     dropped: Counter[str] = Counter()
     seen = 0
     for text in texts:
@@ -141,10 +142,10 @@ def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: No
             if reason is None and line in kept:
                 reason = "there already"
             if reason is None:
-                kept[line] = hashlib.sha256(line.encode()).digest()
+                kept.add(line)
             else:
                 dropped[reason] += 1
-    return Usable(sorted(kept, key=kept.__getitem__), seen, dropped)
+    return Usable(_ordered(kept), seen, dropped)
 
 
 def normalized(text: str) -> str:
@@ -180,6 +181,7 @@ def _reason(line: str, how: Cleaning) -> str | None:
 
 FEWEST_TEXTS = 1_000
 TEXTS = 20_000
+"""Most texts of files, if no limit is given; all texts of corpora stay."""
 MARKDOWN = "README.md"
 _FEWEST_PUBLIC = 50
 _HINT = "a corpus is published text by definition: anyone who uses it must know where it comes from and may use it"
@@ -193,9 +195,11 @@ class Options:
     licence: str  # terms of the texts' license
     provenance: str  # where the texts come from
     cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
-    texts: int = TEXTS  # most texts; of more, those with the smallest hashes are taken
+    # most texts; None takes all of corpora and up to 20,000 of files. Of more, those with the smallest hashes are taken
+    texts: int | None = None
     encoder: Literal["words", "task", "sentence-transformers"] = "words"
     vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
+    plain: bool = False  # whether word vectors are summed as they are: those of a static sentence embedding
     model: str | None = None  # model of `sentence-transformers`
     task: Sequence[Source] = field(default=())  # public labeled texts of `task`
     share: float = SHARE  # share of the task's directions
@@ -204,7 +208,7 @@ class Options:
         for what in ("licence", "provenance"):
             if not getattr(self, what).strip():
                 raise PolicyError(f"a corpus states its {what}, got nothing", f"say it with --{what}; {_HINT}")
-        if self.texts < FEWEST_TEXTS:
+        if self.texts is not None and self.texts < FEWEST_TEXTS:
             raise PolicyError(f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more")
         if (self.encoder == "sentence-transformers") != (self.model is not None):
             raise PolicyError("a model belongs to the encoder sentence-transformers, and that encoder needs one")
@@ -214,19 +218,45 @@ class Options:
             raise PolicyError(f"share {self.share}; allowed: 0 < share < 1")
 
 
-def build(sources: Sequence[Source], out: Path, options: Options, progress: Progress = lambda _: None) -> Corpus:
+def source_of(reference: str, column: str = "text") -> Source | Corpus:
+    """Return the file of that name, or the corpus: a folder, its file, a URL, or a name that comes with the library."""
+    path = Path(reference)
+    is_file = path.is_file() or path.suffix.lower() in (".parquet", ".csv", ".txt", ".text")
+    return Source(path, column) if is_file and path.suffix != ".safetensors" else Corpus.open(reference)
+
+
+def build(
+    sources: Sequence[Source | Corpus], out: Path, options: Options, progress: Progress = lambda _: None
+) -> Corpus:
+    """Build a corpus from files of public texts and from other corpora, whose texts all stay as they are.
+
+    Raises:
+        InputError: The folder is not empty, too few texts are left, or the limit would drop texts of a corpus.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists and is not an empty folder", "name a new folder with --out")
-    how = options.cleaning
-    usable = clean((text for source in sources for text, _ in source.rows()), how, progress)
-    if len(usable.texts) < FEWEST_TEXTS:
+    how, bases = options.cleaning, [source for source in sources if isinstance(source, Corpus)]
+    plain = [source for source in sources if isinstance(source, Source)]
+    kept = {text for base in bases for text in base.texts}
+    if options.texts is not None and options.texts < len(kept):
+        raise InputError(
+            f"the corpora have {len(kept):,} texts, and a limit of {options.texts:,} would drop some of them",
+            "leave --texts out to keep all, or raise it",
+        )
+    usable = clean((text for source in plain for text, _ in source.rows()), how, progress)
+    others = [text for text in usable.texts if text not in kept]
+    found = len(kept) + len(others)
+    if found < FEWEST_TEXTS:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in usable.dropped.most_common()) or "none left out"
         raise InputError(
-            f"{len(usable.texts):,} texts are left of {usable.read:,} ({reasons}); allowed: {FEWEST_TEXTS:,} and more",
+            f"{found:,} texts are left of {usable.read:,} ({reasons}); allowed: {FEWEST_TEXTS:,} and more",
             "add sources, cut texts with --sentences, or widen the lengths with --words",
         )
-    texts, spare = usable.texts[: options.texts], usable.texts[options.texts :][:MOST_TEXTS]
-    progress(f"{len(usable.texts):,} of {usable.read:,} texts are usable, {len(texts):,} are taken")
+    most = TEXTS if options.texts is None else options.texts - len(kept)
+    texts, spare = _ordered([*kept, *others[:most]]), others[most:][:MOST_TEXTS]
+    progress(f"{len(usable.texts):,} of {usable.read:,} texts of files are usable, {len(others[:most]):,} are taken")
+    if len(others) > most:
+        progress(f"{len(others) - most:,} usable texts are left out; --texts {found} keeps all")
     encoder, facts = _encoder(texts, options, progress)
     vectors = encoder.encode(texts)
     progress("calibrating the hit rates on " + ("texts that were not taken" if spare else "texts of the corpus"))
@@ -242,6 +272,7 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
         "words": [how.fewest, how.most],
         "sentences": how.sentences,
         "texts": len(texts),
+        **({"corpora": {base.sha256: len(base) for base in bases}} if bases else {}),
     }
     description = {
         "name": options.name,
@@ -250,13 +281,23 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
         "encoder": {"kind": options.encoder, **facts},
         "hits": {repr(hit.epsilon): f"{hit.hit:.4f}" for hit in hits},
         "hits_from": "public texts without labels",
-        "build": {"sources": [source.path.name for source in sources], **counts},
+        "build": {"sources": [_name(source) for source in sources], **counts},
     }
     words = encoder if isinstance(encoder, WordEncoder) else None
-    files = dict(source.mark for source in (*sources, *options.task))
+    files = dict(source.mark for source in (*plain, *options.task))
+    files |= {digest: size for base in bases for digest, size in base.files.items()}
     corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors, files=files)
     _write_card(corpus, out)
     return corpus
+
+
+def _name(source: Source | Corpus) -> str:
+    return source.path.name if isinstance(source, Source) else str(source.description.get("name", source.path.name))
+
+
+def _ordered(texts: Iterable[str]) -> list[str]:
+    """Return texts in the order of their hashes."""
+    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
 
 
 def _encoder(
@@ -267,13 +308,13 @@ def _encoder(
         return SentenceModel(options.model), {"name": options.model}
     words = WordVectors.load(options.vectors)
     progress(f"learning the encoder from {len(texts):,} texts and {len(words):,} word vectors")
-    encoder = learn(texts, words)
-    facts: dict[str, Any] = {
-        "name": Path(options.vectors).name,
-        "vectors": words.artifact.sha256,
-        "smoothing": repr(SMOOTHING),
-        "half_whitening": True,
-    }
+    facts: dict[str, Any] = {"name": Path(options.vectors).name, "vectors": words.artifact.sha256}
+    if options.plain:
+        encoder = WordEncoder(words.words, to_integers(words.vectors.astype(np.float64)))
+        facts |= {"plain": True}
+    else:
+        encoder = learn(texts, words)
+        facts |= {"smoothing": repr(SMOOTHING), "half_whitening": True}
     if options.task:
         rows = [(normalized(text), label) for source in options.task for text, label in source.rows() if label]
         progress(f"learning the task's directions from {len(rows):,} public labeled texts")

@@ -3,22 +3,95 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from dptext_etl.corpora.corpus import Corpus
+from dptext_etl.errors import InputError, PolicyError, meant, seam
+from dptext_etl.extensions import pip_install
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 from dptext_etl_eval.classifier import counted, fit
-from dptext_etl_eval.pairs import Values
+from dptext_etl_eval.pairs import Free, Rows, Values
 
 CORPUS = "everyday-30k"
 """Public texts and their encoder, which ship."""
 NAMES, PUBLIC, BLIND = "label names alone", "public data alone", "no texts at all"
-GIVEN = "public labeled texts alone"
+WRITTEN, GIVEN, ZERO_SHOT = "written texts alone", "public labeled texts alone", "zero-shot labels alone"
+FREE = (NAMES, PUBLIC, WRITTEN, GIVEN, ZERO_SHOT)
+"""All guesses that need no private text and look at texts."""
 NO_WORDS = "no label's name is a word that has a vector"
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\-./]+")
 """What separates the words of a label's name."""
+
+
+def guesses(free: Free, labels: Values, texts: Sequence[str]) -> dict[str, Values | None]:
+    """Return a label for each text, by name of the guess; None if no name of a label has a vector."""
+    found = {NAMES: label_names(labels, texts), PUBLIC: public_data(labels, texts)}
+    for title, rows in ((WRITTEN, free.written), (GIVEN, free.public)):
+        if rows is not None:
+            found[title] = fit(counted(rows[0]), rows[1])(counted(texts))
+    if free.model is not None:
+        topics = {str(label): free.names.get(str(label), _in_words(label)) for label in labels}
+        found[ZERO_SHOT] = np.array(_zero_shot()(free.model, free.about, topics, texts))
+    return found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The files and the model of `Free`, as a command names them."""
+
+    public: str | None = None
+    written: str | None = None
+    zero_shot: str | None = None
+    about: str = "texts"
+
+    @property
+    def options(self) -> list[str]:
+        """Return the options that were given."""
+        given = {"--public": self.public, "--written": self.written, "--zero-shot": self.zero_shot}
+        return [option for option, value in given.items() if value is not None]
+
+    def read(self, text: str, label: str | None) -> Free:
+        """Read the tables; columns of public texts are named as in the raw table, those of written ones are fixed."""
+        if self.options and label is None:
+            raise PolicyError(
+                f"{', '.join(self.options)}: guesses of labels, and no label is named", "give --label too"
+            )
+        if self.zero_shot is not None:
+            _zero_shot()
+        return Free(
+            None if self.public is None or label is None else labeled_texts(self.public, text, label),
+            None if self.written is None else labeled_texts(self.written, "text", "label"),
+            self.zero_shot,
+            self.about,
+        )
+
+
+def labeled_texts(place: str, text: str, label: str) -> Rows:
+    """Read a table of public texts with labels."""
+    frame = Files.at(place).scan()
+    known = schema_of(frame).names()
+    if missing := [name for name in (text, label) if name not in known]:
+        hint = meant(missing, known, why_hidden(frame))
+        raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", hint)
+    with seam("reading the public table", InputError, READ_HINT):
+        rows: Any = frame.select(pl.col(text, label).cast(pl.String)).drop_nulls().collect()
+    if rows[label].n_unique() < 2:
+        raise InputError("the public table has fewer than two labels", "name another table, or another column")
+    return tuple(rows[text]), rows[label].to_numpy().astype(str)
+
+
+def _zero_shot() -> Callable[..., list[str]]:
+    try:
+        from dptext_etl_models.zero_shot import choose
+    except ModuleNotFoundError as missing:
+        raise PolicyError(f"{missing.name} is not installed", pip_install("models")) from None
+    return choose
 
 
 def label_names(labels: Values, texts: Sequence[str]) -> Values | None:
@@ -33,17 +106,28 @@ def public_data(labels: Values, texts: Sequence[str]) -> Values | None:
     No public texts with these labels are assumed: each text of the corpus `everyday-30k` gets the label whose name has
     the largest inner product with it.
     """
+    guess = _learned_from_public(tuple(labels.tolist()))
+    return None if guess is None else guess(texts)
+
+
+@cache
+def _learned_from_public(names: tuple[str, ...]) -> Callable[[Sequence[str]], Values] | None:
     corpus = Corpus.open(CORPUS)
-    given = _nearest(labels, corpus.vectors)
-    if given is None or len(np.unique(given)) < 2:
-        return None if given is None else np.repeat(given[:1], len(texts))
-    guessed: Values = fit(counted(corpus.texts), given)(counted(texts))
-    return guessed
+    given = _nearest(np.array(names), corpus.vectors)
+    if given is None:
+        return None
+    if len(np.unique(given)) < 2:
+        return lambda texts: np.repeat(given[:1], len(texts))
+    learned = fit(counted(corpus.texts), given)
+    return lambda texts: learned(counted(texts))
+
+
+def _in_words(label: object) -> str:
+    return _BETWEEN_WORDS.sub(" ", str(label))
 
 
 def _nearest(labels: Values, vectors: Any) -> Values | None:
-    words = [_BETWEEN_WORDS.sub(" ", str(name)) for name in labels]
-    named = Corpus.open(CORPUS).encoder.encode(words).astype(np.int64)
+    named = Corpus.open(CORPUS).encoder.encode([_in_words(name) for name in labels]).astype(np.int64)
     if not named.any():
         return None
     found: Values = labels[(np.asarray(vectors).astype(np.int64) @ named.T).argmax(axis=1)]

@@ -60,7 +60,7 @@ class Form:
 
 
 def _surrogate(rows: StandIn, epsilon: float, per_person: int) -> Released:
-    return _linked({"name": "surrogate", "epsilon": epsilon, "corpus": CORPUS}, rows, per_person)
+    return _linked({"name": "surrogate", "epsilon": epsilon, "corpus": rows.corpus}, rows, per_person)
 
 
 def _custext(rows: StandIn, epsilon: float, per_person: int) -> Released:
@@ -91,8 +91,8 @@ def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
         if count < 2:
             continue  # an unlinked release holds two records or more
         own = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
-        draw, central, charged = cheapest_draw(two_digits(len(own)), delta, per_person, epsilon)
-        texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": CORPUS}, own)[0])
+        draw, central, charged = cheapest_draw(two_digits(len(own)), delta, per_person, epsilon, rows.corpus)
+        texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": rows.corpus}, own)[0])
         labels += [label] * len(own)
         charges += [central] * len(own)
         deltas.append(charged)
@@ -113,7 +113,9 @@ def two_digits(count: int) -> int:
 
 
 @cache
-def cheapest_draw(rows: int, delta: float, per_person: int, epsilon: float) -> tuple[float, Fraction, Fraction]:
+def cheapest_draw(
+    rows: int, delta: float, per_person: int, epsilon: float, corpus: str = CORPUS
+) -> tuple[float, Fraction, Fraction]:
     """Return the largest epsilon of a draw whose charge is at most `epsilon`, with that charge and its delta.
 
     The local guarantee holds, too: a draw of `epsilon` itself is charged no more.
@@ -121,7 +123,7 @@ def cheapest_draw(rows: int, delta: float, per_person: int, epsilon: float) -> t
     unlinked = Unlinked(rows=rows, delta=delta, per_subject=per_person)
 
     def charge(draw: float) -> tuple[float, Fraction, Fraction] | None:
-        law = Surrogate(epsilon=draw, corpus=CORPUS).law
+        law = Surrogate(epsilon=draw, corpus=corpus).law
         central = unlinked.epsilon(law)
         return (draw, central, unlinked.charged_delta(law)) if central <= exact(epsilon) else None
 
@@ -148,7 +150,7 @@ def _nearest_mean(rows: StandIn, epsilon: float, per_person: int) -> Released:
 
 
 def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
-    corpus, delta = Corpus.open(CORPUS), largest_delta(len(rows.texts))
+    corpus, delta = Corpus.open(rows.corpus), largest_delta(len(rows.texts))
     labels = sorted({str(label) for label in rows.labels})
     reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
     variance = variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho

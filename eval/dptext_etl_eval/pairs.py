@@ -6,7 +6,7 @@ What is computed from pairs of rows is an exact statistic of raw text. It stays 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,8 @@ from dptext_etl.runner.source.table import why_hidden
 from dptext_etl_eval.evaluators import SMALL, Evaluators
 
 Values = npt.NDArray[np.str_]
+Rows = tuple[tuple[str, ...], Values]
+"""Texts and their labels."""
 
 RAW, RELEASED, LABEL, ATTRIBUTE, SUBJECT = "raw", "released", "label", "attribute", "subject"
 CLASSES = "classes"
@@ -37,6 +39,25 @@ SECOND = {RAW: "second raw", RELEASED: "second released"}
 _SPLIT = "split"
 FEWEST = 20
 """Rows below which no share says anything."""
+
+
+@dataclass(frozen=True)
+class Free:
+    """Public texts and a model to compare a release with, in addition to label names and public data.
+
+    Attributes:
+        public: Public texts with labels; None without.
+        written: Texts that a model wrote for the labels (`dptext corpus write`); None without.
+        model: Causal language model that chooses labels: a folder, a hub's name, or a .gguf file; None without.
+        about: One public sentence about the texts, which that model reads.
+        names: Public words that describe a label, by label; by default the label in words.
+    """
+
+    public: Rows | None = field(default=None, repr=False)
+    written: Rows | None = field(default=None, repr=False)
+    model: str | None = None
+    about: str = "texts"
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +81,7 @@ class Pairs:
         split: Whether the rows are the test rows of a split, and `rest` its training rows: then no row here is learned
             from.
         seed: Number of what is drawn at random: folds, initial weights, orders of rows.
+        free: What guesses the labels without any private text.
         memory: What measures share, by name; it depends on the other attributes alone.
     """
 
@@ -77,6 +99,7 @@ class Pairs:
     second: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, repr=False)
     split: bool = False
     seed: int = 0
+    free: Free = field(default_factory=Free)
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest
 from dptext_etl.runner.source.table import Files
+from dptext_etl_eval.baselines import Asked
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
 from dptext_etl_eval.pairs import Pairs, join
 from dptext_etl_eval.report import refuse_published
@@ -58,26 +60,35 @@ def columns_of(
 
 
 def evidence_of(
-    policy: Policy, out: Path, *, progress: Listener | None = None, public: str | None = None, **given: Any
+    policy: Policy,
+    out: Path,
+    *,
+    asked: Asked | None = None,
+    tested: str | None = None,
+    progress: Listener | None = None,
+    **given: Any,
 ) -> Iterator[Evidence]:
     """Measure every text column of a policy, or its synthetic table or unlinked release as a whole."""
     if policy.synthetic is not None:
         from dptext_etl_eval.synthetic import evaluate_table
 
-        yield evaluate_table(policy, out, public=public, progress=progress, **given)
+        yield evaluate_table(policy, out, asked=asked, tested=tested, progress=progress, **given)
         return
-    if public is not None:
-        raise PolicyError(
-            "--public is compared with synthetic tables alone", "`dptext rehearse` measures on public texts"
-        )
+    asked = asked or Asked()
+    if tested is not None:
+        raise PolicyError("--tested is for synthetic tables: other releases are compared row by row", "leave it out")
     if policy.unlinked is not None:
+        if asked.options:
+            msg = f"{', '.join(asked.options)}: guesses of labels, and of an unlinked release only shares are counted"
+            raise PolicyError(msg, "`dptext rehearse` compares them on public texts")
         from dptext_etl_eval.unlinked import evaluate_unlinked
 
         yield evaluate_unlinked(policy, out, progress=progress, **given)
         return
     seeds = given.pop("seeds", 1)
     for name, pairs, cost in columns_of(policy, out, **given):
-        yield evaluate(pairs, column=name, cost=cost, progress=progress, seeds=seeds)
+        free = asked.read(name, given.get("label"))
+        yield evaluate(replace(pairs, free=free), column=name, cost=cost, progress=progress, seeds=seeds)
 
 
 def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:

@@ -10,10 +10,10 @@ import numpy as np
 
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.runner.amounts import at_most
-from dptext_etl_eval.baselines import BLIND, NAMES, PUBLIC, label_names, public_data
+from dptext_etl_eval.baselines import BLIND, guesses
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.forms import FORMS
-from dptext_etl_eval.pairs import Values
+from dptext_etl_eval.pairs import Free, Values
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1, unseen
 
@@ -44,6 +44,7 @@ def rehearse(
     *,
     forms: Sequence[str] = tuple(FORMS),
     per_person: int = 1,
+    given: Free | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Return figures, baselines and a recommendation, as JSON can hold them; no ledger is opened."""
@@ -75,7 +76,7 @@ def rehearse(
                     FORMS[form].model,
                 )
             )
-    baselines = free(rows)
+    baselines = free(rows, given or Free())
     facts = {
         "rows": len(rows.texts),
         "tested": len(rows.test_texts),
@@ -91,12 +92,11 @@ def rehearse(
     return {**facts, "recommendation": recommendation(figures, baselines)}
 
 
-def free(rows: StandIn) -> dict[str, float]:
+def free(rows: StandIn, given: Free) -> dict[str, float]:
     """Return macro-F1 of guesses that need no private text; a guess by names is left out if no name has a vector."""
     names, counts = np.unique(rows.labels, return_counts=True)
     found = {BLIND: unseen(macro_f1, rows.test_labels, np.repeat(names[counts.argmax()], len(rows.test_labels)))}
-    for title, guess in ((NAMES, label_names), (PUBLIC, public_data)):
-        guessed = guess(names, rows.test_texts)
+    for title, guessed in guesses(given, names, rows.test_texts).items():
         if guessed is not None:
             found[title] = float(macro_f1(rows.test_labels, guessed))
     return found

@@ -11,7 +11,7 @@ from dptext_etl import files
 from dptext_etl.cli.terminal import finite
 from dptext_etl.errors import InputError, seam
 from dptext_etl.html_output import document
-from dptext_etl_eval.baselines import GIVEN, NAMES, PUBLIC
+from dptext_etl_eval.baselines import FREE
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
 from dptext_etl_eval.measure import MEAN, WAYS, Attack, Score
 
@@ -37,17 +37,22 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
         f"A classifier that learns from the release reaches macro-F1 {score.value:.2f} on raw texts. It reaches "
         f"{score.raw:.2f} if it learns from raw texts, and a blind guess gets {score.blind:.2f}."
     )
-    names = next(
-        (one.value for item in _named(metrics, "downstream") for one in item.scores if NAMES in one.what), None
-    )
-    if names is not None:
-        says += f" Label names alone, without any release, reach {names:.2f}."
+    free = _free(next(_named(metrics, "downstream")).scores)
+    if free:
+        says += f" Without any release: {', '.join(f'{name} {value:.2f}' for name, value in free.items())}."
+    best = max(free, key=lambda name: free[name], default=None)
     low = score.interval[0] if score.interval else score.value
-    if low <= score.blind:
-        says += " The release adds nothing for these labels."
-    elif names is not None and score.value <= names:
-        says += " The release adds nothing for these labels: publish nothing, and use their names."
+    if best is not None and score.value <= free[best]:
+        says += f" The release adds nothing for these labels: publish nothing, and use {best}."
+    elif low <= score.blind:
+        says += " The release adds nothing for these labels: publish nothing."
     yield says
+
+
+def _free(scores: Sequence[Score]) -> dict[str, float]:
+    """Return macro-F1 of the guesses that need no private text, by name."""
+    by_name = {score.what.removeprefix("macro-F1, "): score.value for score in scores}
+    return {name: value for name in FREE if (value := by_name.get(name)) is not None}
 
 
 def _table(found: Evidence) -> Iterator[str]:
@@ -58,7 +63,7 @@ def _table(found: Evidence) -> Iterator[str]:
         if score.value is None or score.raw is None or score.blind is None:
             continue
         values = {name: one.value for name, one in by_name.items() if one.value is not None}
-        free = {name: values[name] for name in (NAMES, PUBLIC, GIVEN) if name in values}
+        free = _free(measured.scores)
         yield (
             f"A classifier that learns from the synthetic table reaches macro-F1 {score.value:.2f} on raw texts, and "
             f"the {MEAN} {values[MEAN]:.2f}. From raw texts it reaches {score.raw:.2f}; a blind guess gets "

@@ -14,6 +14,7 @@ from dptext_etl.corpora.shipped.everyday_30k import SIZE, everyday_texts, genera
 from dptext_etl.errors import InputError, meant, seam
 from dptext_etl.runner.source import table
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
+from dptext_etl_eval.baselines import CORPUS
 from dptext_etl_eval.classifier import require_classes
 from dptext_etl_eval.pairs import Values
 
@@ -31,6 +32,7 @@ class StandIn:
     labels: Values
     test_texts: tuple[str, ...]
     test_labels: Values
+    corpus: str = CORPUS  # the corpus of all forms but custext
 
 
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
@@ -50,7 +52,7 @@ def _everyday() -> pl.LazyFrame:
     return pl.LazyFrame(made, schema=["text", "topic", "kind"], orient="row")
 
 
-def read(source: str, *, text: str, label: str, rows: int, words: int | None = None) -> StandIn:
+def read(source: str, *, text: str, label: str, rows: int, words: int | None = None, corpus: str = CORPUS) -> StandIn:
     """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on."""
     frame = _everyday() if ships(source) else Files.at(source).scan()
     known = schema_of(frame).names()
@@ -69,5 +71,5 @@ def read(source: str, *, text: str, label: str, rows: int, words: int | None = N
     stands, tested = order[:rows], order[rows : rows + MOST_TESTED]
     require_classes(labels[stands], "label")
     return StandIn(
-        tuple(texts[row] for row in stands), labels[stands], tuple(texts[row] for row in tested), labels[tested]
+        tuple(texts[row] for row in stands), labels[stands], tuple(texts[row] for row in tested), labels[tested], corpus
     )

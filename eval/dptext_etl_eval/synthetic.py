@@ -6,7 +6,7 @@ No row of the table belongs to a record, so whatever compares a row with its raw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,12 +24,12 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of
-from dptext_etl_eval.baselines import GIVEN, NAMES, NO_WORDS, PUBLIC, label_names, public_data
+from dptext_etl_eval.baselines import NO_WORDS, Asked, guesses, labeled_texts
 from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
 from dptext_etl_eval.evaluators import of_rows
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import MEAN, Metric, Score, attacks
-from dptext_etl_eval.pairs import LABEL, RAW, Pairs, Values, raw_sample
+from dptext_etl_eval.pairs import LABEL, RAW, Free, Pairs, Rows, Values, raw_sample
 from dptext_etl_eval.report import refuse_published
 from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
@@ -42,15 +42,16 @@ class LearnedFromTable(Metric):
     says: ClassVar[str] = (
         "TF-IDF and logistic regression, whose labels weigh the same. It learns from the synthetic table and is tested "
         "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
-        "from other rows, in five folds. The nearest mean of the statistic reads the manifest alone. Label names alone "
-        "and public data alone need no private text: a table that does no better brings nothing."
+        "from other rows, in five folds. The nearest mean of the statistic reads the manifest alone. Label names, "
+        "public data, written texts, public labeled texts, and zero-shot labels alone need no private text: a table "
+        "that does no better brings nothing."
     )
 
     texts: tuple[str, ...]  # the texts of the table
     labels: Values  # their labels
     statistic: Noisy  # the statistic of its manifest
     names: dict[str, str]  # words that describe a label, from the policy
-    public: tuple[tuple[str, ...], Values] | None = None  # public texts with labels, to compare with; None without
+    free: Free = field(default_factory=Free)  # what guesses labels without any private text
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return all figures; the releases of `pairs` are not read."""
@@ -69,13 +70,9 @@ class LearnedFromTable(Metric):
             ),
             _score(f"macro-F1, {MEAN}", mean, raw, pairs, with_raw=True),
         ]
-        for what, guess in ((NAMES, label_names), (PUBLIC, public_data)):
-            guessed = guess(listed, pairs.raw)
+        for what, guessed in guesses(self.free, listed, pairs.raw).items():
             without = Score(f"macro-F1, {what}", None, note=NO_WORDS)
             found.append(without if guessed is None else _score(f"macro-F1, {what}", guessed, raw, pairs))
-        if self.public is not None:
-            texts, labels = self.public
-            found.append(_score(f"macro-F1, {GIVEN}", fit(counted(texts), labels)(judged), raw, pairs))
         return found
 
 
@@ -93,11 +90,15 @@ def evaluate_table(
     released: str | None = None,
     rows: int = 2_000,
     label: str | None = None,
-    public: str | None = None,
+    asked: Asked | None = None,
+    tested: str | None = None,
     progress: Listener | None = None,
     **given: Any,
 ) -> Evidence:
-    """Measure the published synthetic table of a policy against its raw table."""
+    """Measure the published synthetic table of a policy against its raw table, or against raw rows of another table.
+
+    `tested` is a table of the same columns that was not summed; `asked` names what is free.
+    """
     synthetic = _with_labels(policy, label)
     _refuse_links(given)
     place = released or Layout.of(policy).sink
@@ -115,9 +116,9 @@ def evaluate_table(
         table["label"].to_numpy().astype(str),
         statistic,
         synthetic.names,
-        None if public is None else _public(public, synthetic),
+        _free(asked or Asked(), synthetic),
     )
-    pairs = _raw(policy, synthetic, rows)
+    pairs = _raw(policy, synthetic, rows, tested)
     return without_rows(synthetic.column, measure, pairs, cost_of(policy, manifest), progress)
 
 
@@ -157,11 +158,19 @@ def _refuse_links(given: dict[str, Any]) -> None:
         raise PolicyError(msg + names, "the epsilon of the table bounds what anyone learns of a record")
 
 
-def _raw(policy: Policy, synthetic: Synthetic, rows: int) -> Pairs:
+def _free(asked: Asked, synthetic: Synthetic) -> Free:
+    """Read what needs no private text; public tables have the columns of the policy, and written texts its labels."""
+    public = None if asked.public is None else _public(asked.public, synthetic)
+    written = None if asked.written is None else labeled_texts(asked.written, "text", "label")
+    return Free(public, written, asked.zero_shot, asked.about, synthetic.names)
+
+
+def _raw(policy: Policy, synthetic: Synthetic, rows: int, tested: str | None) -> Pairs:
     """Return a sample of raw texts with their labels, as the statistic counts these; unlisted ones go by "other"."""
     text, name, listed = "text", "label", policy.statistic.labels
     subject = policy.subject if policy.unit == "subject" else None
-    frame = open_table(policy, Layout.of(policy)).frame.select(
+    table = open_table(policy, Layout.of(policy)).frame if tested is None else Files.at(tested).scan(all_text=True)
+    frame = table.select(
         pl.col(synthetic.column).alias(text),
         _label_of(synthetic),
         *([] if subject is None else [pl.col(subject).cast(pl.String).alias("subject")]),
@@ -178,7 +187,7 @@ def _label_of(synthetic: Synthetic, unlisted: str | None = OTHER) -> pl.Expr:
     return pl.when(label.is_in(list(synthetic.labels.cells))).then(label).otherwise(pl.lit(unlisted)).alias("label")
 
 
-def _public(place: str, synthetic: Synthetic) -> tuple[tuple[str, ...], Values]:
+def _public(place: str, synthetic: Synthetic) -> Rows:
     """Read public texts with listed labels."""
     text, name = "text", "label"
     frame = Files.at(place).scan()

@@ -75,8 +75,27 @@ def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said
     words = saved(tmp_path, wrong)
     frame.write_parquet(words[1])
     done = dptext(*words, *NAMED, "--label", "stars")
-    assert "Label names alone, without any release, reach 1.00." in " ".join(done.output.split())
-    assert "The release adds nothing for these labels" in " ".join(done.output.split())
+    said = " ".join(done.output.split())
+    assert "Without any release: label names alone 1.00, public data alone" in said
+    assert "The release adds nothing for these labels: publish nothing, and use label names alone." in said
+
+
+def test_public_and_written_texts_are_compared_with_a_release(tmp_path):
+    frame = table().with_columns(stars=pl.col("stars").replace_strict({0: "u7", 1: "v8"}))
+    words = saved(tmp_path, frame.select("id", text=pl.lit("nothing to see")))
+    frame.write_parquet(words[1])
+    frame.write_parquet(tmp_path / "public.parquet")
+    frame.select("text", label=3 - pl.col("stars").str.tail(1).cast(pl.Int64) % 2).write_parquet(
+        tmp_path / "written.parquet"
+    )
+    given = ("--public", tmp_path / "public.parquet", "--written", tmp_path / "written.parquet")
+    refused = dptext(*words, *NAMED, *given)
+    assert "--public, --written" in refused.output
+    done = dptext(*words, *NAMED, "--label", "stars", *given)
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "written texts alone 0.00, public labeled texts alone 1.00." in said
+    assert "publish nothing, and use public labeled texts alone." in said
 
 
 def test_names_that_are_no_words_give_no_figure():

@@ -15,9 +15,10 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl_eval import stand_in
-from dptext_etl_eval.baselines import BLIND, CORPUS, NAMES, PUBLIC, label_names, public_data
+from dptext_etl_eval.baselines import BLIND, CORPUS, GIVEN, NAMES, PUBLIC, WRITTEN, label_names, public_data
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
 from dptext_etl_eval.forms import FORMS, STEP, cheapest_draw, two_digits
+from dptext_etl_eval.pairs import Free
 from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
 from tests.quick import quick
 
@@ -164,13 +165,31 @@ def test_names_without_words_give_no_baseline(names):
     rows = stand_in.StandIn(("a b", "c d"), np.array(names), ("a b", "c d"), np.array(names))
     assert label_names(np.array(names), rows.texts) is None
     assert public_data(np.array(names), rows.texts) is None
-    assert free(rows) == {BLIND: 0.5}
+    assert free(rows, Free()) == {BLIND: 0.5}
 
 
 def test_every_baseline_is_printed(public):
     done = run(public, "--label", "topic", "--rows", 200, "--epsilon", "8", "--forms", "surrogate")
     assert done.exit_code == 0, done.output
     assert all(name in done.output for name in (BLIND, NAMES, PUBLIC))
+
+
+def test_written_and_public_labeled_texts_are_baselines_that_may_win(public, tmp_path):
+    better = pl.DataFrame(
+        {"text": ["cold food in the restaurant", "the train was late"] * 5, "topic": ["food", "train"] * 5}
+    )
+    better.write_parquet("labeled.parquet")
+    better.rename({"topic": "label"}).write_parquet("written.parquet")
+    given = ("--label", "topic", "--rows", 200, "--epsilon", "0.1", "--forms", "surrogate", "--corpus", "example")
+    done = run(public, *given, "--public", "labeled.parquet", "--written", "written.parquet", "--json")
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert {WRITTEN: 1.0, GIVEN: 1.0}.items() <= facts["baselines"].items()
+    assert facts["recommendation"].startswith("Publish nothing, do this instead")
+    (tmp_path / "privacy.toml").write_text('source = "labeled.parquet"\n')
+    refused = run(public, *given, "--public", "labeled.parquet")
+    assert isinstance(refused.exception, PolicyError)
+    assert "names this table as raw" in str(refused.exception)
 
 
 def test_a_set_ships_and_shares_no_sentence_with_the_corpus(tmp_path, monkeypatch):

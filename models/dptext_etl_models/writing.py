@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -87,8 +88,15 @@ def topics_of(path: Path) -> dict[str, str]:
 
     Raises:
         PolicyError: The policy lists no labels: labels that are taken from a table are private.
+
+    The corpus that the policy names is not opened: the texts may be for that corpus.
     """
-    policy = Policy.load(path)
+    with seam(f"reading {path}", PolicyError, "`dptext init FILE` writes a policy"):
+        values = tomllib.loads(path.read_text("utf-8"))
+    for holder in (values.get("synthetic"), *values.get("column", ())):
+        if isinstance(holder, dict) and "corpus" in (mechanism := holder.get("mechanism", {})):
+            mechanism["corpus"] = ENCODER
+    policy = Policy.parse(values)
     if policy.synthetic is not None and policy.synthetic.labels is not None:
         labels = policy.synthetic.labels
         return {label: labels.names.get(label, _in_words(label)) for label in labels.cells}
@@ -147,7 +155,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
         "model": _identity(wanted.model),
         "licence": licence,
         "about": wanted.about,
-        "prompt": _prompt(wanted.about, "TOPIC", random.Random(0)),  # noqa: S311  (nothing is secret)
+        "prompt": prompt(wanted.about, "TOPIC", random.Random(0)),  # noqa: S311  (nothing is secret)
         "seed": wanted.seed,
         "guidance": wanted.guidance,
         "top_p": TOP_P,
@@ -161,7 +169,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     return Written(texts, card)
 
 
-def _prompt(about: str, topic: str, order: random.Random) -> str:
+def prompt(about: str, topic: str, order: random.Random) -> str:
     """Return the list of examples in a shuffled order, and the beginning of the new one."""
     shown = order.sample(EXAMPLES, len(EXAMPLES))
     parts = [f"Kind: {kind}\nTopic: {subject}\nText: {text}" for kind, subject, text in shown]
@@ -172,7 +180,7 @@ def _write_share(wanted: Wanted, labels: Sequence[str], progress: Progress = lam
     import torch
 
     torch.set_num_threads(1)
-    model, tokenizer = _opened(wanted.model)
+    model, tokenizer = opened(wanted.model)
     found = list[tuple[str, str]]()
     for label in labels:
         texts = list[str]()
@@ -192,10 +200,10 @@ def _texts(model: Any, tokenizer: Any, wanted: Wanted, label: str) -> Iterator[s
     order = random.Random(f"{wanted.seed} {label}")  # noqa: S311  (public texts)
     for turn in range(-(-3 * wanted.each // _BATCH)):
         state = order.getstate()
-        prompts = [_prompt(wanted.about, wanted.topics[label], order)]
+        prompts = [prompt(wanted.about, wanted.topics[label], order)]
         if wanted.guidance > 1:
             order.setstate(state)
-            prompts.append(_prompt(wanted.about, ANY, order))
+            prompts.append(prompt(wanted.about, ANY, order))
         draws = torch.Generator().manual_seed(order.getrandbits(63))
         temperature = TEMPERATURES[turn % len(TEMPERATURES)]
         for row in _continuations(
@@ -237,7 +245,7 @@ def _continuations(
     return torch.cat(tokens, 1).tolist()
 
 
-def _opened(name: str) -> tuple[Any, Any]:
+def opened(name: str) -> tuple[Any, Any]:
     """Load a causal model in float32 and its tokenizer, from a folder, the hub, or a .gguf file."""
     if not name.endswith(_GGUF):
         found = language_model.model_files(name)

@@ -138,7 +138,8 @@ def diffractor(folder: Path) -> Release:
     defaults = Downloader.__init__
     Downloader.__init__ = lambda self, _=None: defaults(self, str(own))
     made = Diffractor(DiffractorConfig(epsilon=1.0, verbose=False), ["glove-wiki-gigaword-300"])
-    return made.rewrite
+    release: Release = made.rewrite
+    return release
 
 
 def mldp(folder: Path, name: str) -> Release:

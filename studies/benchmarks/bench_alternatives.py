@@ -136,12 +136,13 @@ def ours(name: str, folder: Path) -> dict[str, float]:
 
     vectors = str(folder / "vectors.txt")
     made: Any
+    kind: Any = load("dpmlm" if name == "parallel" else name)
     if name in ("dpmlm", "parallel"):
         made = gpu_models.dpmlm(folder, **({} if name == "dpmlm" else {"decoding": "parallel"}))
     elif name == "diffractor":
-        made = load(name)(epsilon=1.0, variant="geometric", vectors=(vectors,))
+        made = kind(epsilon=1.0, variant="geometric", vectors=(vectors,))
     else:
-        made = load(name)(epsilon=10.0 if name == "madlib" else 1.0, vectors=vectors)
+        made = kind(epsilon=10.0 if name == "madlib" else 1.0, vectors=vectors)
     key = throwaway(made.cfg())
 
     def release(texts: list[str]) -> Any:

@@ -15,6 +15,7 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,9 @@ def main() -> None:
         print(json.dumps(measure(place, f"file:{key}", *how, verify=asked.verify)))
 
 
-def measure(place: str, id_key: str, records: int, unit: str, size: int, *, verify: bool) -> dict[str, object]:
+def measure(
+    place: str, id_key: str, records: int, unit: Literal["subject", "record"], size: int, *, verify: bool
+) -> dict[str, object]:
     random = np.random.default_rng(0)
     scope = Scope("bench", "2026", unit=unit)
     cap = Cap(epsilon=20_000, period="2026")

@@ -10,11 +10,15 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from measuring import Row, Run, amount, main, settled, task
 
 MEBI = 1 << 20
-GATE = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1e6, "delta": 0.1, "period": "2026"}}
+GATE: dict[str, Any] = {
+    "copy_gate_false_alarm": 1e-6,
+    "cap": {"measure": "approx", "epsilon": 1e6, "delta": 0.1, "period": "2026"},
+}
 _task = partial(task, script="run_tasks.py")
 
 

@@ -26,7 +26,7 @@ def orders(limit: int, count: int = LISTS) -> str:
 
     words = WordVectors.load(limit=limit).words
     random = np.random.default_rng(5)
-    tensors = {
+    tensors: dict[str, np.ndarray[Any, Any]] = {
         "words": np.frombuffer("\n".join(words).encode(), np.uint8),
         "lists": np.concatenate([random.permutation(limit) for _ in range(count)]).astype(np.uint32),
         "offsets": (np.arange(count + 1) * limit).astype(np.uint64),
@@ -40,18 +40,18 @@ def diffractor(words: int | None = None, variant: str = "tem", limit: int = 5_00
     """The expression over IMDb: five lists of 5,000 words."""
     import polars as pl
 
-    import dptext_etl.polars  # noqa: F401
     from dptext_etl import ColumnPolicy, _kernel
     from dptext_etl.mechanisms.diffractor import Diffractor
+    from dptext_etl.polars import privatize
 
     frame, count = imdb(words)
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
     _kernel.Secret().write(str(folder / "noise.key"))
-    mechanism = Diffractor(epsilon=1.0, variant=variant, lists=orders(limit))  # type: ignore[arg-type]
+    mechanism = Diffractor(epsilon=1.0, variant=variant, lists=orders(limit))
     policy = ColumnPolicy(
         dataset="bench", column="text", release="bench", mechanism=mechanism, key=f"file:{folder / 'noise.key'}"
     )
-    expression = pl.col("text").dptext.privatize(policy, id=pl.col("id"))
+    expression = privatize("text", policy, id="id")
     frame.head(50).select(expression)
     size = int(frame.select(pl.col("text").str.len_bytes().sum()).item())
     return {**clocked(lambda: frame.select(expression)), "words": count, "bytes": size}

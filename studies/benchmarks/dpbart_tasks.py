@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dpmlm_tasks import long_texts, texts
@@ -44,7 +45,7 @@ def dpbart(folder: str, jobs: list[dict[str, Any]]) -> dict[str, Any]:
         given = texts(documents, LENGTH) if length == LENGTH else long_texts(documents, length)
         if job.get("warm"):
             release(given[:1])
-        found["jobs"].append({**clocked(lambda release=release, given=given: release(given)), "documents": documents})
+        found["jobs"].append({**clocked(partial(release, given)), "documents": documents})
     return found
 
 
@@ -59,7 +60,7 @@ def noise(rows: int = 400) -> dict[str, float]:
     for kind in ("gaussian", "laplace"):
         made = mechanism("", noise=kind)
         made.add_noise(latents[:2], keys[:2])
-        found[kind] = clocked(lambda made=made: made.add_noise(latents, keys))["cpu"]
+        found[kind] = clocked(partial(made.add_noise, latents, keys))["cpu"]
     return found
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks import SKIPPED, data
+from measuring import SKIPPED
+from tasks import data
 
 EPSILON = 50.0
 

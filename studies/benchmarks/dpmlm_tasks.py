@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tasks import clocked, data
@@ -111,7 +112,7 @@ def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> di
         given = given or (chosen(folder, sample, rows) if sample else long_texts(rows, words))
         release = releasing(folder, dtype, **job)
         release([given[0][:30]])
-        taken = clocked(lambda release=release, given=given: release(given))
+        taken = clocked(partial(release, given))
         found["jobs"].append({**taken, "words": sum(len(text.split()) for text in given)})
     return found
 
@@ -127,7 +128,6 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
     from dptext_etl import sampling
     from dptext_etl_models.inference.masked.scorer import Shape
     from dptext_etl_models.inference.masked.script import Script
-    from dptext_etl_models.inference.masked.steps import Block
 
     mechanism = made(folder, "float32", decoding="sequential")
     scorer = mechanism.scorer()
@@ -141,7 +141,7 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
         session = scorer.open([script] * rows)
         began = time.process_time()
         for place in range(words // 2, words // 2 + draws):
-            session.ask([Block(row, place, place + 1) for row in range(rows)])
+            session.ask(np.array([(row, place, place + 1) for row in range(rows)]))
             answered = 0
             while answered < rows:
                 answer = session.answer()

@@ -17,7 +17,7 @@ from gpu_models import Size
 from measuring import Row
 
 MINE = ("the music of a good film", "again and again")
-LAW = {"epsilon": 100.0, "low": -3.2, "high": 16.3}
+LAW: dict[str, Any] = {"epsilon": 100.0, "low": -3.2, "high": 16.3}
 
 
 class Recorder:
@@ -114,9 +114,14 @@ def short_of_memory(folder: Path, device: str, size: Size) -> list[Row]:
     """Memory runs out: batches are halved, no draw is lost."""
     made = gpu_models.dpmlm(folder, decoding="parallel")
     given = gpu_models.texts(size.few, size, seed=4)
-    scorer, halved = made.scorer(), []
+    scorer, halved = made.scorer(), list[Any]()
     halve = scorer.halve
-    scorer.halve = lambda shape: (halved.append(shape), halve(shape))
+
+    def noted(shape: Any) -> Any:
+        halved.append(shape)
+        return halve(shape)
+
+    scorer.halve = noted
     try:
         with little_memory(scorer, device):
             out, sampler = released(made, given, keys(len(given)))

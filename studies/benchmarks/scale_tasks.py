@@ -61,7 +61,8 @@ def run(folder: str, source: str) -> dict[str, float]:
             "column": [{"name": "text", "mechanism": {"name": "custext", "epsilon": EPSILON}, "allow": ["cluster"]}],
         }
     )
-    _ = plan.column_policies()[0].mechanism.table
+    mechanism: Any = plan.column_policies()[0].mechanism
+    _ = mechanism.table
     text: dict[str, Any] = {}
     found = clocked(lambda: text.update(run_policy(plan).as_dict()))
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

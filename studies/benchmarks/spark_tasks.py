@@ -23,7 +23,7 @@ def session(folder: Path) -> Any:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    settings = {
+    settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
@@ -54,13 +54,14 @@ def seconds(spark: Any, query: str) -> float:
 def identity_function(spark: Any) -> None:
     """Register the Arrow function that gives its column back."""
     import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
     def same(text: pa.Array) -> pa.Array:
         return text
 
     same.__annotations__ = {"text": pa.Array, "return": pa.Array}
-    spark.udf.register("same", arrow_udf(same, "string"))
+    declare: Any = arrow_udf  # its overloads expect annotations that users write
+    spark.udf.register("same", declare(same, "string"))
 
 
 def functions(times: int = 5) -> dict[str, float]:
@@ -105,7 +106,7 @@ def frame() -> dict[str, float]:
 
     def whole(chosen: Any, name: str) -> float:
         places = {"sink": str(folder / name), "staging": str(folder / f"{name}.staging")}
-        entries = {**places, "ledger": {"url": f"sqlite:///{folder / name}.db"}, "unit": "record"}
+        entries: dict[str, Any] = {**places, "ledger": {"url": f"sqlite:///{folder / name}.db"}, "unit": "record"}
         began = time.perf_counter()
         run_frame(chosen, plan, id="id", **entries)
         return time.perf_counter() - began

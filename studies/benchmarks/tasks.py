@@ -95,10 +95,10 @@ def column(words: int | None = None) -> dict[str, float]:
     """The expression over the column."""
     import polars as pl
 
-    import dptext_etl.polars  # noqa: F401
+    from dptext_etl.polars import privatize
 
     frame, count = imdb(words)
-    expression = pl.col("text").dptext.privatize(policy(), id=pl.col("id"))
+    expression = privatize("text", policy(), id="id")
     frame.head(50).select(expression)
     size = int(frame.select(pl.col("text").str.len_bytes().sum()).item())
     return {**clocked(lambda: frame.select(expression)), "words": count, "bytes": size}

@@ -156,9 +156,9 @@ def kept_figures(cell: Cell) -> dict[str, Any] | None:
 
 
 def _pairs(cell: Cell, out: list[str]) -> Pairs:
-    columns = [None if a is None else a[: cell.rows] for a in (cell.data.label, cell.data.attribute)]
+    label, attribute = (None if a is None else a[: cell.rows] for a in (cell.data.label, cell.data.attribute))
     known = dict(_RAW.get((cell.data.name, cell.rows), {}))
-    return Pairs(cell.data.texts[: cell.rows], tuple(out), *columns, memory=known)
+    return Pairs(cell.data.texts[: cell.rows], tuple(out), label, attribute, memory=known)
 
 
 def _remember_raw(cell: Cell, pairs: Pairs) -> None:

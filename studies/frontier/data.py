@@ -114,10 +114,10 @@ def read(name: str) -> DataSet:
         counted = table["condition"].value_counts().sort("count", "condition", descending=[True, False])
         table = table.filter(pl.col("condition").is_in(counted["condition"][:CONDITIONS].to_list()))
     table = table.sample(fraction=1, seed=0, shuffle=True)
-    columns = [
+    label, attribute = (
         None if column is None else table[column].to_numpy().astype(str) for column in (cut.label, cut.attribute)
-    ]
-    return DataSet(name, cut, tuple(table["text"]), *columns, _spans(table))
+    )
+    return DataSet(name, cut, tuple(table["text"]), label, attribute, _spans(table))
 
 
 def _spans(table: pl.DataFrame) -> tuple[tuple[Span, ...], ...]:

@@ -89,7 +89,11 @@ def forms(found: pl.DataFrame) -> str:
     for name in measured(found):
         linked, free = guesses(found, name)
         raw = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "raw")
-        context = [name, f"{linked['n'].max():,}", *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES)))]
+        context = [
+            name,
+            f"{linked.select(pl.max('n')).item():,}",
+            *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES))),
+        ]
         for form, says in SAYS.items():
             best = reached(found, name, form)
             shown = (figure(best.get(epsilon)) for epsilon in EPSILONS)
@@ -108,7 +112,14 @@ def choices(found: pl.DataFrame) -> str:
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
         take = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
-        lines.append([f"{name}, {linked['n'].max():,} texts", *cells, f"{best} {free[best]:.2f}", "; ".join(take)])
+        lines.append(
+            [
+                f"{name}, {linked.select(pl.max('n')).item():,} texts",
+                *cells,
+                f"{best} {free[best]:.2f}",
+                "; ".join(take),
+            ]
+        )
     shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
     return table([f"macro-F1 at ε = {shown}", *SAYS.values(), "best guess without private texts", "take"], lines)
 

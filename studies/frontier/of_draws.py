@@ -25,7 +25,7 @@ def draws(found: pl.DataFrame) -> str:
     for name in own["dataset"].unique(maintain_order=True):
         here, title = own.filter(pl.col("dataset") == name), name.removesuffix(SETS)
         sentences += [f"<li>{title}, {line}</li>" for line in verdicts(here)]
-        parts.append(folded(f"{title}: {here['n'].max():,} texts", _figures(here)))
+        parts.append(folded(f"{title}: {here.select(pl.max('n')).item():,} texts", _figures(here)))
     return f"<ul>{''.join(sentences)}</ul>{''.join(parts)}"
 
 

@@ -23,8 +23,8 @@ def latents(found: pl.DataFrame) -> str:
     parts = []
     for name in own.filter(pl.col("dataset") != FACTS)["dataset"].unique(maintain_order=True).sort(descending=True):
         here = own.filter(pl.col("dataset") == name)
-        raw = here["raw"].max()
-        texts = f"{here['n'].max():,} texts; macro-F1 from the original texts {figure(raw)}"  # type: ignore[arg-type]
+        raw = here.select(pl.max("raw")).item()
+        texts = f"{here.select(pl.max('n')).item():,} texts; macro-F1 from the original texts {figure(raw)}"
         parts.append(folded(f"{name}: {texts}", _figures(here)))
     return "".join(parts)
 

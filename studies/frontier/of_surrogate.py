@@ -32,7 +32,7 @@ def corpora(found: pl.DataFrame) -> str:
         rows.append(
             [
                 title,
-                f"{here['n'].max():,}",
+                f"{here.select(pl.max('n')).item():,}",
                 *(figure(value) or "–" for value in base.values()),
                 *(figure(best.get(at)) for at in SHOWN),
                 verdict({name: value for name, value in base.items() if name != "raw" and value is not None}, best),
@@ -62,7 +62,7 @@ def encoders(found: pl.DataFrame) -> str:
         title = name.removesuffix(BESIDE)
         here = found.filter(pl.col("dataset").is_in([name, title + SETS]), pl.col("figure") != OTHERS)
         lines = here.filter(pl.col("figure") == F1).sort(pl.col("dataset") == name, maintain_order=True)
-        means, context = _means(lines), [f"{title}, {here['n'].max():,} texts"]
+        means, context = _means(lines), [f"{title}, {here.select(pl.max('n')).item():,} texts"]
         context += [figure(first(lines, "raw")), *(figure(value_of(here, what)) for what in (NAMES, PUBLIC))]
         for line in means["variant"].unique(maintain_order=True):
             rows.append([*context, line, *_cells(means, line, SHOWN)])
@@ -78,7 +78,7 @@ def learners(found: pl.DataFrame) -> str:
     own, parts = found.filter(pl.col("measure") == "surrogate_utility"), []
     for name in own.filter(pl.col("dataset").str.ends_with(GAIN))["dataset"].unique(maintain_order=True):
         here = own.filter(pl.col("dataset") == name)
-        title = f"<p>{name.removesuffix(GAIN)}, {here['n'].max():,} texts:</p>"
+        title = f"<p>{name.removesuffix(GAIN)}, {here.select(pl.max('n')).item():,} texts:</p>"
         parts.append(title + _lines(here, "features"))
     return "".join(parts)
 

@@ -162,12 +162,12 @@ def reproduced(setup: setups.Setup) -> list[setups.Shown]:
     return [_glue(setup), _rivals(setup), *(_privacy(setup, name) for name in PRIVACY), _added(setup)]
 
 
-def _dpmlm(setup: setups.Setup, epsilon: float, **more: Any) -> Mechanism:
+def _dpmlm(setup: setups.Setup, epsilon: float, **more: Any) -> Any:
     kind: Any = load("dpmlm")
     return kind(epsilon=epsilon, model=setup.weights("roberta-base", "english-small"), decoding="parallel", **more)
 
 
-def _generative(setup: setups.Setup, name: str, epsilon: float) -> Mechanism:
+def _generative(setup: setups.Setup, name: str, epsilon: float) -> Any:
     given, ours = {
         "DP-Paraphrase": ("gpt2-paraphraser", "english-paraphraser"),
         "DP-Prompt": ("flan-t5-base", "english-denoiser"),

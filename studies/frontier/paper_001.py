@@ -222,7 +222,7 @@ UTILITY = {
     ("imdb", 1.0): ((94.46, 0.818, 0.370, 186), (93.94, 0.750, 0.317, 240)),
 }
 """Table 3, 1-Diffractor: use, cosine, BLEU, and perplexity, divided evenly and by scores."""
-ABLATION = {
+ABLATION: dict[str, dict[float, tuple[tuple[float, ...], ...]]] = {
     "yelp": {
         0.1: (
             (42.37, 82.35, 154),
@@ -325,7 +325,7 @@ def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
             train, test = _released(setup, name, mechanism, float(at), scores)
             attacks = [setups.figure(setup, task, known, test, secret=True) for known in (task.texts[0], train)]
             shown: list[tuple[float | None, float | None]] = [(None, None)]
-            gains_ = [(None, None)] * 2
+            gains_: list[tuple[float | None, float | None]] = [(None, None)] * 2
             if printed_ is not None:
                 use = setups.figure(setup, task, train, test)
                 raw = (setups.figure(setup, task, *task.texts), raw_attack)
@@ -333,7 +333,7 @@ def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
                 shown = [(values[0], use)]
                 gains_ = [(p, setups.gain(use, a, raw, blind)) for p, a in zip(values[3:], attacks, strict=True)]
             printed_attacks = values[1:3] if printed_ is not None else values
-            shown += [*zip(printed_attacks, attacks, strict=True), *gains_]  # type: ignore[arg-type]
+            shown += [*zip(printed_attacks, attacks, strict=True), *gains_]
             digits = (1, 1, 1, 2, 2)
             rows.append([mechanism, at, way, *(setups.cell(*c, d) for c, d in zip(shown, digits, strict=True))])
     head = ["mechanism", "ε", "divided", "use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]

@@ -9,7 +9,6 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import load
-from dptext_etl.mechanism import Mechanism
 from frontier import setups
 from frontier.data import DATA, ROOT
 from frontier.plan import SHIPPED
@@ -86,7 +85,7 @@ def reproduced(setup: setups.Setup) -> list[setups.Shown]:
     return [_table_5(setup, name) for name in FIGURES]
 
 
-def _latent(setup: setups.Setup, line: str, epsilon: float) -> Mechanism:
+def _latent(setup: setups.Setup, line: str, epsilon: float) -> Any:
     """Return a mechanism of the paper."""
     folder = setup.weights(GIVEN[line], OURS.get(line, "")) or _pruned(line)
     common: dict[str, Any] = {"epsilon": epsilon, "model": folder, "mode": "faithful"}

@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import load
-from dptext_etl.mechanism import Mechanism
 from dptext_etl_eval.attacks.query import queries_needed
 from frontier import masked, queries, setups
 from frontier.data import DATA
@@ -142,7 +141,7 @@ def _glove(setup: setups.Setup) -> str:
     return str(given if given is not None and given.is_file() else VECTORS / "glove6b_50d_5k.npz")
 
 
-def _word(setup: setups.Setup, name: str, epsilon: float) -> Mechanism:
+def _word(setup: setups.Setup, name: str, epsilon: float) -> Any:
     """Return a mechanism of Table 1, at an epsilon between the farthest words as the paper scales it."""
     vectors = _glove(setup)
     if name.startswith("CusText"):

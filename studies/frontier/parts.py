@@ -77,7 +77,7 @@ def mechanisms() -> str:
         low, high = (amount(value) for value in (at["epsilon_per_text"].min(), at["epsilon_per_text"].max()))  # type: ignore[arg-type]
         shows = [Disclosure(name).meaning for name in row["discloses"].split(", ") if name != "nullness"]
         claim = GuaranteeClass(row["guarantee"])
-        least, most = at["n"].min(), at["n"].max()
+        least, most = at.select(least=pl.min("n"), most=pl.max("n")).row(0)
         rows.append(
             [
                 named(row),
@@ -94,7 +94,7 @@ def mechanisms() -> str:
 def sizes() -> str:
     """Return how many texts of a data set lines with a language model release, and others, in words."""
     rows = found().means.filter(pl.col("dataset").is_in(list(CUTS)), pl.col("figure") == tidy.IN_PLACE)
-    most = {name: rows.filter(pl.col("mechanism") == name)["n"].max() for name in SIZED}
+    most = {name: rows.filter(pl.col("mechanism") == name).select(pl.max("n")).item() for name in SIZED}
     return (
         f"{most['dpbart']:,} by mechanisms with a language model, {most['santext']:,} by SanText and MADLIB, "
         f"up to {most['custext']:,} by the others"

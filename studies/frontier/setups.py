@@ -69,7 +69,10 @@ class Task:
 
     def first(self, rows: int, tests: int) -> Task:
         """Return the same task with fewer rows."""
-        cut = lambda both: (both[0][:rows], both[1][:tests])  # noqa: E731
+
+        def cut(both: Any) -> Any:
+            return both[0][:rows], both[1][:tests]
+
         secrets = None if self.secrets is None else cut(self.secrets)
         return Task(self.name, cut(self.texts), cut(self.labels), secrets)
 
@@ -149,7 +152,10 @@ def read(name: str, tables: Path | None) -> Task:
         table = table.filter(tested | (pl.col("split") == "train"))
     parts = table.filter(~tested), table.filter(tested)
     texts = tuple([tuple(map(cut, row)) for row in part.select(columns).iter_rows()] for part in parts)
-    values = lambda name: tuple(part[name].to_list() for part in parts)  # noqa: E731
+
+    def values(name: str) -> Any:
+        return tuple(part[name].to_list() for part in parts)
+
     labels: Any = ([], []) if label is None else values(label)
     return Task(name, texts, labels, None if secret is None else values(secret))  # type: ignore[arg-type]
 
@@ -267,7 +273,7 @@ def flat(rows: Rows) -> list[str]:
 
 def bleu(raw: Rows, after: Rows) -> float:
     """Return the mean over texts of BLEU (0 to 1), smoothed, case ignored."""
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     made = BLEU(lowercase=True, effective_order=True)
     pairs = zip(flat(raw), flat(after), strict=True)

@@ -85,7 +85,7 @@ def of_data_set(points: pl.DataFrame, means: pl.DataFrame, data_set: str) -> str
 
 
 def _range(here: pl.DataFrame, column: str) -> str:
-    low, high = here[column].min(), here[column].max()
+    low, high = here.select(low=pl.min(column), high=pl.max(column)).row(0)
     return f"{low:.3f}" if low == high else f"{low:.3f} to {high:.3f}"
 
 

@@ -62,14 +62,16 @@ def codes() -> list[str]:
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
     """Yield every command below `command` with the words that call it."""
-    if not hasattr(command, "commands"):
-        yield words, command
-        return
     import click
 
+    if not isinstance(command, click.Group):
+        yield words, command
+        return
     context = click.Context(command)
     for name in command.list_commands(context):
-        yield from commands(command.get_command(context, name), (*words, name))
+        below = command.get_command(context, name)
+        assert below is not None  # it is listed
+        yield from commands(below, (*words, name))
 
 
 def names(parameter: click.Parameter) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Write a Markdown table."""
-    lines = [list(header), ["---"] * len(list(header)), *(list(row) for row in rows)]
+    lines: list[list[object]] = [list(header), ["---"] * len(list(header)), *(list(row) for row in rows)]
     return "\n".join(
         "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
     )

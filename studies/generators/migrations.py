@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dptext_etl.ledger.storage.postgres_sql import grants
+from dptext_etl.ledger.storage.postgres_sql import Role, grants
 
 DATABASE, SCHEMA = "dptext", "dptext_ledger"
-_ROLES = ("owner", "writer", "steward", "auditor")
+_ROLES: tuple[Role, ...] = ("owner", "writer", "steward", "auditor")
 
 
-def _statements(*roles: str) -> str:
+def _statements(*roles: Role) -> str:
     return "\n\n".join(f"-- {role}\n{grants(role, f'dptext_{role}', DATABASE, SCHEMA).strip()}" for role in roles)
 
 

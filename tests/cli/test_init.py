@@ -116,3 +116,14 @@ def test_a_person_decides_the_form_and_what_belongs_to_it(table, monkeypatch, an
     assert all((value in done.stderr) == ("?" in answers) for value in SHOWN)
     assert not any(value in done.stdout for value in SHOWN)
     assert ("has no column Preise" in done.stderr) == ("Preise" in answers)
+
+
+@pytest.mark.parametrize(("labels", "task"), [(["good", "bad"], True), ([f"topic {n}" for n in range(6)], False)])
+def test_a_synthetic_table_comes_with_a_recipe_for_its_kind_of_labels(table, labels, task):
+    listed = f"user_timezone={','.join(labels)}"
+    assert dptext("init", "raw.csv", "--form", "synthetic", "--labels", listed).exit_code == 0
+    text = (table / "privacy.toml").read_text()
+    assert ("written.parquet --task written.parquet" in text, "--guidance 1.6" in text) == (task, task)
+    assert "dptext corpus build everyday-30k-2 written.parquet" in text
+    assert dptext("init", "raw.csv", "--form", "synthetic", "--labels", "none", "--force").exit_code == 0
+    assert "corpus build" not in (table / "privacy.toml").read_text()

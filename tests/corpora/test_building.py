@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.corpora import Corpus, building
-from dptext_etl.corpora.building import Options, Source, build
+from dptext_etl.corpora.building import Options, Source, build, source_of
 from dptext_etl.errors import InputError, PolicyError
 from tests.corpus_texts import labeled, texts
 
@@ -56,6 +56,40 @@ def test_equal_inputs_make_equal_bytes_in_any_order(built: Path, table: Path, tm
     pl.read_parquet(table).reverse().write_parquet(turned)
     build([Source(turned)], tmp_path / "again", Options(name="turns", texts=1_500, **STATED))
     assert Corpus.open(tmp_path / "again").sha256 == Corpus.open(built).sha256
+
+
+def test_all_texts_of_a_corpus_stay_and_files_add_to_them(built: Path, tmp_path: Path) -> None:
+    base = Corpus.open(built)
+    more = tmp_path / "more.txt"
+    more.write_text("\n".join(["one more text to be a row", "yes", base.texts[0], *texts()]), "utf-8")
+    wider = build([source_of(str(more)), source_of(str(built))], tmp_path / "all", Options(name="all", **STATED))
+    assert set(wider.texts) == {*base.texts, *texts(), "one more text to be a row"}
+    assert wider.files.keys() == {*base.files, Source(more).mark[0]}
+    facts = wider.description["build"]
+    assert facts["sources"] == ["more.txt", "turns"]
+    assert facts["corpora"] == {base.sha256: 1_500}
+    few = build([base, Source(more)], tmp_path / "few", Options(name="few", texts=1_501, **STATED))
+    assert len(few) == 1_501
+    assert set(base.texts) < set(few.texts)
+    with pytest.raises(InputError, match="the corpora have 1,500 texts, and a limit of 1,499 would drop some"):
+        build([base, Source(more)], tmp_path / "fewer", Options(name="fewer", texts=1_499, **STATED))
+
+
+def test_the_command_takes_the_name_of_a_corpus_next_to_a_policy(table: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw.parquet").write_bytes(b"no rows that anything could read")
+    (tmp_path / "privacy.toml").write_text('source = "raw.parquet"\n')
+    asked = ["corpus", "build", "example", str(table), "--task", str(table), "--out", "made", "--json"]
+    made = CliRunner().invoke(app, [*asked, "--licence", "CC0", "--provenance", "made for tests"])
+    assert made.exit_code == 0, made.output
+    assert set(Corpus.open("example").texts) < set(Corpus.open("made").texts)
+    assert Corpus.open("made").encoder_kind == "task"
+
+
+def test_a_command_that_leaves_texts_of_files_out_says_so(table: Path, tmp_path: Path) -> None:
+    said = list[str]()
+    build([Source(table)], tmp_path / "some", Options(name="some", texts=1_500, **STATED), said.append)
+    assert "516 usable texts are left out; --texts 2016 keeps all" in said
 
 
 @pytest.mark.parametrize("missing", sorted(STATED))
@@ -156,7 +190,7 @@ def test_a_table_that_a_policy_names_as_raw_is_refused(table: Path, tmp_path: Pa
     asked = {
         "build": ["build", str(table), str(raw), *stated],
         "calibrate": ["calibrate", "example", str(raw), "--out", str(tmp_path / "made")],
-        "task": ["build", str(table), "--encoder", "task", "--task", str(raw), *stated],
+        "task": ["build", str(table), "--task", str(raw), *stated],
     }[command]
     refused = CliRunner().invoke(app, ["corpus", *asked])
     assert refused.exit_code == 5

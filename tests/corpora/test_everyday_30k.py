@@ -28,6 +28,21 @@ def test_it_is_found_by_name_and_holds_our_sentences(corpus):
     assert corpus.hits[8.0] > corpus.hits[4.0] > corpus.hits[1.0]
 
 
+def test_the_second_version_is_the_first_without_what_is_left_out(corpus):
+    second = Corpus.open("everyday-30k-2")
+    assert second.sha256 == "69f117e6e75ee2d88a0fc6991df91efb45c790bc342868ac1919fbbdff62761b"
+    assert len(second) == 29_877
+    stays = set(second.texts)
+    kept = [number for number, text in enumerate(corpus.texts) if text in stays]
+    assert tuple(corpus.texts[number] for number in kept) == second.texts
+    assert np.array_equal(second.vectors, corpus.vectors[kept])
+    assert second.hits == corpus.hits
+    gone = set(corpus.texts) - stays
+    assert len(gone) == 123
+    assert "I am very happy with to travel by train through China." in gone
+    assert not [text for text in second.texts if " bra" in text and text.split(" bra")[1][:1] in {" ", "."}]
+
+
 def test_sums_stay_exact():
     """The largest sum of products that `encoder_of` can meet is an integer that a float64 holds."""
     directions = load_file(everyday_30k.DIRECTIONS)["directions"].astype(np.int64)

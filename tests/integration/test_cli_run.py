@@ -52,7 +52,7 @@ def inited(folder, small_vectors):
     assert dptext("init", "reviews.parquet").exit_code == 0
     policy = folder / "privacy.toml"
     words = f'{{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}\nallow = ["cluster"]'
-    proposed = '{ name = "surrogate", epsilon = 4.0, corpus = "everyday-30k" }'
+    proposed = '{ name = "surrogate", epsilon = 4.0, corpus = "everyday-30k-2" }'
     text = policy.read_text().replace(proposed, words).replace("per_subject = 5\n", "")
     limit = 'measure = "approx", epsilon = 20.0, delta = 1e-6'
     policy.write_text(text.replace(limit, 'measure = "pure", epsilon = 500.0'))

@@ -118,7 +118,7 @@ def folder(tmp_path_factory, rows):
         text = text.replace("per_subject = 5\n", "").replace(
             '"approx", epsilon = 20.0, delta = 1e-6', '"pure", epsilon = 20.0'
         )
-        policy.write_text(text.replace('"everyday-30k"', '"example"'))
+        policy.write_text(text.replace('"everyday-30k-2"', '"example"'))
         write(policy, keep='["Status"]', ids='"keyed"')
         place.joinpath("refusals.json").write_text(json.dumps(_met(place, policy, rows)))
         place.joinpath("plan.json").write_text(json.dumps(facts("plan", policy)))
@@ -282,7 +282,7 @@ def test_edited_tickets_are_left_out_or_drawn_again(rows, tmp_path, monkeypatch)
     save(some, tmp_path / "tickets.csv")
     facts("init", "tickets.csv")
     policy = tmp_path / "privacy.toml"
-    policy.write_text(policy.read_text().replace('"everyday-30k"', '"example"'))
+    policy.write_text(policy.read_text().replace('"everyday-30k-2"', '"example"'))
     write(policy, ids='"drop"', on_null_subject='"own"', on_changed='"quarantine"')
     policy.write_text(f'{policy.read_text()}\nallow = ["changed"]\n')
     assert facts("run", policy)["rows"]["released"] == 400

@@ -74,7 +74,7 @@ def folder(tmp_path_factory):
         (place / "init.txt").write_text(said("init", "tickets.parquet", "--text", "text"))
         policy = place / "privacy.toml"
         (place / "proposed.toml").write_text(policy.read_text())
-        policy.write_text(policy.read_text().replace('"everyday-30k"', '"example"'))
+        policy.write_text(policy.read_text().replace('"everyday-30k-2"', '"example"'))
         change(policy, keep='["category", "priority", "opened"]')
         (place / "refused.txt").write_text(said("plan", policy, code=5))
         change(policy, keep='["category", "priority", { column = "opened", as = "month" }]')
@@ -202,7 +202,7 @@ def test_forms_that_help_readers_who_count(folder, monkeypatch, tmp_path, form):
         assert "not known which values are public" in said(*asked, code=2)
     said(*asked, "--labels", PUBLIC)
     policy = tmp_path / "privacy.toml"
-    policy.write_text(policy.read_text().replace('"everyday-30k"', '"example"'))
+    policy.write_text(policy.read_text().replace('"everyday-30k-2"', '"example"'))
     if form == "unlinked":
         change(policy, rows=400)
         assert "texts of 'billing'" in said("plan", policy, code=5)

@@ -26,8 +26,8 @@ def test_the_policy_works(tmp_path, reviews, save, suffix):
     assert (values["id"], values["subject"], values["keep"]) == ("id", "user_id", [])
     assert [item["name"] for item in values["column"]] == ["review"]
     assert "# There are more: " in text
-    assert values["column"][0]["mechanism"] == {"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k"}
-    small = text.replace("everyday-30k", "example")
+    assert values["column"][0]["mechanism"] == {"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k-2"}
+    small = text.replace("everyday-30k-2", "example")
     (tmp_path / "privacy.toml").write_text(small)
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     policy = Policy.load(tmp_path / "privacy.toml")

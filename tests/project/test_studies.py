@@ -1,26 +1,170 @@
-"""Every module of the studies imports: what they take from the library is still there under that name."""
+"""Every module of the studies imports, and those that no other test runs give known figures on the smallest case.
+
+`tests/docs` runs the studies that write pages, `test_benchmark_inputs.py` the inputs of benchmarks.
+"""
 
 import importlib
 import sys
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dptext_etl.corpora import Corpus, WordEncoder
+from dptext_etl.corpora.building import Options, Source, build
+from dptext_etl.policy import Policy
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
+RECIPES = sorted((STUDIES / "recipes").glob("*/policy.toml"))
+PARTS = (slice(None, 8), slice(8, None))
+"""Columns of a static embedding, and of the vectors that are appended to it."""
+TRAIN = (["play a song of the band", "book a hotel room for us"] * 20, ["music", "hotel"] * 20)
+TEST = (["a new album by the singer", "rooms of a cheap hotel", "a song"], ["music", "hotel", "music"])
 
 
-def test_every_module_imports(monkeypatch):
+@pytest.fixture
+def study(monkeypatch):
+    """Import a module of the studies under its own name, and forget all of theirs afterwards."""
     for folder in (STUDIES, STUDIES / "benchmarks"):
         monkeypatch.syspath_prepend(str(folder))
-    before, missing = set(sys.modules), dict[str, str]()
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in {path.stem for path in (*STUDIES.iterdir(), *(STUDIES / "benchmarks").iterdir())}:
+            del sys.modules[name]
+
+
+def test_every_module_imports(study):
+    missing = dict[str, str]()
     for path in sorted(STUDIES.rglob("*.py")):
         name = ".".join(path.relative_to(STUDIES).with_suffix("").parts)
         if path.stem.startswith("__"):
             continue
         try:
-            importlib.import_module(name)
+            study(name)
         except ImportError as error:
             if (error.name or "").partition(".")[0] in {"", "dptext_etl", "dptext_etl_eval", "dptext_etl_models"}:
                 missing[name] = str(error)
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in {path.stem for path in STUDIES.iterdir()}:
-            del sys.modules[name]
     assert not missing
+
+
+@pytest.fixture
+def toy(study, tmp_path):
+    """The study of synthetic tables, a data set of two labels, and an empty store of figures."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+    utility = study("synthetic_utility")
+    data = utility.Set("toy", TRAIN, TEST, ([], []))
+    return utility, data, utility.FigureCache(tmp_path / "figures")
+
+
+def test_a_synthetic_table_is_measured_once_per_key(toy, tmp_path):
+    utility, data, kept = toy
+    (line,) = list(utility.brief(kept, [data], (0,), "example"))[2:]
+    statistic = utility.describe("example", epsilon=4.0, delta=utility.DELTA, labels=data.labels)
+    assert data.labels == ("hotel", "music")
+    made = utility.summed(data, statistic, 0)
+    mean = utility.f1(TEST[1], utility.nearest_mean(made).predict(TEST[0]))
+    assert utility.measured(kept, data, utility.NEAREST, 4.0, (0,), "example") == [mean]
+    assert f" / {mean:.3f} |" in line
+    again = utility.FigureCache(tmp_path / "figures", measures=False)
+    assert list(utility.brief(again, [data], (0,), "example"))[2] == line
+
+
+@pytest.mark.thorough
+def test_every_way_to_draw_rows_is_measured(toy, monkeypatch):
+    utility, data, kept = toy
+    monkeypatch.setattr(utility, "EVERYDAY", "example")
+    monkeypatch.setattr(utility, "ROWS", 200)
+    monkeypatch.setattr(utility, "EPSILONS", (4.0,))
+    monkeypatch.setattr(utility.measured, "__defaults__", ("example",))
+    monkeypatch.setattr(utility, "VOTES", {"two rounds, votes among 20 texts": 20})
+    found = list(utility.lines(kept, [data], (0, 1)))
+    assert [line.split("|")[2].strip() for line in found[-len(utility.CANDIDATES) - 1 :]] == [
+        *utility.CANDIDATES,
+        *utility.VOTES,
+    ]
+    assert all(0 <= float(line.rpartition(" | ")[2].strip(" |")) <= 1 for line in found if "| toy" in line)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parent.name)
+def test_a_recipe_is_a_policy_whose_head_lists_its_commands(study, recipe):
+    listed = study("written_utility").commands(recipe, "smollm2.gguf")
+    assert [words[0] for words in listed] == ["corpus", "corpus", "key", "run", "evaluate"]
+    assert listed[0][listed[0].index("--model") + 1] == "smollm2.gguf"
+    assert listed[1][:4] == ["corpus", "build", "everyday-30k", "written.parquet"]
+    static = study("written_utility").commands(recipe, "smollm2.gguf", Path("static.npz"))
+    assert static[1][-3:] == ["--vectors", "static.npz", "--plain"]
+    assert {*listed[1]} - {*static[1]} <= {"--task"}
+    values = tomllib.loads(recipe.read_text("utf-8"))
+    assert values["synthetic"]["mechanism"].pop("corpus") == "corpus"
+    values["synthetic"]["mechanism"]["corpus"] = "example"  # that of the recipe is built by its commands
+    policy = Policy.parse(values)
+    assert ("--task" in listed[1]) == (len(policy.synthetic.labels.cells) == 2)
+
+
+@pytest.mark.thorough
+def test_a_recipe_runs_on_the_command_line(study, tmp_path, monkeypatch):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+    utility, made = study("written_utility"), study("dptext_etl.corpora.shipped.everyday_30k").generate(9_000)
+    labels = {"praise": "positive", "complaint": "negative"}
+    rows = [(one.text, labels[one.kind]) for one in made if one.kind in labels]
+    train, test, written = (tuple(map(list, zip(*rows[at::3], strict=True))) for at in range(3))
+    place = tmp_path / "given"
+    place.mkdir()
+    utility.pl.DataFrame({"text": written[0], "label": written[1]}).write_parquet(place / "written.parquet")
+    (place / "written.json").write_text("{}")
+    recipe = STUDIES / "recipes" / "uci_sentences" / "policy.toml"
+    folder = tmp_path / "work"
+    utility.prepared(folder, recipe, train, test, "", place / "written.parquet")
+    figures = utility.released(folder, recipe, 4.0, 0)
+    assert figures["nearest mean of the statistic"] > 0.8
+    assert figures["written texts alone"] > 0.8
+    monkeypatch.setattr(utility, "dptext", None)
+    assert utility.released(folder, recipe, 4.0, 0) == figures
+    shown = list(utility.lines({"toy": {1.0: [figures], 4.0: [figures]}}, {"toy": 2.0}))
+    assert shown[2].endswith(" | 1 | 2 |")
+
+
+def test_the_former_learner_learns_single_words_and_pairs(study):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+    pytest.importorskip("torch", reason="torch is not installed (extra: models)")
+    learner = study("former_learner")
+    corpus = learner.Corpus("toy", *TRAIN, *TRAIN)
+    assert learner.former(TRAIN[0], corpus) == 1.0
+    assert learner.former(["nothing to see", "something else"] * 20, corpus) == pytest.approx(1 / 3)
+
+
+def test_shapes_of_text_are_named_once(study):
+    rows = study("shapes").rows()
+    assert len({row[0] for row in rows}) == len(rows) == len(study("shapes").SHAPES)
+
+
+def test_a_task_of_a_contributor_opens_files_that_exist(study):
+    tasks = study("contributor_tasks").tasks()
+    assert len(tasks) > 3
+    assert all(named >= 1 for _, named in tasks.values())
+
+
+def test_a_static_embedding_becomes_word_vectors_whose_sums_are_its_own(study, tmp_path):
+    static = study("static_vectors")
+    place = Corpus.open("example")
+    weights = np.random.default_rng(3).normal(size=(300, 8))
+    ids = {word: [number % 300, (7 * number) % 310] for number, word in enumerate(place.encoder.words)}
+    tokenizer = SimpleNamespace(encode=lambda word, **_: SimpleNamespace(ids=ids[word]))
+    table = static.summed(place.encoder.words, tokenizer, weights)
+    word = place.encoder.words[43]
+    assert np.allclose(table[43], sum(weights[one] for one in ids[word] if one < 300))
+    both = static.joined(table, place, 0.4)
+    numbers = WordEncoder(place.encoder.words, np.zeros((len(table), 1), np.int16)).numbers(place.texts)
+    squares = [sum((both[row[row < len(both)]][:, part].sum(axis=0) ** 2).sum() for row in numbers) for part in PARTS]
+    assert squares == pytest.approx([0.6, 0.4])
+    np.savez(tmp_path / "static.npz", words=np.array(place.encoder.words), vectors=both.astype(np.float32))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"the film number {row} was good" for row in range(1_000)), "utf-8")
+    options = Options("toy", "CC0", "made for tests", vectors=str(tmp_path / "static.npz"), plain=True)
+    made = build([Source(texts), place], tmp_path / "corpus", options)
+    assert made.description["encoder"]["plain"] is True
+    scaled = made.encoder.vectors[43] / np.linalg.norm(made.encoder.vectors[43].astype(float))
+    assert np.allclose(scaled, both[43] / np.linalg.norm(both[43]), atol=1e-3)

@@ -140,7 +140,7 @@ FORMS = {
 def test_a_plan_accepts_the_policy_of_each_form(requests, form):
     given, rows, epsilon = FORMS[form]
     path = requests.parent / f"{form}.toml"
-    path.write_text(init(requests, id="ticket", form=form, **given).replace("everyday-30k", "example"))
+    path.write_text(init(requests, id="ticket", form=form, **given).replace("everyday-30k-2", "example"))
     policy = Policy.load(path)
     planned = plan(policy)
     assert (planned.refusal, planned.over_cap) == (None, {"records": 0, "units": 0})

@@ -35,7 +35,11 @@ def corpus() -> None:
 )
 def build(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="SOURCE...", help="PUBLIC texts: .parquet, .csv, or .txt with one a line.")
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="PUBLIC texts: .parquet, .csv, .txt with one a line, or a corpus such as everyday-30k.",
+        ),
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the corpus.")],
@@ -43,18 +47,26 @@ def build(
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
     name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
     column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
-    texts: Annotated[int, typer.Option(help="Most texts of the corpus, at least 1,000.")] = 20_000,
+    texts: Annotated[
+        int | None,
+        typer.Option(help="Most texts; by default all of the corpora that are named, and up to 20,000 of files."),
+    ] = None,
     words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and of the longest text.")] = "4:40",
     sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
     encoder: Annotated[
-        Literal["words", "task", "sentence-transformers"], typer.Option(help="How texts become vectors.")
-    ] = "words",
+        Literal["words", "task", "sentence-transformers"] | None,
+        typer.Option(help="How texts become vectors; by default task with --task, and else words."),
+    ] = None,
     vectors: Annotated[str, typer.Option(metavar="NAME|FILE", help="Word vectors.")] = "english-20k",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Sum the word vectors as they are: those of a static sentence embedding.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
     ] = None,
     task: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="With task: PUBLIC labeled texts; repeat as needed.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="PUBLIC labeled texts whose labels must survive; repeat as needed."),
     ] = None,
     label: Annotated[str, typer.Option(help="The column of labels of the labeled texts.")] = "label",
     share: Annotated[float, typer.Option(help="With task: share of a vector that its directions get.")] = 0.5,
@@ -63,8 +75,9 @@ def build(
     """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
 
     Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are left out, and each text stays once.
-    A corpus is published text by definition: never build one from texts that you privatize. A file that a policy in
-    this folder or next to it names as its source is refused.
+    All texts of a corpus among the sources stay: a limit below their number is refused. A corpus is published text by
+    definition: never build one from texts that you privatize. A file that a policy in this folder or next to it names
+    as its source is refused.
     """
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Cleaning, Source
@@ -73,7 +86,8 @@ def build(
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
         raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
-    refuse_raw([str(path) for path in (*sources, *(task or ()))], why="a corpus is published as it is")
+    here = [one for one in (*sources, *map(str, task or ())) if Path(one).exists()]
+    refuse_raw(here, why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
         name=name or out.name,
@@ -81,13 +95,14 @@ def build(
         provenance=provenance,
         cleaning=Cleaning(int(fewest), int(most), sentences),
         texts=texts,
-        encoder=encoder,
+        encoder=encoder or ("task" if task else "words"),
         vectors=vectors,
+        plain=plain,
         model=model,
         task=[Source(path, column, label) for path in task or ()],
         share=share,
     )
-    built = building.build([Source(path, column) for path in sources], out, options, terminal.note)
+    built = building.build([building.source_of(one, column) for one in sources], out, options, terminal.note)
     _show_facts(building.card_facts(built), as_json=as_json)
     if not as_json:
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')

@@ -25,7 +25,7 @@ from dptext_etl.runner.table_check import kept_share
 
 EPSILON = 4.0
 """Of one text, whatever its length."""
-CORPUS = "everyday-30k"
+CORPUS = "everyday-30k-2"
 CAP = 20.0
 """A written constant: five texts of a person. It never follows from the table."""
 TABLE_EPSILON, TABLE_CAP = 1.0, 4.0
@@ -33,6 +33,8 @@ TABLE_EPSILON, TABLE_CAP = 1.0, 4.0
 ROWS = {"unlinked": 1_000, "synthetic": 10_000}
 DELTA = 1e-8
 """Of a record in these forms; it allows a million records."""
+FEW_LABELS = 5
+"""Up to so many labels are often opinions, which are a weak direction of word vectors."""
 Form = Literal["rows", "unlinked", "synthetic"]
 
 
@@ -325,8 +327,26 @@ def _synthetic(found: Guess, choices: Choices) -> list[str]:
         "# Rows of the table: a public number, at no cost.",
         f"rows = {choices.rows or ROWS[choices.form]}",
         *_of_one_table(found, choices),
+        *(f"# {line}" for line in recipe_of(choices.labels)),
         "# Epsilon is for the whole table and one record. 0.01 / delta is at least the number of records.",
         f'mechanism = {{ name = "maxent", epsilon = {TABLE_EPSILON}, delta = {DELTA}, {_pair("corpus", CORPUS)} }}',
+    ]
+
+
+def recipe_of(labels: Labels | None) -> list[str]:
+    """Return how to make a corpus with texts about the labels, by the number of labels."""
+    if labels is None:
+        return []
+    few = len(labels.cells) <= FEW_LABELS
+    guidance, task = (" --guidance 1.6", " --task written.parquet") if few else ("", "")
+    return [
+        "A corpus with texts about your labels keeps more. A model writes them; it reads these names, nothing private:",
+        f'  dptext corpus write --model FOLDER --about "SENTENCE" --labels POLICY{guidance} --out written.parquet',
+        f"  dptext corpus build {CORPUS} written.parquet{task} --out corpus --licence TERMS --provenance WORDS",
+        "Few labels are often opinions, a weak direction of word vectors, so --task strengthens it."
+        if few
+        else "Among many labels, --task would strengthen none, so the written texts are rows only.",
+        'Then name it: corpus = "corpus". Compare both on public texts first (`dptext rehearse --corpus`).',
     ]
 
 

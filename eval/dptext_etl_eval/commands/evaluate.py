@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from dptext_etl.cli.options import Json, Partition, load_policy, refuse_settings
 
 if TYPE_CHECKING:
     from dptext_etl_eval import Pairs
+    from dptext_etl_eval.baselines import Asked
 
 EXAMPLE = "dptext evaluate raw.parquet released.parquet --id id --text review --label stars --out report"
 KEYS = ("columns",)
@@ -47,7 +49,22 @@ def evaluate(
     ] = 2_000,
     public: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="Public texts with labels, to compare a synthetic table with."),
+        typer.Option(metavar="TABLE", help="Public texts with labels, to compare with; columns as in the raw table."),
+    ] = None,
+    written: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Texts that `dptext corpus write` wrote for the labels, to compare with."),
+    ] = None,
+    zero_shot: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A causal model that chooses labels by their names, to compare with."),
+    ] = None,
+    about: Annotated[
+        str, typer.Option(metavar="WORDS", help="With --zero-shot: a public sentence about the texts.")
+    ] = "texts",
+    tested: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Test a synthetic table on raw rows of this table, which were not summed."),
     ] = None,
     partition: Partition = None,
     out: Annotated[
@@ -92,8 +109,11 @@ def evaluate(
     texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
     that it needs is left out, and the report says so. Labels that are numbers, some not whole, are regressed on.
 
+    Next to the figures of labels are guesses that need no private text: label names, public data, and what --written,
+    --public, and --zero-shot name. If one of them is as good, the report recommends that you publish nothing.
+
     Of the synthetic table of a policy, a classifier of its labels is measured, next to the nearest mean of its
-    statistic, raw texts, label names alone, and public data alone. Of an unlinked release, shares of labels (--label)
+    statistic, raw texts, and the same guesses. Of an unlinked release, shares of labels (--label)
     are measured. No row of either belongs to a record, so attacks that compare rows are refused, by name.
 
     A policy with publish = false has its staged run measured, without canary rows. A sink that holds another release or
@@ -102,8 +122,10 @@ def evaluate(
     Exits with 5 if the tables do not fit together, whatever the figures say.
     """
     from dptext_etl.cli import terminal
+    from dptext_etl.errors import PolicyError
     from dptext_etl_eval import evaluate as measure
     from dptext_etl_eval import report
+    from dptext_etl_eval.baselines import Asked
     from dptext_etl_eval.evaluators import Evaluators
     from dptext_etl_eval.fine_tuning import require_training
     from dptext_etl_eval.measure import require_libraries
@@ -125,14 +147,17 @@ def evaluate(
         "split": split,
         "text_pair": text_pair,
     }
+    asked = Asked(public, written, zero_shot, about)
     progress = None if as_json else _say
     if raw.endswith(".toml"):
-        given |= {"released": released, "partition": partition, "public": public, "seeds": seeds}
+        given |= {"released": released, "partition": partition, "asked": asked, "tested": tested, "seeds": seeds}
         measured = list(evidence_of(load_policy(raw), out, progress=progress, **given))
     else:
         refuse_settings("this is a table")
         more = {**given, "released_text": released_text}
-        name, pairs, cost = _of_tables(raw, released, id, text, public, out=out, given=more)
+        if tested is not None:
+            raise PolicyError("--tested is for the synthetic table of a policy", "leave it out")
+        name, pairs, cost = _of_tables(raw, released, id, text, asked, out=out, given=more)
         measured = [measure(pairs, column=name, cost=cost, progress=progress, seeds=seeds)]
     page, facts = report.write(measured, out)
     if as_json:
@@ -148,12 +173,12 @@ def _of_tables(
     released: str | None,
     key: str | None,
     text: str | None,
-    public: str | None,
+    asked: Asked,
     *,
     out: Path,
     given: Mapping[str, Any],
 ) -> tuple[str, Pairs, dict[str, Any]]:
-    from dptext_etl.errors import InputError, PolicyError
+    from dptext_etl.errors import InputError
     from dptext_etl_eval import join
     from dptext_etl_eval.published import claimed, table_of
     from dptext_etl_eval.report import refuse_published
@@ -161,12 +186,11 @@ def _of_tables(
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
     if released is None or key is None or text is None:
         raise InputError(f"missing next to a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
-    if public is not None:
-        raise PolicyError("--public is compared with the synthetic table of a policy alone", "leave it out")
     refuse_published(out, released)
     frame, claims = claimed(released)
     cost = claims.get(given["released_text"] or text, {})
-    return text, join(table_of(raw), frame, id=key, text=text, **given), cost
+    pairs = join(table_of(raw), frame, id=key, text=text, **given)
+    return text, replace(pairs, free=asked.read(text, given["label"])), cost
 
 
 def _say(number: int, of: int, title: str, left: float | None) -> None:

@@ -39,6 +39,24 @@ def rehearse(
     forms: Annotated[str | None, typer.Option(help="Forms, such as surrogate,synthetic; default all.")] = None,
     per_person: Annotated[int, typer.Option(min=1, help="Records of one person.")] = 1,
     words: Annotated[int | None, typer.Option(min=1, help="Most words of a private text.")] = None,
+    corpus: Annotated[
+        str, typer.Option(metavar="CORPUS", help="The corpus of all forms but custext: a folder, or a name.")
+    ] = "everyday-30k",
+    labeled: Annotated[
+        str | None,
+        typer.Option("--public", metavar="TABLE", help="Other public labeled texts, to compare with; same columns."),
+    ] = None,
+    written: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Texts that `dptext corpus write` wrote for the labels, to compare with."),
+    ] = None,
+    zero_shot: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A causal model that chooses labels by their names, to compare with."),
+    ] = None,
+    about: Annotated[
+        str, typer.Option(metavar="WORDS", help="With --zero-shot: a public sentence about the texts.")
+    ] = "texts",
     policy: Annotated[list[Path] | None, typer.Option(help="A policy whose raw table is refused; repeat.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page, too.")] = None,
     as_json: Json = False,
@@ -51,8 +69,9 @@ def rehearse(
 
     The set `everyday` has the labels topic (60) and kind (5). Each release is compared with guesses that need no
     private text: no texts at all; label names alone, where each text gets the label whose name has the largest inner
-    product with it; and public data alone, a classifier that learned from texts of `everyday-30k`, labeled by these
-    names.
+    product with it; public data alone, a classifier that learned from texts of `everyday-30k`, labeled by these names;
+    and what --written, --public, and --zero-shot name. If one of them is as good, the last line says that you should
+    publish nothing.
 
     No ledger is opened and no budget is spent. A table that a policy names as raw is refused before a row is read:
     those given, those in this folder, and those next to the table.
@@ -61,6 +80,7 @@ def rehearse(
     from dptext_etl.errors import PolicyError, seam
     from dptext_etl.html_output import document
     from dptext_etl_eval import rehearsal, stand_in
+    from dptext_etl_eval.baselines import Asked
     from dptext_etl_eval.forms import FORMS
 
     try:
@@ -70,11 +90,13 @@ def rehearse(
     chosen = tuple(FORMS) if forms is None else tuple(forms.split(","))
     if not set(chosen) <= set(FORMS):
         raise PolicyError("--forms names one that is not swept", f"allowed: {', '.join(FORMS)}")
-    stand_in.refuse_raw(public, policy or [])
+    for table in filter(None, (public, labeled, written)):
+        stand_in.refuse_raw(table, policy or [])
     if stand_in.ships(public):
         terminal.note(stand_in.UPPER_END)
-    found = stand_in.read(public, text=text, label=label, rows=rows, words=words)
-    facts = rehearsal.rehearse(found, budgets, forms=chosen, per_person=per_person, progress=terminal.note)
+    found = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=corpus)
+    given = Asked(labeled, written, zero_shot, about).read(text, label)
+    facts = rehearsal.rehearse(found, budgets, forms=chosen, per_person=per_person, given=given, progress=terminal.note)
     heads = (
         "release",
         "guarantee",

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dptext_etl_eval.baselines import NAMES, NO_WORDS, label_names
+from dptext_etl_eval.baselines import NO_WORDS, guesses
 from dptext_etl_eval.classifier import Guesses, crossed, scores
 from dptext_etl_eval.fine_tuning import ways
 from dptext_etl_eval.measure import Metric, Score
-from dptext_etl_eval.pairs import LABEL, RAW, RELEASED, Pairs
+from dptext_etl_eval.pairs import LABEL, RAW, RELEASED, Pairs, Values
 from dptext_etl_eval.statistics import bootstrapped, macro_f1, unseen
 
 
@@ -24,9 +24,10 @@ class Downstream(Metric):
         "classifier is enough for a small sample. It learns from released texts and is tested on raw texts, "
         "as a model is used that is trained on a release; then tested on released texts. Blind is the better of the "
         "most frequent label and of every label as often as it occurs. Label names alone is what anyone gets without "
-        "the release: each raw text gets the label whose name has the largest inner product with it. A release that "
-        "does no better brings nothing. Labels that are numbers, some not whole, are regressed on (ridge regression). "
-        "With --models or --classifier, the same by a fine-tuned language model."
+        "the release: each raw text gets the label whose name has the largest inner product with it. Public data, "
+        "written texts, public labeled texts, and zero-shot labels alone need no release either. A release that does "
+        "no better than the best of them brings nothing. Labels that are numbers, some not whole, are regressed on "
+        "(ridge regression). With --models or --classifier, the same by a fine-tuned language model."
     )
     needs: ClassVar[frozenset[str]] = frozenset({LABEL})
     order: ClassVar[int] = 10
@@ -36,19 +37,21 @@ class Downstream(Metric):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return both figures, tested on raw and on released texts."""
         found = []
-        for how, guesses in ways(pairs):
-            raw = guesses(pairs, LABEL, train=RAW, test=RAW)
+        for how, guess in ways(pairs):
+            raw = guess(pairs, LABEL, train=RAW, test=RAW)
             for test in (RAW, RELEASED):
-                given = guesses(pairs, LABEL, train=RELEASED, test=test)
+                given = guess(pairs, LABEL, train=RELEASED, test=test)
                 what = f"{{figure}}, learned from released texts, tested on {test} texts{how}"
                 found += scores(given, raw, what, given.groups)
         if pairs.numbers is None:
-            found.append(_by_names(pairs, crossed(pairs, LABEL, train=RAW, test=RAW)))
+            raw = crossed(pairs, LABEL, train=RAW, test=RAW)
+            free = guesses(pairs.free, np.unique(raw.truth), pairs.raw)
+            found += [_free(what, guessed, pairs, raw) for what, guessed in free.items()]
         return found
 
 
-def _by_names(pairs: Pairs, raw: Guesses) -> Score:
-    guessed, what = label_names(np.unique(raw.truth), pairs.raw), f"macro-F1, {NAMES}"
+def _free(title: str, guessed: Values | None, pairs: Pairs, raw: Guesses) -> Score:
+    what = f"macro-F1, {title}"
     if guessed is None:
         return Score(what, None, note=NO_WORDS)
     interval = bootstrapped(macro_f1, raw.truth, guessed, pairs.subject)

@@ -15,6 +15,7 @@ from tests.synthetic_runs import CELLED, SYNTHETIC, WITHOUT, graded, labeled
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
 
+from dptext_etl_eval.baselines import Asked
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.published import columns_of, evidence_of
 from dptext_etl_eval.report import in_short
@@ -62,12 +63,28 @@ def test_the_cells_of_several_columns_are_the_labels(make_synthetic, reviews, tm
     job.run()
     public = graded(reviews()).select("review", "topic", "grade").drop_nulls()
     public.write_parquet(tmp_path / "public.parquet")
-    given = {"rows": ALL, "public": str(tmp_path / "public.parquet")}
+    given = {"rows": ALL, "asked": Asked(public=str(tmp_path / "public.parquet"))}
     (found,) = evidence_of(job.policy(), tmp_path / "report", **given)
     assert found.rows == labeled(reviews())["review"].drop_nulls().len()
     said = figures(found)
     assert 0 < said["macro-F1, learned from the synthetic table"].value <= 1
     assert said["macro-F1, public labeled texts alone"].value > 0
+
+
+def test_a_table_is_tested_on_rows_that_were_not_summed(published, reviews, tmp_path):
+    other = labeled(reviews()).drop_nulls("review").head(60).with_columns(topic=pl.Series(["music", "money"] * 30))
+    other.write_parquet(tmp_path / "tested.parquet")
+    texts = ("an album for my party", "the bank took my money", "a doctor for my back") * 5
+    written = pl.DataFrame({"text": texts, "label": ("music", "money", "other") * 5})
+    written.write_parquet(tmp_path / "written.parquet")
+    asked = Asked(written=str(tmp_path / "written.parquet"))
+    (found,) = evidence_of(
+        published.policy(), tmp_path / "report", tested=str(tmp_path / "tested.parquet"), asked=asked
+    )
+    assert found.rows == found.of == 60
+    learned = fit(counted(texts), written["label"].to_numpy().astype(str))(counted(other["review"].to_list()))
+    said = figures(found)["macro-F1, written texts alone"].value
+    assert said == pytest.approx(macro_f1(np.array(["music", "money"] * 30), learned))
 
 
 def test_the_cost_is_that_of_the_ledger(published, tmp_path):

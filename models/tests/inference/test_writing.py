@@ -61,7 +61,7 @@ def labels(tmp_path):
 @pytest.fixture
 def toy(monkeypatch):
     made = Toy()
-    monkeypatch.setattr(writing, "_opened", lambda _: (None, made))
+    monkeypatch.setattr(writing, "opened", lambda _: (None, made))
     monkeypatch.setattr(writing, "_continuations", made.continuations)
     monkeypatch.setattr(writing, "_identity", lambda _: {"model": "0" * 64})
     return made
@@ -96,7 +96,7 @@ def test_both_temperatures_are_used_in_turn(toy):
 def test_continuations_are_those_of_transformers(guidance, monkeypatch):
     """Where only the likeliest word can be drawn: the words depend on scores, on guidance, and on nothing else."""
     monkeypatch.setattr(writing, "LONGEST", 6)
-    model, tokenizer = writing._opened("example-causal")
+    model, tokenizer = writing.opened("example-causal")
     prompts = ["notes about the rain", "notes about any"][: 1 if guidance == 1 else 2]
     draws = torch.Generator().manual_seed(1)
     rows = writing._continuations(model, tokenizer, prompts, guidance=guidance, temperature=1e-6, draws=draws)
@@ -111,7 +111,7 @@ def test_draws_keep_to_the_likeliest_words_and_follow_the_seed(monkeypatch):
     monkeypatch.setattr(writing, "LONGEST", 1)
     monkeypatch.setattr(writing, "TOP_P", 0.3)
     monkeypatch.setattr(writing, "_BATCH", 200)
-    model, tokenizer = writing._opened("example-causal")
+    model, tokenizer = writing.opened("example-causal")
 
     def rows(seed):
         draws = torch.Generator().manual_seed(seed)
@@ -125,7 +125,7 @@ def test_draws_keep_to_the_likeliest_words_and_follow_the_seed(monkeypatch):
 
 
 def test_a_prompt_is_six_examples_in_shuffled_order_and_the_beginning_of_the_next():
-    first, second = (writing._prompt("notes", "rain", random.Random(seed)) for seed in (1, 2))
+    first, second = (writing.prompt("notes", "rain", random.Random(seed)) for seed in (1, 2))
     assert first != second
     assert first.endswith("Kind: notes\nTopic: rain\nText:")
     assert sorted(first.split("\n\n")) == sorted(second.split("\n\n"))
@@ -159,6 +159,11 @@ def test_labels_come_from_a_policy_alone(labels, tmp_path, change, message):
         "corpus", "write", "--model", "m", "--about", "x", "--labels", labels, "--out", tmp_path / "o.parquet"
     )
     assert (done.exit_code, message in done.stderr) == (PolicyError.exit_code, True), done.stderr
+
+
+def test_the_corpus_of_the_policy_may_be_built_later(labels):
+    labels.write_text(LABELS.replace('corpus = "example"', 'corpus = "made"'))
+    assert writing.topics_of(labels) == {"card_arrival": "card arrival", "exchange_rate": "exchange rate"}
 
 
 def test_a_license_is_asked_for_and_that_of_the_model_is_read(tmp_path, monkeypatch):
