@@ -1,4 +1,4 @@
-"""Release reviews every night with Airflow 3; a refusal is not repeated (docs/dagster.md#scheduling)."""
+"""Release reviews every night with Airflow 3; a refusal is not repeated (docs/scheduling.md)."""
 
 import subprocess
 from datetime import datetime, timedelta

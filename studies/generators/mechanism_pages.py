@@ -12,8 +12,8 @@ NEXT = {
     "stored_distributions": "[What it leaves](../frontier.md)",
     "distance": "[What it leaves](../frontier.md)",
     "lists": "[What it leaves](../frontier.md)",
-    "score": "[How a model draws](../models.md#dp-mlm), and [what DP-MLM leaves](../frontier.md#dp-mlm)",
-    "latent": "[How noise on vectors works](../models.md#latent), and [what it leaves](../frontier.md#latent)",
+    "score": "[How a model draws](../score.md), and [what DP-MLM leaves](../frontier.md#dp-mlm)",
+    "latent": "[How noise on vectors works](../latent.md), and [what it leaves](../frontier.md#latent)",
 }
 """What a reader of a mechanism's page reads next, by family."""
 
