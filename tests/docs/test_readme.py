@@ -2,7 +2,7 @@
 
 * All blocks of a page share one folder. A page that begins with `<!-- continues OTHER.md -->` starts in the folder
   that OTHER.md left.
-* `QUESTIONS` starts in the folder that the demo left, so `tests/integration/test_cli_demo.py` follows it.
+* The last part of `QUESTIONS` starts in the folder that the demo left: `tests/integration/test_cli_demo.py` follows it.
 """
 
 import re
@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import init
-from tests.page_reader import QUESTIONS, Reader, blocks, follow
+from tests.page_reader import Reader, blocks, follow
 from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,6 @@ ABOUT_MORE = {"allocation", "audit", "evidence", "generation", "latent", "latent
     [
         pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in ABOUT_MORE))
         for page in PAGES
-        if page != QUESTIONS
     ],
 )
 def test_every_example_runs(page, left):
