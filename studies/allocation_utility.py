@@ -1,6 +1,6 @@
-"""`make -C studies allocation-utility`: what dividing a budget by scores brings, as a page (`studies/reports/allocation.md`).
+"""`make -C studies allocation-utility`: what dividing a budget by scores gains (`studies/reports/allocation.md`).
 
-A run that was stopped goes on where it was: figures are kept in `target/allocation-utility/`.
+A run that was stopped continues where it was: figures are kept in `target/allocation-utility/`.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def rooms() -> str:
             if file.exists():
                 said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
                 rows.append((f"`{room.strip(' ()')}`", linked(said.partition("\n\n")[0])))
-    return table(("room", "what it holds"), rows)
+    return table(("room", "contents"), rows)
 
 
 SHOWN = (
