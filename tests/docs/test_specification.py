@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
-PAGES = ("privacy", "ledger-plan", "stream", "surrogate", "unlinked", "synthetic", "amendments")
+PAGES = (
+    *("privacy", "ledger-plan", "stream", "surrogate", "unlinked", "synthetic", "amendments"),
+    *("inputs", "words", "boundary", "promises", "ledger-tables", "postgres"),
+)
 TEXT = {".py", ".pyi", ".rs", ".md", ".toml", ".yml", ".txt", ".mjs", ""}
 LEFT_OUT = ("tests/docs/test_specification.py", "models/dptext_etl_models/english-")
 
