@@ -59,10 +59,7 @@ ABOUT_MORE = {"allocation", "audit", "evidence", "generation", "latent", "latent
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in ABOUT_MORE))
-        for page in PAGES
-    ],
+    [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in ABOUT_MORE)) for page in PAGES],
 )
 def test_every_example_runs(page, left):
     if NEEDS_MORE.search(page.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""`make -C studies drills`: repeat the drills as often as asked, and write what they found into studies/reports/drills.md.
+"""`make -C studies drills`: repeat the drills as often as asked, and write studies/reports/drills.md.
 
     python tests/drills/run.py [--only NAME]... [--full | --share 0.5]    (make -C studies drills DRILLS="…")
 

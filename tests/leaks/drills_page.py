@@ -1,4 +1,4 @@
-"""Write `studies/reports/leak-drills.md` from what stopped each drill, and list the drills whose tests are in other files."""
+"""Write `studies/reports/leak-drills.md`: what stopped each drill, and which drills have tests in other files."""
 
 import json
 from pathlib import Path

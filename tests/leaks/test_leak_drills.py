@@ -1,4 +1,4 @@
-"""The peers' bugs, planted one by one: each is stopped by the gates it names, and `studies/reports/leak-drills.md` says so.
+"""The peers' bugs, planted one by one: each is stopped by the gates that `studies/reports/leak-drills.md` names.
 
 `make -C studies leak-drills` runs them and writes the page from what stopped them.
 """

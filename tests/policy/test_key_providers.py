@@ -1,4 +1,4 @@
-"""Keys from a plug-in: the provider of `docs/keys.md`, found by its entry point, and what is said when it fails."""
+"""Keys from a plug-in: the provider of `docs/ledger.md`, found by its entry point, and its error messages."""
 
 import re
 import secrets

@@ -1,4 +1,4 @@
-"""docs/spec/inputs.md#reach says of every entry of a policy what it reads, writes, and contacts; no new entry is forgotten."""
+"""docs/spec/inputs.md#reach says what every entry of a policy reads, writes, and contacts; no entry is missing."""
 
 import re
 from pathlib import Path
