@@ -58,7 +58,7 @@ lint: $(DONE)/kernel $(DEV) ## Check style, types, import directions and the ker
 
 docs: $(DONE)/kernel $(DEV) ## Write the generated parts of docs/, and build the documentation into site/
 	@PYTHONPATH=studies $(BIN)/python -m generators
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site 2>&1 | grep -v "^INFO" || [[ $${PIPESTATUS[0]} == 0 ]]
 	@echo "documentation: site/index.html"
 
 local-wheel: $(DONE)/kernel ## Build the core's wheel for machines like this one into dist/ (seconds after `make develop`)

@@ -1,11 +1,11 @@
-"""The text of `docs/allocation.md`; `allocation_utility.py` fills in the figures."""
+"""The text of `studies/reports/allocation.md`; `allocation_utility.py` fills in the figures."""
 
 PAGE = """<!-- written by `make -C studies allocation-utility` (studies/allocation_utility.py): do not edit -->
 # Dividing one budget among words
 
 The field `allocation` of a mechanism gives a text one budget E and divides it among the words. Scores say which words need protection.
 These words get less epsilon, so more noise. [Paper 001](#what-the-paper-gets-wrong) proposes the method, and
-[Theorem A](spec/privacy.md#theorem-a) says when it is sound: a release costs E, whatever the scores are. The epsilons of the words are
+[Theorem A](../../docs/spec/privacy.md#theorem-a) says when it is sound: a release costs E, whatever the scores are. The epsilons of the words are
 never released, because they depend on the text.
 
 ```sh
@@ -64,12 +64,12 @@ ablation of the paper leaves out one of its five scores: `scores = ["ic", "pos",
 * **The budget** is epsilon times the *average length of the private data set*, which is a private statistic. Here E is a constant in the
   policy. (The row for BBC uses 399.94 and prints 399.34.)
 * **The mechanisms.** The paper divides budgets of 1-Diffractor's geometric mechanism and, per sentence, of DP-BART. If the text itself
-  divides these budgets, there is [no finite guarantee](spec/privacy.md#allocation-by-mechanism), and strict mode refuses it. Faithful
-  mode runs it for benchmarks, with class NONE, which is never published. A fixed template, a chosen template, and a first release [may divide them](spec/privacy.md#allocation-noise).
+  divides these budgets, there is [no finite guarantee](../../docs/spec/privacy.md#allocation-by-mechanism), and strict mode refuses it. Faithful
+  mode runs it for benchmarks, with class NONE, which is never published. A fixed template, a chosen template, and a first release [may divide them](../../docs/spec/privacy.md#allocation-noise).
 * **The gains.** The baseline F1 is accuracy for the models and positive-class F1 for the majority, so on Yelp a *loss* of utility raises
   the relative gain. Two cells are misprints: Yelp, ε = 1, naive, static is 0.705 (printed 0.19); Trustpilot, ε = 1, naive, static is 0.725
   (printed 1.34). With baselines of one kind, "ours" is better in 3 of 12 cells on Yelp, not in 11
-  ([how](spec/privacy.md#known-relative-gain)).
+  ([how](../../docs/spec/privacy.md#known-relative-gain)).
 
 ## What dividing brings
 
@@ -80,7 +80,7 @@ E is a constant: an epsilon per word times a public mean length. Texts have at l
 * *words kept*: the share of words that stay unchanged
 * *label learned*: macro-F1 on raw texts, in five folds, of the learner of `dptext evaluate`, which learns from released texts
 * *label read*: macro-F1 on released texts of the same learner, which learned from other raw texts
-* *author*, *site*: macro-F1 of an [adaptive attacker](evidence.md), who learns from releases with their secrets
+* *author*, *site*: macro-F1 of an [adaptive attacker](../../docs/evidence.md), who learns from releases with their secrets
 * *text found*: the share of releases whose own raw text ranks first among all raw texts
 
 "Better" and "worse" count the cells in which the figures of one division do not overlap with those of the other.
@@ -109,6 +109,6 @@ leaves a part of E unspent. So these scores protect by spending little on all ot
 [[conclusion]]
 
 Two more costs: rho of a divided budget is at most ε_max·E/8. With `eps_hi` at four even shares, this is four times the rho of the even
-division ([what is lost](spec/privacy.md#allocation-zcdp)), so many releases of one person compose worse. Scores also take time, about
+division ([what is lost](../../docs/spec/privacy.md#allocation-zcdp)), so many releases of one person compose worse. Scores also take time, about
 1.5 ms of a CPU per short text.
 """

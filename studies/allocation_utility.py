@@ -1,6 +1,6 @@
-"""`make -C studies allocation-utility`: what dividing a budget by scores brings, as a page (`docs/allocation.md`).
+"""`make -C studies allocation-utility`: what dividing a budget by scores gains (`studies/reports/allocation.md`).
 
-A run that was stopped goes on where it was: figures are kept in `target/allocation-utility/`.
+A run that was stopped continues where it was: figures are kept in `target/allocation-utility/`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from surrogate_measures import FigureCache
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 WORK_FOLDER = ROOT / "target" / "allocation-utility"
-PAGE = ROOT / "docs" / "allocation.md"
+PAGE = ROOT / "studies" / "reports" / "allocation.md"
 ROWS = {"custext": 1_000, "dpmlm": 200}
 PER_WORD = {"custext": (3.0, 8.0, 20.0), "dpmlm": (20.0, 40.0)}
 """E of a text is one of these times the mean number of public words of the data set, rounded: a literal in a policy."""

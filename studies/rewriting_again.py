@@ -33,7 +33,7 @@ from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
-PAGE = ROOT / "docs" / "rewriting-again.md"
+PAGE = ROOT / "studies" / "reports" / "rewriting-again.md"
 MODEL = "english-denoiser"
 SETS = {
     "film snippets": ("movie_snippets4/movie_snippets4.parquet", "author"),

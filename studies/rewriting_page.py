@@ -1,13 +1,16 @@
-"""The text of `docs/rewriting-again.md` that no measurement changes; its section without a model was measured once."""
+"""The text of `studies/reports/rewriting-again.md` that no measurement changes.
+
+Its section without a model was measured once.
+"""
 
 from __future__ import annotations
 
 INTRO = """# Rewriting again
 
 Paper 002 asks whether it helps to rewrite released texts with a model that was tuned on public texts that the same
-mechanism privatized. Rewriting costs no budget ([rule](spec/privacy.md#rewrite-again)). This page measures it on
-{rows} rows of each of three public sets, cut after the first {longest} words, with {draws} releases under separate
-keys. `make rewriting-again` writes it.
+mechanism privatized. Rewriting costs no budget ([rule](../../docs/spec/privacy.md#rewrite-again)). This page measures
+it on {rows} rows of each of three public sets, cut after the first {longest} words, with {draws} releases under
+separate keys. `make -C studies rewriting-again` writes it.
 
 * *ships* is `english-denoiser`, which never saw the mechanism. *tuned* is the same model after `dptext train rewriter
   --texts 3000 --words 20 --rate 5e-4 --longest 64` on utterances and Wikipedia, half of each, which the mechanism

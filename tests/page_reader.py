@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-QUESTIONS = Path(__file__).resolve().parents[1] / "docs" / "questions.md"
-"""Starts in the folder that the demo left, so that the demo's test follows it."""
+QUESTIONS = Path(__file__).resolve().parents[1] / "docs" / "ledger.md"
+"""Its last part starts in the folder that the demo left, so that the demo's test follows it."""
+AFTER_THE_DEMO = "<!-- from here: the folder that the demo leaves -->"
 NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -34,9 +35,12 @@ class Block(NamedTuple):
     prints: str | None
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path, demo: bool = False) -> list[Block]:
+    """The blocks of a page before its part about the demo, or those of that part."""
     text = page.read_text(encoding="utf-8")
-    found = [(match[1], match[2], text[: match.start()].count("\n") + 1) for match in BLOCK.finditer(text)]
+    border = text.find(AFTER_THE_DEMO) if AFTER_THE_DEMO in text else len(text)
+    matches = [match for match in BLOCK.finditer(text) if (match.start() > border) == demo]
+    found = [(match[1], match[2], text[: match.start()].count("\n") + 1) for match in matches]
     after = [*found, ("", "", 0)][1:]
     return [
         Block(language, code, line, following[1] if following[0] == "text" else None)
@@ -141,8 +145,8 @@ def _relative_to(spark: Any, folder: Path) -> None:
     spark._jvm.System.setProperty("user.dir", str(folder))  # what Hadoop reads for other file systems, as of streams
 
 
-def follow(page: Path, reader: Reader) -> None:
-    for block in blocks(page):
+def follow(page: Path, reader: Reader, demo: bool = False) -> None:
+    for block in blocks(page, demo):
         if block.language not in {"toml", "python", "sh"}:
             continue
         printed = reader.run(block)

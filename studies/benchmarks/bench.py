@@ -3,7 +3,7 @@
     python studies/benchmarks/bench.py                 # all parts
     python studies/benchmarks/bench.py dpmlm dpbart    # these; the others keep what was measured of them before
 
-Only ratios taken within one run of one part mean anything beyond this machine; see `docs/benchmarks.md`.
+Only ratios taken within one run of one part mean anything beyond this machine; see `studies/reports/benchmarks.md`.
 """
 
 from __future__ import annotations

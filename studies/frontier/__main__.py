@@ -1,4 +1,4 @@
-"""`make -C studies frontier`: measure what is not kept, write `docs/frontier.parquet`, and from it the pages."""
+"""`make -C studies frontier`: measure what is not kept, write `docs/frontier.parquet`, and from it the report."""
 
 from __future__ import annotations
 

@@ -59,13 +59,12 @@ def shown(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def legend(points: pl.DataFrame) -> str:
-    """Return the names of all lines next to their marks."""
+    """Return the name of each mechanism next to its mark; the title of a mark names the variant."""
     items = []
-    for (mechanism, variant), _ in _lines(shown(points)):
-        drawn = _path([(-14, 0), (14, 0)], mechanism, variant) + _mark(mechanism, 0, 0)
-        mark = f'<svg class="key" viewBox="-14 -6 28 12">{drawn}</svg>'
-        items.append(f"<span>{mark}{escape(mechanism)}{escape(f' ({variant})' if variant else '')}</span>")
-    return f'<div class="legend">{"".join(items)}</div>'
+    for mechanism in dict.fromkeys(mechanism for (mechanism, _), _ in _lines(shown(points))):
+        drawn = _path([(-14, 0), (14, 0)], mechanism, "") + _mark(mechanism, 0, 0)
+        items.append(f'<span><svg class="key" viewBox="-14 -6 28 12">{drawn}</svg>{escape(mechanism)}</span>')
+    return f'<div class="legend">{"".join(items)}<span>Point at a mark to see its variant and its figures.</span></div>'
 
 
 def frontier(points: pl.DataFrame, data_set: str) -> str:
@@ -94,7 +93,7 @@ def budgets(points: pl.DataFrame, data_set: str) -> str:
         return LEFT + (RIGHT - LEFT) * math.log10(min(max(epsilon, 1.0), HIGHEST)) / decades
 
     shade = f'<rect class="bounds" x="{LEFT}" y="{TOP}" width="{x(BOUND) - LEFT:.1f}" height="{BOTTOM - TOP}"/>'
-    details = f'<text class="tick" x="{LEFT + 4}" y="{TOP + 10}">ε bounds something</text>'
+    details = f'<text class="tick" x="{LEFT + 4}" y="{TOP + 10}">ε is a meaningful bound</text>'
     ticks = [(x(10.0**power), f"10{_raised(power)}" if power > 1 else f"{10**power}") for power in range(6)]
     body = [shade, details, _grid(None, y, "ε per text", "use kept", ticks)]
     for (mechanism, variant), rows in _lines(here):

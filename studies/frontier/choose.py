@@ -73,9 +73,9 @@ def _bounds(found: Found) -> Any:
     names = inside.group_by("mechanism").len().sort("len", descending=True)
     counted = ", ".join(f"{name} {count}" for name, count in names.iter_rows())
     return (
-        f"<b>Decide by ε per text.</b> Up to {BOUND:g} it bounds something. Cells of that part that keep a quarter "
-        f"of the use or more, by mechanism: {counted}. ε per word adds up over the words, and CusText's holds within "
-        "the output sets that it shows."
+        f"<b>Decide by ε per text.</b> Up to about {BOUND:g}, it is a meaningful bound. Configurations with "
+        f"ε ≤ {BOUND:g} that keep at least 25% of usefulness: {counted}. ε per word adds up over the words of a text. "
+        "The ε of CusText holds within the output sets, which it reveals."
     )
 
 
@@ -94,8 +94,8 @@ def _topics(found: Found) -> Any:
         parts
         and cells
         and (
-            f"<b>Topic or intent: surrogate, if labels are few.</b> Macro-F1 with everyday-30k: {'; '.join(parts)}. "
-            f"{cells[0]['n']:,} texts of Snips give {fewer}. Labels stay with their rows in clear."
+            f"<b>Topic or intent with few labels: surrogate.</b> Macro-F1 with everyday-30k: {'; '.join(parts)}. "
+            f"{cells[0]['n']:,} texts of Snips give {fewer}. Labels are published unchanged."
         )
     )
 
@@ -110,7 +110,7 @@ def _tables(found: Found) -> Any:
             text = (f"{' / '.join(f'{at[form][e]:.2f}' for form in forms.SAYS)} at ε = {e:g}" for e in (1.0, 4.0))
             parts.append(f"{name} {', '.join(text)} ({best} {free[best]:.2f})")
     return parts and (
-        "<b>No row has to stay with its record: a synthetic table, or unlinked releases, one per label.</b> Macro-F1 "
+        "<b>If rows do not need to match records: a synthetic table, or one unlinked release per label.</b> Macro-F1 "
         f"at an equal ε per person, {' / '.join(forms.SAYS.values())}: {'; '.join(parts)}."
     )
 
@@ -128,8 +128,8 @@ def _sentiment(found: Found) -> Any:
             if cells and free
         ]
     return parts and (
-        "<b>Sentiment of sentences: surrogate keeps little.</b> Macro-F1 at ε = 8, with a corpus of its domain and "
-        f"with everyday-30k: {'; '.join(parts)}. A coin gets .50."
+        "<b>Sentiment of sentences: surrogate preserves little.</b> Macro-F1 at ε = 8, with a corpus of its domain and "
+        f"with everyday-30k: {'; '.join(parts)}. A coin gets 0.50."
     )
 
 
@@ -145,7 +145,8 @@ def _long(found: Found) -> Any:
         ]
     return (
         parts
-        and f"<b>Long texts have no cheap answer.</b> Surrogate puts a sentence for all of a text: {'; '.join(parts)}."
+        and "<b>Long texts have no cheap answer.</b> Surrogate replaces a long text with one sentence: "
+        f"{'; '.join(parts)}."
     )
 
 
@@ -159,8 +160,8 @@ def _writers(found: Found) -> Any:
             if cells
         ]
     return parts and (
-        "<b>Secrets of the writer go with the topic.</b> What an attacker who learns from releases keeps of the "
-        f"success that raw texts give, surrogate at ε = 8 against CusText at 10 per word: {'; '.join(parts)}."
+        "<b>Author attributes leak less than topics.</b> Success of an attacker who learns from releases, relative to "
+        f"raw texts, surrogate at ε = 8 against CusText at 10 per word: {'; '.join(parts)}."
     )
 
 
@@ -172,7 +173,7 @@ def _words(found: Found) -> Any:
         for cell in cells
     )
     return (
-        cells and f"<b>The sense of single words: CusText</b>, which shows the output set of every word. UCI: {text}."
+        cells and f"<b>The sense of single words: CusText</b>, which reveals the output set of every word. UCI: {text}."
     )
 
 
@@ -192,7 +193,7 @@ def _vectors(found: Found) -> Any:
         pl.col("dataset") == "Snips, as paper 003", pl.col("variant") == "PR+", pl.col("epsilon") == 1000.0
     ).filter(pl.col("figure").str.starts_with("macro-F1"))
     return "".join(
-        "<b>Vectors of whole texts: only with a model that was trained under noise.</b> DP-BART at ε = 1,000 on "
+        "<b>Noise on the vector of a text: only with a model that was trained under noise.</b> DP-BART at ε = 1,000 on "
         f"Snips: F1 {cell['use']:.2f} without (CLV), {trained:.2f} with it (PR+, by the former learner)."
         for cell in cells
         for trained in rows["value"]
@@ -203,7 +204,10 @@ def _names(found: Found) -> Any:
     asked = (("surrogate", "everyday-30k", 8.0), ("custext", "", 10.0), ("dpmlm", "at once", 50.0))
     shares = {f"{name} at {epsilon:g}": found.spans(name, variant, epsilon) for name, variant, epsilon in asked}
     text = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share is not None)
-    return text and f"<b>Names and numbers</b> that stand in their own release: {text}. No mechanism looks for them."
+    return (
+        text
+        and f"<b>Names and numbers</b> that remain in the release of their text: {text}. No mechanism looks for them."
+    )
 
 
 def _noise(found: Found) -> Any:

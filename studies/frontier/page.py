@@ -1,4 +1,4 @@
-"""Make one HTML file of `docs/frontier.md`: it loads nothing, follows light and dark, and prints."""
+"""Make `docs/frontier-report.html` from `report.md`: it loads nothing, follows light and dark, and prints."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from frontier.data import ROOT
 from frontier.parts import PARTS
 
-SOURCE = ROOT / "docs" / "frontier.md"
+SOURCE = ROOT / "studies" / "frontier" / "report.md"
 REPORT = ROOT / "docs" / "frontier-report.html"
 
-COLOURS = ("#1565c0", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#be123c", "#0f766e", "#475569", "#86198f", "#374151")
+COLORS = ("#1565c0", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#be123c", "#0f766e", "#475569", "#86198f", "#374151")
 DARK = ("#6cb2ff", "#ff9a5c", "#5fd38a", "#c99bff", "#e6c04a", "#ff7d95", "#4fd1c5", "#a8b5c8", "#f08be0", "#d1d5db")
 FIGURES = """
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(310px, 100%), 1fr)); gap: .8rem 1.2rem }
@@ -61,52 +61,36 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
 """
 
 
-def style(dark: str = "@media (prefers-color-scheme: dark) {{ {} }}") -> str:
-    """Return the style of plots and tables.
-
-    Args:
-        dark: Where the colors of a dark page are put, around `{}`.
-    """
-    light, other = (
-        "".join(f".m{at} {{ stroke: {one} }} .mark.m{at} {{ fill: {one} }}\n" for at, one in enumerate(colours))
-        for colours in (COLOURS, DARK)
+def style() -> str:
+    """Return the style of plots and tables."""
+    light, dark = (
+        "".join(f".m{at} {{ stroke: {one} }} .mark.m{at} {{ fill: {one} }}\n" for at, one in enumerate(colors))
+        for colors in (COLORS, DARK)
     )
-    return f"{FIGURES}{light}{dark.format(other)}"
+    return f"{FIGURES}{light}@media (prefers-color-scheme: dark) {{ {dark} }}"
 
 
-PICTURES = {
-    "frontier_plots": "![Usefulness against attacks, by data set, mechanism and budget](images/frontier-wide.png)",
-    "frontier_budgets": "The built documentation (`make docs`) and [the report](frontier-report.html) plot these.",
-}
-"""What the committed page has in place of interactive plots."""
 _PART = re.compile(r"<!-- generated: (frontier_\w+) -->.*?<!-- end -->", re.DOTALL)
 
 
 def filled(markdown: str) -> str:
-    """Return a page's Markdown with the parts of the frontier put in, plots included."""
+    """Return a page's Markdown with the figures of the parts put in, plots included."""
     return _PART.sub(lambda found: PARTS[found.group(1)](), markdown)
 
 
 def report() -> str:
-    """Return the report: the whole page in one file. Links to other pages are left as their words."""
+    """Return the report: the page in one file."""
     from markdown import Markdown
 
     body = Markdown(extensions=["attr_list", "tables", "fenced_code", "toc"]).convert(
         filled(SOURCE.read_text(encoding="utf-8"))
     )
-    body = re.sub(r'<a href="(?!#)[^"]*">(.*?)</a>', r"\1", body, flags=re.DOTALL)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>What releases keep, and what '
         "attackers get</title>"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{PAGE}{style()}</style></head><body>{body}<script>{SORT}</script></body></html>\n"
     )
-
-
-def for_documentation(markdown: str) -> str:
-    """Return the Markdown of the documentation's page: the same parts, with their style and script."""
-    made = style("[data-md-color-scheme=slate] {{ {} }}")
-    return f"{filled(markdown)}\n\n<style>{made}</style>\n\n<script>{SORT}</script>\n"
 
 
 def write(path: Path = REPORT) -> None:

@@ -1,4 +1,4 @@
-"""Make the parts of the page: each is HTML for one place of `docs/frontier.md`."""
+"""Make the parts of the page: each is HTML for one place of `report.md`."""
 
 from __future__ import annotations
 

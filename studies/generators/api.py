@@ -17,7 +17,15 @@ PACKAGES = (
     "dptext_etl.corpora",
     "dptext_etl_eval",
 )
-"""Packages whose `__all__` is public (docs/stability.md)."""
+"""Packages whose `__all__` is public (docs/policy.md, What is public)."""
+_FIRST = (
+    "What these packages export is public. [Mechanisms](mechanisms.md) have a page. `help(NAME)` also prints examples "
+    "and the errors that a function raises. [Exit codes](cli.md#exit-codes) list the kinds of errors."
+)
+_LEFT_TO_HELP = ("Example", "Raises")
+"""Sections of docstrings that the page leaves out."""
+_ON_A_PAGE = {"Policy": "policy.md#entries"}
+"""Classes whose attributes another page lists."""
 _WIDTH = 100
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -26,14 +34,14 @@ def python_api() -> str:
     """Return the page: a part per package, functions first, and per public name its signature and its docstring."""
     lines = [
         "# Python API",
-        "What these packages export is public. Mechanisms have [pages of their own](mechanisms/index.md).",
+        _FIRST,
     ]
     for package in PACKAGES:
         source = _source(package)
         lines += [f"## {package}", ast.get_docstring(source) or ""]
         for name in sorted(_public(source), key=lambda name: (not name.startswith("run"), not name[0].islower())):
             lines += _entry(package, name)
-    return "\n\n".join(lines) + "\n"
+    return "\n\n".join(filter(None, lines)) + "\n"
 
 
 def _entry(package: str, name: str) -> Iterator[str]:
@@ -44,11 +52,13 @@ def _entry(package: str, name: str) -> Iterator[str]:
     yield f"### {package}.{name}"
     yield _code(found)
     if isinstance(found, ast.ClassDef):
+        methods = []
         for method in found.body:
             if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and not method.name.startswith("_"):
                 said = (ast.get_docstring(method) or "").partition("\n\n")[0].replace("\n", " ")
                 if said:
-                    yield f"* `{method.name}`: {said}"
+                    methods.append(f"* `{method.name}`: {said}")
+        yield "\n".join(methods)
 
 
 def _code(found: Definition) -> str:
@@ -57,24 +67,23 @@ def _code(found: Definition) -> str:
         head = f"class {found.name}({', '.join(map(ast.unparse, found.bases))})".replace("()", "")
     else:
         head = _signature(found)
-    return f"```text\n{head}\n```\n\n{_markdown(ast.get_docstring(found) or '')}".rstrip()
+    said = _markdown(ast.get_docstring(found) or "")
+    if found.name in _ON_A_PAGE:
+        said = said.partition("\n\n**Attributes**")[0] + f" [Its entries]({_ON_A_PAGE[found.name]})."
+    return f"```text\n{head}\n```\n\n{said}".rstrip()
 
 
 def _markdown(docstring: str) -> str:
-    """Return a docstring as Markdown: sections in bold, their entries as lists, and examples as code."""
+    """Return a docstring as Markdown: its first paragraph, then its sections. `help` has the rest."""
     parts: list[str] = []
     for head, body in _sections(docstring):
         inner = textwrap.dedent(body).strip("\n")
-        if head:
-            parts.append(f"**{head}**")
-        if head == "Example":
-            parts.append(_example(inner))
+        if not head:
+            parts.append(" ".join(inner.partition("\n\n")[0].split()))
         elif head == "Returns":
-            parts.append(" ".join(inner.split()))
-        elif head:
-            parts.append(_entries(inner))
-        else:
-            parts += [_example(block) if block.startswith(">>>") else block for block in inner.split("\n\n")]
+            parts.append(f"**Returns** {' '.join(inner.split())}")
+        elif head not in _LEFT_TO_HELP:
+            parts += [f"**{head}**", _entries(inner)]
     return "\n\n".join(parts)
 
 
@@ -88,11 +97,6 @@ def _sections(docstring: str) -> Iterator[tuple[str, str]]:
         else:
             lines.append(line)
     yield head, "\n".join(lines)
-
-
-def _example(code: str) -> str:
-    """Return code that the tests of the docstrings run, and those of the pages do not."""
-    return "```text\n" + "\n".join(line for line in code.splitlines() if not line.startswith("```")) + "\n```"
 
 
 def _entries(block: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,24 @@ if TYPE_CHECKING:
 
 
 _JSON = (
-    "With `--json`, stdout holds one object. A command that fails prints one, too, unless it has printed its own: "
-    '`{{"error": {{"code", "exit_code", "message", "hint", "fields"}}}}`. `fields` holds the figures and the declared '
-    "names of the message, and is empty where it has none. If null or doubled ids or null persons stop a plan or a "
-    "run, `fields.counts` holds all their counts. Codes: {codes}."
+    "With `--json`, stdout holds one object. A command that fails prints "
+    '`{{"error": {{"code", "exit_code", "message", "hint", "fields"}}}}`, unless it has printed an object already. '
+    "`fields` holds the figures and declared names of the message. If ids or persons stop a plan or a run, "
+    "`fields.counts` holds all their counts. Codes: {codes}."
 )
 _AMOUNTS = (
-    "Amounts are plain numbers in the unit that their key names, or `component` next to them: `epsilon` and `eps_pure` "
-    "count epsilon, `rho` counts rho, `delta` is a delta. An amount that is charged is rounded up to a millionth. One "
+    "Amounts are numbers in the unit that their key names, or `component` next to them. `epsilon` and `eps_pure` count "
+    "epsilon, `rho` counts rho, and `delta` is a delta. Charged amounts are rounded up to a millionth. An amount "
     'without a finite bound is `"inf"`.'
 )
+_ALSO = (
+    "These have one meaning in several commands. Each command lists them by name after *Also*. Commands that train "
+    "models list options there, too, which only `--help` describes."
+)
+_SHARED = 3
+"""An option of at least so many commands, with one meaning, is described once."""
+_BRIEF = ("audit", "calibrate", "corpus", "evaluate", "explain", "init", "preview", "rehearse", "train")
+"""Commands that how-to pages explain: the page has the first paragraph of their help."""
 
 
 def command_line() -> str:
@@ -32,23 +41,40 @@ def command_line() -> str:
     from dptext_etl.cli.app import app
     from dptext_etl.errors import EXIT_CODES
 
-    top = typer.main.get_command(app)
+    found = list(commands(typer.main.get_command(app), ("dptext",)))
+    counts = Counter(entry for _, command in found for entry in entries(command))
+    shared = sorted(entry for entry, count in counts.items() if count >= _SHARED)
     lines = [
         "# Command line",
-        "`dptext COMMAND --help` says the same about a command.",
+        "`dptext COMMAND --help` prints the details of a command.",
         "## Exit codes",
         table(("exit code", "meaning"), [(f"{code}", said) for code, said in EXIT_CODES.items()]),
         "## JSON",
         _JSON.format(codes=", ".join(codes())),
         _AMOUNTS,
+        "## Shared arguments and options",
+        _ALSO,
+        listed(shared),
     ]
-    for words, command in commands(top, ("dptext",)):
-        lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]
-        rows = [
-            (f"`{names(item)}`", getattr(item, "help", None) or "") for item in command.params if item.name != "help"
-        ]
-        lines += [table(("argument or option", "meaning"), rows)] if rows else []
-    return "\n\n".join(lines) + "\n"
+    for words, command in found:
+        paragraphs = inspect.cleandoc(command.help or "").replace("\f", "").split("\n\n")
+        here = entries(command)
+        needed = {names(item) for item in command.params if item.required}
+        named = [one for one in here if one in shared or (words[1] == "train" and one[0] not in needed)]
+        lines += [f"## {' '.join(words)}", *(paragraphs[:1] if words[1] in _BRIEF else paragraphs)]
+        lines += [listed(one for one in here if one not in named)]
+        lines += ["Also: " + ", ".join(f"`{name.split(',')[0].split()[0]}`" for name, _ in named) + "."] * bool(named)
+    return "\n\n".join(filter(None, lines)) + "\n"
+
+
+def entries(command: click.Command) -> list[tuple[str, str]]:
+    """Return the arguments and options of a command, each with its help."""
+    return [(names(item), getattr(item, "help", None) or "") for item in command.params if item.name != "help"]
+
+
+def listed(found: Iterable[tuple[str, str]]) -> str:
+    """Return arguments and options as a list."""
+    return "\n".join(f"* `{name}`: {said}" for name, said in found)
 
 
 def codes() -> list[str]:

@@ -26,10 +26,10 @@ def command_json(*arguments: str) -> dict[str, Any]:
 
 
 def linked(words: str) -> str:
-    """Turn the references of a docstring to the specification into links of a page one folder down."""
+    """Turn the references of a docstring to the specification into links of a page."""
     return re.sub(
         r"docs/spec/(\w+\.md)#([\w-]+)",
-        lambda found: f"[{found.group(2).replace('-', ' ')}](../spec/{found.group(1)}#{found.group(2)})",
+        lambda found: f"[{found.group(2).replace('-', ' ')}](spec/{found.group(1)}#{found.group(2)})",
         words,
     )
 

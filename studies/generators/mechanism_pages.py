@@ -1,23 +1,39 @@
-"""Write the page of a mechanism: its own words, then its facts."""
+"""Write the sections about mechanisms: each in its own words, then its facts."""
 
 from __future__ import annotations
 
 import inspect
+import re
+from collections import Counter
 from typing import Any
 
-from generators.markdown import command_json, linked, shown, table
+from generators.markdown import command_json, linked, shown
 
-NEXT = {
-    "choice": "[What it leaves](../frontier.md#surrogate), and [how to build a corpus](../surrogate-corpus.md)",
-    "stored_distributions": "[What it leaves](../frontier.md)",
-    "distance": "[What it leaves](../frontier.md)",
-    "lists": "[What it leaves](../frontier.md)",
-    "score": "[How a model draws](../score.md), and [what DP-MLM leaves](../frontier.md#dp-mlm)",
-    "latent": "[How noise on vectors works](../latent.md), and [what it leaves](../frontier.md#latent)",
-}
-"""What a reader of a mechanism's page reads next, by family."""
+_DOTS = '"…"'
+_SHARED = 2
+"""A parameter of at least so many mechanisms, with one meaning, is described once."""
 
-DOTS = '"…"'
+
+def sections() -> str:
+    """Return a section for each mechanism."""
+    from dptext_etl import available
+
+    facts = {name: command_json("explain", name) for name in available()}
+    shared = _shared(facts)
+    return "\n\n".join("\n\n".join(_section(one, shared)) for one in facts.values())
+
+
+def shared_parameters() -> str:
+    """Return the parameters that several mechanisms have."""
+    from dptext_etl import available
+
+    return "\n".join(reversed(_shared({name: command_json("explain", name) for name in available()}).values()))
+
+
+def _shared(facts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    counts = Counter(_parameter(item) for one in facts.values() for item in one["parameters"])
+    often = [line for line, count in reversed(counts.most_common()) if count >= _SHARED]
+    return {line.split("`")[1]: line for line in often if not line.startswith("* `epsilon`")}
 
 
 def title(name: str) -> str:
@@ -31,124 +47,65 @@ def _description(name: str) -> str:
     return inspect.getdoc(inspect.getmodule(load(name))) or name
 
 
-def mechanism(name: str) -> str:
-    """Return the page of one mechanism: what it does, its facts, then its source and what differs from it."""
-    facts = command_json("explain", name)
-    claim, cost = facts["guarantee"], facts["spend"]
+def _section(facts: dict[str, Any], shared: dict[str, str]) -> list[str]:
+    """Return the paragraphs about one mechanism."""
+    name, claim, cost = facts["name"], facts["guarantee"], facts["spend"]
     summary, _, source = _description(name).partition("\n\n")
-    lines = [f"# {title(name)}", linked(summary)]
-    lines.append(f"See it at work: `dptext preview {name}`. What it would cost: `dptext explain {name}`.")
-    lines += [f"In a policy: `{_entry(facts)}`. {NEXT[_family(name)]}.", "## Guarantee"]
-    lines.append(
-        table(
-            ("", ""),
-            [
-                ("class", f"`{claim['class']}`: {claim['meaning']}"),
-                ("ε is per", claim["unit"]),
-                ("neighbors", claim["neighbours"]),
-                ("assumptions", ", ".join(f"`{item}`" for item in claim["assumptions"])),
-            ],
-        )
-    )
-    lines += [
-        "Released exactly, in clear:",
-        table(("disclosure", "meaning"), ((f"`{k}`", v) for k, v in claim["disclosures"].items())),
+    disclosed = "; ".join(f"{meaning} (`{key}`)" for key, meaning in claim["disclosures"].items())
+    lines = [_parameter(item) for item in facts["parameters"]]
+    also = [line.split("`")[1] for line in lines if line in shared.values()]
+    consent = ", ".join(f"`{line}`" for line in facts["consent"])
+    heading = "" if title(name).lower() == name else f" {{#{name}}}"
+    facts_of_it = [
+        f"* **Guarantee**: `{claim['class']}`, {claim['meaning']}; ε is per {claim['unit']}.",
+        f"* **Released exactly**: {disclosed}.",
+        f"* **Cost of a text**{_length(facts)} with {_example(facts)}: {_cost(cost)}.",
+        f"* **Consent in the policy**: {consent}." if consent else "",
+        f"* **Source**: {_source(source)}",
+        f"* **Shared parameters**: {', '.join(f'`{one}`' for one in also)}." if also else "",
     ]
-    lines += [
-        "## Parameters",
-        table(
-            ("name", "type", "default", "meaning"),
-            (
-                (f"`{i['name']}`", i["type"], "required" if i["required"] else f"`{i['default']}`", i["meaning"])
-                for i in facts["parameters"]
-            ),
-        ),
+    return [
+        f"## {title(name)}{heading}",
+        f"{linked(summary)} `{_entry(facts)}`",
+        "\n".join(filter(None, facts_of_it)),
+        "\n".join(line for line in lines if line not in shared.values()),
     ]
-    stated = (facts["note"] or "").partition(":")[0].split(", ")  # parameters of the small example
-    shows = [i for i in facts["parameters"] if i["required"] or i["name"] in stated]
-    values = ", ".join(f"{i['name']} = {i['value']}" for i in shows)
-    by_word = claim["unit"] == "word"
-    lines += [
-        f"## What a text of {cost['words']} words costs" if by_word else "## What a text costs, whatever its length",
-        f"With {values}; the command `dptext explain {name} -p …` prints it for other values.",
-        table(
-            ("ε", "δ", "ε, tight", "ρ (zCDP)", "log10 odds"),
-            [[shown(cost[k]) for k in ("epsilon", "delta", "epsilon_tight", "rho", "log10_odds")]],
-        ),
-    ]
-    if facts["consent"]:
-        lines.append("A policy that uses it says so: " + ", ".join(f"`{line}`" for line in facts["consent"]) + ".")
-    if facts["law"]:
-        lines += law(facts)
-    lines += of_models(facts)
-    lines += ["## Where it comes from, and what differs", linked(source)]
-    return "\n\n".join(lines) + "\n"
 
 
-def _family(name: str) -> str:
-    """Return the room of the bases of a mechanism: where its noise enters."""
-    from dptext_etl import load
+def _source(said: str) -> str:
+    """Return the source, without the list of differences that may follow it: the rule that it cites has them."""
+    first = " ".join(said.partition("\n\n")[0].split()).removeprefix("Paper: ").removeprefix("Papers: ")
+    if not first.endswith(":"):
+        return linked(first)
+    kept, _, last = first.rpartition(". ")
+    rules = re.findall(r"docs/spec/[\w.-]+#[\w-]+", last)
+    return f"{kept}. Differences: {', '.join(map(linked, rules))}."
 
-    rooms = (base.__module__.split(".") for base in load(name).__mro__)
-    return next(room[2] for room in rooms if room[1:2] == ["families"] and room[2] in NEXT)
+
+def _cost(cost: dict[str, Any]) -> str:
+    said = {"ε": "epsilon", "δ": "delta", "tight ε": "epsilon_tight", "ρ": "rho", "log10 odds": "log10_odds"}
+    return ", ".join(f"{sign} = {shown(cost[name])}" for sign, name in said.items())
+
+
+def _parameter(item: dict[str, Any]) -> str:
+    default = "required" if item["required"] else f"`{item['default']}`"
+    return f"* `{item['name']}` ({item['type']}, {default}): {item['meaning']}"
+
+
+def _length(facts: dict[str, Any]) -> str:
+    return f" of {facts['spend']['words']} words" if facts["guarantee"]["unit"] == "word" else ", whatever its length,"
+
+
+def _example(facts: dict[str, Any]) -> str:
+    """Return the parameters of the example that the cost is for."""
+    stated = (facts["note"] or "").partition(":")[0].split(", ")
+    found = [item for item in facts["parameters"] if item["required"] or item["name"] in stated]
+    return ", ".join(f"{item['name']} = {item['value']}" for item in found)
 
 
 def _entry(facts: dict[str, Any]) -> str:
-    """Return the line of a policy: what is required, with dots for what only the reader can name."""
-    required = [i for i in facts["parameters"] if i["required"]]
-    given = [f"{i['name']} = {DOTS if isinstance(i['value'], str) else i['value']}" for i in required]
+    """Return the line of a policy: the required parameters, with dots for names that only the reader knows."""
+    required = [item for item in facts["parameters"] if item["required"]]
+    given = [f"{item['name']} = {_DOTS if isinstance(item['value'], str) else item['value']}" for item in required]
     name = 'name = "' + facts["name"] + '"'
     return f"mechanism = {{ {', '.join([name, *given])} }}"
-
-
-def of_models(facts: dict[str, Any]) -> list[str]:
-    """Return the parts of a page on a model's draw or on a latent's noise, and what the amounts convert to."""
-    lines = []
-    for title, heading in (("draw", "One draw"), ("noise", "The noise")):
-        if facts[title]:
-            lines += [f"## {heading}", table(("", ""), ((name, shown(v)) for name, v in facts[title].items()))]
-    if facts["conversions"]:
-        rows = [[shown(item[key]) for key in ("records", "delta", "epsilon", "rule")] for item in facts["conversions"]]
-        lines += [
-            "## All of it for one person",
-            "The least (ε, δ) statement that is known, at a δ fixed beforehand, for records released together.",
-            table(("records", "δ", "ε", "rule"), rows),
-        ]
-    return lines
-
-
-def law(facts: dict[str, Any]) -> list[str]:
-    """Return the parts of a page that say what one draw can tell, what lengths can be hidden, and an example."""
-    found, example = facts["law"], facts["example"]
-    metric = found["metric"]
-    by_distance = "no claim"
-    if metric:
-        by_distance = f"{shown(metric['epsilon'])} per unit of `{metric['name']}`, at most {shown(metric['diameter'])}"
-    outputs = "not fixed" if found["output_words"] is None else f"{found['output_words']:,}"
-    kind = "exact, from the integers that are drawn from" if found["is_exact"] else "an upper bound"
-    rows = [
-        (
-            "declared ε of one draw",
-            f"{shown(found['epsilon_word'])}: {shown(found['times_epsilon'])} times the parameter",
-        ),
-        (f"worst case of one draw ({kind})", shown(found["epsilon_worst"])),
-        ("by distance (METRIC)", by_distance),
-        ("disclosed next to the draw", f"{found['disclosed_bits_per_token']:.2f} bits per word"),
-        ("unknown words and numbers", found["unknown_words"]),
-        ("output words", outputs),
-    ]
-    lengths = [
-        (f"`{item['length']}`", f"refused: {item['refused']}")
-        if item["class"] is None
-        else (f"`{item['length']}`", f"`{item['class']}`, discloses {', '.join(item['disclosures'])}")
-        for item in facts["lengths"]
-    ]
-    parts = ["## One draw", table(("", ""), rows), "## The number of words", table(("length", ""), lengths)]
-    if example["samples"] is None:  # frequencies of random draws would change with every build
-        drawn = [(item["word"], f"{item['probability']:.5f}") for item in example["outputs"][:6]]
-        parts += [
-            "## An example",
-            f"What `{example['word']}` becomes; it stays with probability {example['stays']:.5f}.",
-            table(("output", "probability"), [*drawn, ("…", "")]),
-        ]
-    return parts

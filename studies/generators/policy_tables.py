@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from generators.markdown import table
-
 
 def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
@@ -35,7 +33,10 @@ def policy_entries() -> str:
         for name, entry in part["properties"].items():
             default = "required" if name in part.get("required", ()) else f"`{json.dumps(entry.get('default'))}`"
             rows.append((f"`{name}`", kind_of(entry), default, meanings.get(aliases.get(name, name), "")))
-        parts += [f"### {title}", table(("entry", "type", "default", "meaning"), rows)]
+        parts += [
+            f"### {title}",
+            "\n".join(f"* {name} ({kind}, {default}): {said}" for name, kind, default, said in rows),
+        ]
     return "\n\n".join(parts)
 
 

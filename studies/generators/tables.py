@@ -7,26 +7,13 @@ import json
 import tomllib
 from pathlib import Path
 
-from generators.markdown import command_json, linked, table
+from generators.markdown import linked, table
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def mechanisms() -> str:
-    """Return the table of all mechanisms and variants, as `dptext mechanisms` knows them."""
-    found = command_json("mechanisms")["mechanisms"]
-    rows = []
-    for item in found:
-        name = item["name"]
-        for variant in item["variants"]:
-            disclosed = ", ".join(f"`{one}`" for one in variant["disclosures"])
-            called = f"[{name}]({name}.md)" + (f" {variant['variant']}" if variant["variant"] else "")
-            rows.append((called, item["summary"], f"`{variant['class']}`", variant["epsilon_per"], disclosed))
-    return table(("name", "what it does", "class", "ε is per", "discloses"), rows)
-
-
-def costs() -> str:
-    """Return what one text costs under each mechanism and variant, as the mechanisms themselves say."""
+    """Return the table of all mechanisms and variants: their claims, and the cost of a text."""
     from dptext_etl import available, load
     from dptext_etl.cli import options
     from dptext_etl.families.words import WordMechanism
@@ -35,27 +22,21 @@ def costs() -> str:
     for name in available():
         for variant, example in options.examples(load(name)).items():
             claim = example.guarantee
-            details = ", ".join(sorted(item.value for item in claim.disclosures - {"nullness"})) or "nothing"
+            details = ", ".join(f"`{item.value}`" for item in sorted(claim.disclosures - {"nullness"}))
             metric = example.metric_claim if isinstance(example, WordMechanism) else None
             rows.append(
                 (
-                    f"[{name}]({name}.md)" + (f" {variant}" if variant else ""),
-                    claim.unit,
+                    f"[{name}](#{name})" + (f" {variant}" if variant else ""),
                     f"`{claim.guarantee_class.value}`",
+                    claim.unit,
                     details,
-                    f"`{metric.metric}`" if metric else "none",
+                    f"`{metric.metric}`" if metric else "",
                     "·".join(example.cost_factors(1)),
                 )
             )
-    header = (
-        "mechanism",
-        "ε is per",
-        "class",
-        "released exactly, next to nullness",
-        "by distance (METRIC)",
-        "ε of a text",
+    return table(
+        ("mechanism", "class", "ε is per", "released exactly, with nullness", "ε per distance", "ε of a text"), rows
     )
-    return table(header, rows)
 
 
 def disclosures() -> str:
@@ -105,8 +86,8 @@ def rooms() -> str:
             file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             if file.exists():
                 said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-                rows.append((f"`{room.strip(' ()')}`", linked(said.partition("\n\n")[0]).replace("](../", "](")))
-    return table(("room", "what it holds"), rows)
+                rows.append((f"`{room.strip(' ()')}`", linked(said.partition("\n\n")[0])))
+    return table(("room", "contents"), rows)
 
 
 SHOWN = (

@@ -70,7 +70,7 @@ def test_the_page_leaves_no_figure_out(utility):
 def test_the_papers_figure_is_what_the_library_gives(utility):
     """The page that is read is the one that the code makes, without WordNet, which not everybody has."""
     made = utility.figure(Path("nowhere")).splitlines()
-    shown = (ROOT / "docs" / "allocation.md").read_text(encoding="utf-8").splitlines()
+    shown = (ROOT / "studies" / "reports" / "allocation.md").read_text(encoding="utf-8").splitlines()
     assert len(made) == 10
     assert [line for line in made if line not in shown] == []
 

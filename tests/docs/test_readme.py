@@ -2,7 +2,7 @@
 
 * All blocks of a page share one folder. A page that begins with `<!-- continues OTHER.md -->` starts in the folder
   that OTHER.md left.
-* `QUESTIONS` starts in the folder that the demo left, so `tests/integration/test_cli_demo.py` follows it.
+* The last part of `QUESTIONS` starts in the folder that the demo left: `tests/integration/test_cli_demo.py` follows it.
 """
 
 import re
@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import init
-from tests.page_reader import QUESTIONS, Reader, blocks, follow
+from tests.page_reader import Reader, blocks, follow
 from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,11 +66,7 @@ ABOUT_MORE = {"allocation", "evidence", "models"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in ABOUT_MORE))
-        for page in PAGES
-        if page != QUESTIONS
-    ],
+    [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in ABOUT_MORE)) for page in PAGES],
 )
 def test_every_example_runs(page, left):
     if NEEDS_MORE.search(page.read_text(encoding="utf-8")):

@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
-PAGES = ("privacy", "ledger-plan", "stream", "surrogate", "unlinked", "synthetic", "amendments")
+PAGES = (
+    *("privacy", "ledger-plan", "stream", "surrogate", "unlinked", "synthetic", "amendments"),
+    *("inputs", "words", "boundary", "promises", "ledger-tables", "postgres"),
+)
 TEXT = {".py", ".pyi", ".rs", ".md", ".toml", ".yml", ".txt", ".mjs", ""}
 LEFT_OUT = ("tests/docs/test_specification.py", "models/dptext_etl_models/english-")
 
@@ -113,8 +116,8 @@ def test_every_reference_resolves():
         ("tests/x.py", '"""As the specification, section 2.2, has it."""'),
         ("CONTRIBUTING.md", "See [streams](docs/spec/stream.md#rivers)."),
         ("pyproject.toml", 'name = "imports run one way (DESIGN section 2)"'),
-        ("docs/keys.md", "See [streams](spec/stream.md#rivers)."),
-        ("docs/mechanisms/index.md", "See [streams](../spec/streams.md#streams)."),
+        ("docs/ledger.md", "See [streams](spec/stream.md#rivers)."),
+        ("docs/mechanisms.md", "See [streams](spec/streams.md#streams)."),
         ("docs/spec/stream.md", "See [privacy](privacy.md#unheard-of)."),
         ("docs/spec/stream.md", "See [below](#unheard-of)."),
     ],
@@ -131,7 +134,7 @@ def test_planted_references_are_found(name, line):
         ("dptext_etl/x.py", '"""Charged first (docs/spec/privacy.md#reserve-first)."""'),
         ("dptext_etl/x.py", '"""Paper: Higham 2002, section 3.1; docs/spec/verify_privacy.py; an A100 or A6000."""'),
         ("README.md", "See the [specification](docs/spec/privacy.md)."),
-        ("docs/keys.md", "See [streams](spec/stream.md#streams) and [all](spec/privacy.md)."),
+        ("docs/ledger.md", "See [streams](spec/stream.md#streams) and [all](spec/privacy.md)."),
         ("docs/spec/stream.md", "Amendment A8 stands in [privacy](privacy.md#caps) and [below](#names)."),
     ],
 )

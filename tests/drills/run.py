@@ -1,4 +1,4 @@
-"""`make -C studies drills`: repeat the drills as often as asked, and write what they found into docs/drills.md.
+"""`make -C studies drills`: repeat the drills as often as asked, and write studies/reports/drills.md.
 
     python tests/drills/run.py [--only NAME]... [--full | --share 0.5]    (make -C studies drills DRILLS="…")
 
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PAGE = ROOT / "docs" / "drills.md"
+PAGE = ROOT / "studies" / "reports" / "drills.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 HEAD = "| drill | done | found | when |\n|---|---|---|---|\n"
 SPARK = (

@@ -1,7 +1,7 @@
 """Faults as a scheduler meets them: the exit code of `dptext run`, whether Dagster repeats the step, and the next run.
 
 Each run is a process with the command line, over a small store, a ledger file, or a table on this machine. The faults
-of one test are those of one row of the table in docs/drills.md.
+of one test are those of one row of the table in studies/reports/drills.md.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_the_report_is_complete(done):
 @pytest.mark.slow
 def test_the_questions_of_an_auditor_have_the_answers_of_their_page(done, warm, warm_commands):
     folder, _ = done
-    follow(QUESTIONS, Reader(folder.parent, warm, warm_commands))
+    follow(QUESTIONS, Reader(folder.parent, warm, warm_commands), demo=True)
 
 
 def test_three_forms_cost_a_person_the_same_and_lead(done):

@@ -1,4 +1,4 @@
-"""Write `docs/leak-drills.md` from what stopped each drill, and list the drills whose tests are in other files."""
+"""Write `studies/reports/leak-drills.md`: what stopped each drill, and which drills have tests in other files."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from .drills import BUGS, LEAKS, MODELS
 from .floors import FOUND, table
 from .guard_bypasses import WAYS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "leak-drills.md"
+PAGE = Path(__file__).resolve().parents[2] / "studies" / "reports" / "leak-drills.md"
 SAID = ("an error message", "Dagster's events", "a failing expectation", "a Rust panic")
 
 ELSEWHERE = {

@@ -1,4 +1,4 @@
-"""The peers' bugs, planted one by one: each is stopped by the gates it names, and `docs/leak-drills.md` says so.
+"""The peers' bugs, planted one by one: each is stopped by the gates that `studies/reports/leak-drills.md` names.
 
 `make -C studies leak-drills` runs them and writes the page from what stopped them.
 """
@@ -271,7 +271,7 @@ def test_rows_of_a_model_are_not_shifted(modelled, monkeypatch, change, passes):
 
 
 def test_drills_that_are_elsewhere_are_there(outcomes):
-    tests = PAGE.parents[1] / "tests"
+    tests = PAGE.parents[2] / "tests"
     assert (
         "def test_the_logs_of_failing_queries_quote_no_text_and_no_secret"
         in (tests / "spark" / "test_drills.py").read_text()

@@ -1,4 +1,4 @@
-"""Keys from a plug-in: the provider of `docs/keys.md`, found by its entry point, and what is said when it fails."""
+"""Keys from a plug-in: the provider of `docs/ledger.md`, found by its entry point, and its error messages."""
 
 import re
 import secrets
@@ -11,7 +11,7 @@ import dptext_etl.polars
 from dptext_etl import ColumnPolicy, Policy, _kernel, keys, load, privatize
 from dptext_etl.errors import KeyReferenceError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "keys.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ledger.md"
 DIGITS = secrets.token_hex(32)
 FAILURES = {
     "fails": f'raise ConnectionError("the server said {DIGITS}")',

@@ -1,4 +1,4 @@
-"""docs/policy.md says of every entry of a policy what it reads, writes, and contacts; no new entry is forgotten."""
+"""docs/spec/inputs.md#reach says what every entry of a policy reads, writes, and contacts; no entry is missing."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,8 @@ from dptext_etl import catalog, extensions
 from dptext_etl.object_stores import _STORE, CATALOG, Kind
 from dptext_etl.policy import Policy
 
-DOCS = Path(__file__).parents[2] / "docs" / "policy.md"
-SECTION = DOCS.read_text("utf-8").partition("{#what-a-policy-can-do}")[2].partition("\n## ")[0]
+DOCS = Path(__file__).parents[2] / "docs" / "spec" / "inputs.md"
+SECTION = DOCS.read_text("utf-8").partition("{#reach}")[2].partition("\n## ")[0]
 PLAIN = {bool, int, float, type(None), Ellipsis}
 
 
