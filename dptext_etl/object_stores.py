@@ -153,7 +153,7 @@ def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None
             msg = f"{name[:60]!r} is not an allowed option, so that none names code or another host"
             if known is None:
                 msg += "; clients of stores also read their own variables, such as AWS_ROLE_ARN"
-            raise ValueError(f"{msg} (docs/policy.md#store-options)")
+            raise ValueError(f"{msg} (docs/policy.md#what-a-policy-can-do)")
         if variable is not None:
             if kind not in _REFERENCES:
                 msg = f'{name} holds no credential, so it cannot be "env:NAME": write its value into the policy'

@@ -1,4 +1,4 @@
-"""Release reviews every night with Airflow 3; a refusal is not repeated (docs/scheduling.md)."""
+"""Release reviews every night with Airflow 3; a refusal is not repeated (docs/dagster.md#scheduling)."""
 
 import subprocess
 from datetime import datetime, timedelta

@@ -17,7 +17,7 @@ PACKAGES = (
     "dptext_etl.corpora",
     "dptext_etl_eval",
 )
-"""Packages whose `__all__` is public (docs/policy.md, What is public)."""
+"""Packages whose `__all__` is public (docs/policy.md, Upgrades and stability)."""
 _FIRST = (
     "What these packages export is public. [Mechanisms](mechanisms.md) have a page. `help(NAME)` also prints examples "
     "and the errors that a function raises. [Exit codes](cli.md#exit-codes) list the kinds of errors."

@@ -23,7 +23,7 @@ def numbers(text):
 
 
 def test_the_page_sorts_all_exit_codes():
-    page = (ROOT / "docs" / "scheduling.md").read_text()
+    page = (ROOT / "docs" / "dagster.md").read_text()
     rows = [numbers(cell) for cell in re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)]
     assert rows == [{0}, TRANSIENT, REFUSALS, {130}]
     line = (FOLDER / "crontab").read_text().splitlines()[-1]

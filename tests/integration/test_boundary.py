@@ -1,4 +1,4 @@
-"""What leaves the boundary is a function of drawn text and declared disclosures (docs/boundary.md).
+"""What leaves the boundary is a function of drawn text and declared disclosures (docs/spec/boundary.md#boundary).
 
 Two tables have the same ids, people, kept columns and null texts, and texts as different as can be: two letters against
 80,000 bytes, known against unknown words, texts that a model fails on. A mechanism whose draws ignore the text releases
@@ -58,7 +58,7 @@ TIGHT = {"measure": "pure", "epsilon": 97.0, "period": "2026"}
 """Admits some records of a person only because earlier ones gave draws back."""
 TIMED = {"seconds", "draws_per_second", "profile"}
 INSIDE = {"reports", "staging"}
-"""Reports of copies compare raw with released texts: they stay inside (docs/boundary.md)."""
+"""Reports of copies compare raw with released texts: they stay inside (docs/spec/boundary.md#boundary)."""
 
 POLICY = """
 dataset = "reviews"

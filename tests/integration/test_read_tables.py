@@ -1,4 +1,4 @@
-"""Published tables as other libraries read them, and what their logs hold (docs/boundary.md)."""
+"""Published tables as other libraries read them, and what their logs hold (docs/spec/boundary.md#boundary)."""
 
 import json
 import re

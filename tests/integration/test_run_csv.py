@@ -89,7 +89,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_rows_that_do_not_fit_the_header_are_refused_before_anything_is_charged(make_job, case):
-    """Every command says the same, by counts and lines (docs/boundary.md), and no cell."""
+    """Every command says the same, by counts and lines (docs/spec/boundary.md#boundary), and no cell."""
     content, said = BROKEN[case]
     job = make_job(suffix=".csv")
     job.values |= {"subject": None, "unit": "record"}

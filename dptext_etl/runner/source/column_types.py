@@ -189,7 +189,7 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
     """Return how to scan CSV files: all columns are text, but for kept ones that have a type.
 
     A type is named by the policy, pinned by the manifest of the release, or inferred where every value writes back to
-    the same spelling (docs/policy.md#csv-types).
+    the same spelling (docs/policy.md#sources).
     """
     rows = files.scan(all_text=True)
     columns, manifest = list(schema_of(rows)), Manifest.of_release(policy, layout)

@@ -3,7 +3,7 @@
 A masked language model that privatizes text draws one id per word, so only words with an id of their own can be
 released. The most frequent words are whole entries. All other words are spelled by pieces, which are marked by "##", or
 by single characters. Words are in lower case, and contractions stay whole; otherwise they are nearly the words of the
-kernel (docs/words.md).
+kernel (docs/mechanisms.md#words).
 """
 
 from __future__ import annotations
