@@ -78,16 +78,7 @@ FORBIDDEN = {
     "--record-id": "--id",
 }
 """Other words for what a flag already says."""
-SHARED = {
-    "--text",
-    "--id",
-    "--subject",
-    "--json",
-    "--ledger",
-    "--id-key",
-    "--partition",
-    "--device",
-}
+SHARED = {"--text", "--id", "--subject", "--json", "--ledger", "--id-key", "--partition", "--device"}
 """Flags that mean the same in every command that has them: they take a value of one kind everywhere."""
 
 

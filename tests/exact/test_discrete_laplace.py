@@ -98,11 +98,7 @@ def test_draws_follow_the_law(num, den):
     reach = next(k for k in itertools.count(1) if n * exact(rate, k) < 20)
     cells = [exact(rate, k) for k in range(-reach + 1, reach)]
     tail = math.exp(-rate * reach) / (1 + math.exp(-rate))  # of each side, from `reach` on
-    counts = [
-        (draws <= -reach).sum(),
-        *((draws == k).sum() for k in range(-reach + 1, reach)),
-        (draws >= reach).sum(),
-    ]
+    counts = [(draws <= -reach).sum(), *((draws == k).sum() for k in range(-reach + 1, reach)), (draws >= reach).sum()]
     expected = np.array([tail, *cells, tail])
     assert expected.sum() == pytest.approx(1, abs=1e-12)
     assert stats.chisquare(counts, expected * n / expected.sum()).pvalue > 1e-6

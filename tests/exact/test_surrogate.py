@@ -23,17 +23,7 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.parameters import validated
 
-from .choice_toys import (
-    FACTS,
-    exact_weights,
-    expected,
-    kernel_corpus,
-    mechanism,
-    near_of,
-    record_keys,
-    released,
-    toy,
-)
+from .choice_toys import FACTS, exact_weights, expected, kernel_corpus, mechanism, near_of, record_keys, released, toy
 from .fixed_keys import release_with_keys
 from .stream_oracle import RECORD
 

@@ -24,14 +24,7 @@ from ..examples import examples
 
 PAD = "<PAD>"
 WORDS = ["alpha", "beta", "gamma", "delta", "don't", "42", "a_word_of_more_than_sixteen", PAD]
-STRICT = {
-    "case": "lower",
-    "punctuation": "drop",
-    "numbers": "uniform",
-    "oov": "uniform",
-    "null": "pass",
-    "n_max": 5,
-}
+STRICT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass", "n_max": 5}
 FAITHFUL = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass", "n_max": 50}
 DROP = {"oov": "drop", "numbers": "drop"}
 LENGTH = 6

@@ -18,14 +18,7 @@ from dptext_etl.families.stored_distributions import TableParts
 from ..examples import examples
 
 WORDS = ["alpha", "beta", "gamma", "don't", "42", "<PAD>"]
-STRICT = {
-    "case": "lower",
-    "punctuation": "drop",
-    "numbers": "uniform",
-    "oov": "uniform",
-    "null": "pass",
-    "n_max": 6,
-}
+STRICT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass", "n_max": 6}
 FAITHFUL = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass", "n_max": 50}
 UNKNOWN = 2**32 - 1
 TEXTS = ["Alpha, the unknown BETA 17!", None, "", "42 don\u2019t", "gamma " * 9]

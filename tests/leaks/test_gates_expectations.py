@@ -76,18 +76,12 @@ def test_a_correct_release_holds(bench):
     [
         (lambda table: table.drop("stars"), {"expect_table_columns_to_be_published"}),
         (lambda table: table.with_columns(pl.lit(1).alias("more")), {"expect_table_columns_to_be_published"}),
-        (
-            lambda table: table.with_columns(pl.col("note").shift(1)),
-            {"expect_released_rows_to_be_ledgered"},
-        ),
+        (lambda table: table.with_columns(pl.col("note").shift(1)), {"expect_released_rows_to_be_ledgered"}),
         (
             lambda table: table.with_columns(pl.col("note").str.to_titlecase()),
             {"expect_released_rows_to_be_ledgered", "expect_column_values_to_stay_in_output_set"},
         ),
-        (
-            lambda table: table.with_columns(pl.col("id") + 5000),
-            {"expect_released_rows_to_be_ledgered"},
-        ),
+        (lambda table: table.with_columns(pl.col("id") + 5000), {"expect_released_rows_to_be_ledgered"}),
     ],
 )
 def test_planted_bugs_are_stopped(bench, bug, stopped_by):

@@ -37,14 +37,7 @@ def test_jobs_lists_what_is_open(kit, dptext):
     kit.commit(["c"], job="two")
     (found,) = json.loads(dptext("jobs", "--json").stdout)["jobs"]
     since = kit.db.journal.facts(4)["ts"]
-    assert found == {
-        "job": "one",
-        "since": since,
-        "dataset": "reviews",
-        "releases": ["r1"],
-        "records": 4,
-        "pending": 4,
-    }
+    assert found == {"job": "one", "since": since, "dataset": "reviews", "releases": ["r1"], "records": 4, "pending": 4}
     assert "one" in dptext("jobs").stdout
 
 

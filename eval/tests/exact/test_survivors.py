@@ -12,14 +12,7 @@ from dptext_etl.column import release
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_eval.personal_data import (
-    Span,
-    SurvivorCount,
-    by_patterns,
-    by_presidio,
-    count_spans,
-    count_survivors,
-)
+from dptext_etl_eval.personal_data import Span, SurvivorCount, by_patterns, by_presidio, count_spans, count_survivors
 from dptext_etl_eval.raw_reports import QUERIES, Seal, sealed, survivors
 
 

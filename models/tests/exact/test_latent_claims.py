@@ -160,12 +160,7 @@ def test_known_answers_gaussian(kind, epsilon, size, sigma):
 
 @pytest.mark.parametrize(
     ("kind", "epsilon", "size", "scale"),
-    [
-        (DPBart, 500.0, CLV, 6.144),
-        (DPBart, 500.0, PR, 1.456),
-        (Adept, 250.0, 1024, 1.28),
-        (Adept, 500.0, 1024, 0.64),
-    ],
+    [(DPBart, 500.0, CLV, 6.144), (DPBart, 500.0, PR, 1.456), (Adept, 250.0, 1024, 1.28), (Adept, 500.0, 1024, 0.64)],
 )
 def test_known_answers_laplace(kind, epsilon, size, scale):
     rate = kind(epsilon=epsilon, noise="laplace", model="example").scale(size).rate

@@ -14,9 +14,7 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl_models.inference.model_generator import ModelGenerator
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
-from dptext_etl_models.training import (
-    denoiser,
-)
+from dptext_etl_models.training import denoiser
 from dptext_etl_models.training.denoiser import Corruption, Recipe, Settings, new_model
 
 SMALL = {"vocabulary": 900, "pieces": 50, "words": 8, "places": 128, "width": 32, "layers": 1, "heads": 2, "inner": 32}

@@ -18,10 +18,7 @@ from dptext_etl import ColumnPolicy, privatize
 from dptext_etl.errors import InputError
 from dptext_etl_models.inference.language_model import model_files, tokenizer
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
-from dptext_etl_models.training import (
-    paraphraser,
-    resumable,
-)
+from dptext_etl_models.training import paraphraser, resumable
 from dptext_etl_models.training.corpus import SentencePairs
 from dptext_etl_models.training.paraphraser import Settings
 

@@ -17,10 +17,7 @@ from typer.testing import CliRunner
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_models.inference.language_model import model_files
-from dptext_etl_models.training import (
-    resumable,
-    rewriter,
-)
+from dptext_etl_models.training import resumable, rewriter
 from dptext_etl_models.training.corpus import Corpus, held_out
 from dptext_etl_models.training.rewriter import InDomain, Settings
 from tests.quick import quick
