@@ -102,7 +102,7 @@ def test_raw_text_is_stopped_and_not_quoted(bench, leaking, forbidden):
     assert not quoted(str(caught.value) + json.dumps(record.as_dict()), forbidden)
 
 
-@pytest.mark.parametrize("result_format", FORMATS, ids=str)
+@pytest.mark.parametrize("result_format", quick(FORMATS[::-1], first=2), ids=str)
 def test_no_result_format_quotes_a_value_an_index_or_a_row(bench, leaking, forbidden, result_format):
     suite = dptx.suite_for(bench.policy)
     _, definition, parameters = batch_of(leaking)
@@ -118,7 +118,7 @@ def test_no_result_format_quotes_a_value_an_index_or_a_row(bench, leaking, forbi
         assert '"hits"' in json.dumps(results[0])
 
 
-@pytest.mark.parametrize("result_format", quick(FORMATS[::-1], first=2), ids=str)
+@pytest.mark.parametrize("result_format", quick(FORMATS[::-1]), ids=str)
 def test_checkpoints_and_data_docs_quote_nothing(bench, leaking, forbidden, result_format, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     context, definition, parameters = batch_of(leaking, mode="file", project_root_dir=tmp_path)
@@ -186,7 +186,7 @@ class Stubborn:
         raise ValueError(f"no {name} in {self._text}")
 
 
-@pytest.mark.parametrize("result_format", ["SUMMARY", "COMPLETE"])
+@pytest.mark.parametrize("result_format", quick(["COMPLETE", "SUMMARY"]))
 def test_errors_quote_nothing(bench, forbidden, result_format):
     text = bench.raw["review"].drop_nulls()[0]
     table = bench.published.to_pandas()

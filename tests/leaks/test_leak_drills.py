@@ -24,6 +24,7 @@ from dptext_etl.polars import guard
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard import computing
+from tests.quick import quick
 
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
 from .drills_page import ELSEWHERE, PAGE, SAID, page
@@ -107,7 +108,7 @@ SHAPES = [drill for drill in BUGS if drill.stops == {"rows_ledgered"}]
 """What becomes null, empty, shorter or longer because of what the raw text says."""
 
 
-@pytest.mark.parametrize("drill", SHAPES, ids=lambda drill: drill.planted)
+@pytest.mark.parametrize("drill", quick(SHAPES), ids=lambda drill: drill.planted)
 def test_a_release_of_another_shape_is_stopped_with_a_ledger_in_postgresql(policy, postgres, monkeypatch, drill):
     monkeypatch.setenv("IDS_SECRET", hashlib.sha256(b"drills").hexdigest())
     plant(monkeypatch, drill.bug)
@@ -115,7 +116,7 @@ def test_a_release_of_another_shape_is_stopped_with_a_ledger_in_postgresql(polic
     assert "rows_ledgered" in {verdict.name for verdict in check(stage(policy)) if not verdict.passed}
 
 
-@pytest.mark.parametrize("drill", SHAPES, ids=lambda drill: drill.planted)
+@pytest.mark.parametrize("drill", quick(SHAPES), ids=lambda drill: drill.planted)
 def test_a_release_of_another_shape_is_stopped_after_publication(policy, monkeypatch, drill):
     """By what `dptext check` calls, if no gate ran before: the bytes are those that were committed."""
     plant(monkeypatch, drill.bug)

@@ -93,12 +93,6 @@ def test_a_bug_of_the_draws_stops_an_unlinked_release(policy, monkeypatch, plant
     assert not list(Path(policy.sink).rglob("*.parquet"))
 
 
-def test_without_a_bug_nothing_is_stopped(policy):
-    run(policy)
-    assert all(verdict.passed for verdict in check_published(Path(policy.sink), policy))
-    assert scan_published(policy.sink).collect()["count"].sum() == ROWS
-
-
 def with_ids(rows):
     return rows.with_columns(id=pl.int_range(pl.len()))
 
@@ -118,11 +112,12 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("planted", TABLES)
-def test_a_changed_multiset_is_found_in_the_published_table(policy, planted):
-    change, gate = TABLES[planted]
+def test_a_changed_multiset_is_found_in_the_published_table(policy):
     run(policy)
+    assert all(verdict.passed for verdict in check_published(Path(policy.sink), policy))
     rows = scan_published(policy.sink).collect()
-    verdicts = check_published(change(rows), policy)
-    assert gate in {verdict.name for verdict in verdicts if not verdict.passed}
-    assert SENTINEL not in str([verdict.message for verdict in verdicts])
+    assert rows["count"].sum() == ROWS
+    for planted, (change, gate) in TABLES.items():
+        verdicts = check_published(change(rows), policy)
+        assert gate in {verdict.name for verdict in verdicts if not verdict.passed}, planted
+        assert SENTINEL not in str([verdict.message for verdict in verdicts])

@@ -19,41 +19,6 @@ def forget(kit, *records, subjects=()):
     return kit.ledger.people.forget("reviews", strings(*records), strings(*subjects))
 
 
-def test_a_forgotten_record_is_left_out_of_every_release(kit):
-    first, second = kit.ref(), kit.ref(release="r2")
-    kit.reserve(["a", "b"], ["ann", "bob"], refs=[first])
-    kit.commit(["a", "b"], ref=first)
-    used = kit.used("ann", "bob")
-    assert forget(kit, "a", "never seen") == 2
-    assert forget(kit, "a") == 0, "noted once"
-    for ref in (first, second):
-        assert kit.reserve(["a"], ["ann"], refs=[ref]) == [Outcome.FORGOTTEN]
-        assert kit.reserve(["a"], ["ann"], refs=[ref], texts="another") == [Outcome.FORGOTTEN]
-    assert kit.reserve(["never seen", "b"], ["cid", "bob"], refs=[first]) == [Outcome.FORGOTTEN, Outcome.COMMITTED]
-    assert kit.used("ann", "bob") == used
-    assert kit.ledger.people.forgotten("reviews", strings("a", "b")).tolist() == [True, False]
-    assert not kit.ledger.people.forgotten("others", strings("a")).any()
-    kit.sound()
-    kit.reopen()
-    assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
-    with pytest.raises(LedgerError, match="1 of 2 records are not forgotten"):
-        kit.ledger.people.readmit("reviews", strings("a", "b"), "a slip")
-    assert kit.ledger.people.readmit("reviews", strings("a"), "came back") == 1
-    assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.COMMITTED]
-    assert forget(kit, "a") == 1
-    assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
-    kit.sound()
-
-
-def test_what_was_reserved_before_is_not_committed(kit):
-    kit.reserve(["a", "b"], ["ann", "bob"])
-    forget(kit, "a")
-    with pytest.raises(LedgerError, match="1 of 2 records were forgotten"):
-        kit.commit(["a", "b"])
-    kit.commit(["b"])
-    kit.sound()
-
-
 def test_all_records_that_were_ever_charged_to_a_person_are_forgotten(kit):
     first, second = kit.ref(), kit.ref(release="r2")
     kit.reserve(["a", "b"], ["ann", "bob"], refs=[first])

@@ -11,7 +11,6 @@ from dptext_etl.policy import Cap
 STRING, INTEGER = IdForm("string"), IdForm("integer")
 SHOP = IdForm("composite", (("shop", STRING), ("number", INTEGER)))
 TURNED = IdForm("composite", (("number", INTEGER), ("shop", STRING)))
-YEAR = Scope("reviews", "2026")
 
 
 def test_forms_name_types_and_fields():
