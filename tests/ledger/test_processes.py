@@ -46,7 +46,6 @@ for start in range(0, 10_000_000, 40):
 """
 )
 
-
 MAKERS = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
 from conftest import Kit

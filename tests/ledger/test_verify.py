@@ -16,7 +16,6 @@ from tests.quick import quick
 of_any_store = pytest.mark.parametrize("new_place", quick(["sqlite", "postgres"]), indirect=True)
 """What is read from either store is verified by the same code; the tests without this read both in `make test`."""
 
-
 TWICE = ("a record", "an identity")
 
 

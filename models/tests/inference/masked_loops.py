@@ -129,7 +129,6 @@ def plain_whole(made, scorer, text, key, block):
 
 SHORT = ["good film about a doctor", "zxq <mask> 42", "", "film", "the plot was thin but the music is great", None]
 
-
 LONG = [
     f"{'good film about a doctor zxq ' * (i % 5)}{'the music is great ' * (i % 3)}{'again ' * (i % 7)}"
     for i in range(40)
