@@ -10,12 +10,13 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel, load
+from dptext_etl import _kernel, load
 from dptext_etl.checks import CANARY, plan, plant
 from dptext_etl.checks import canaries as canary_rows
 from dptext_etl.checks.canaries import ids_from, in_vocabulary_words, pseudo_words
 from dptext_etl.errors import InputError
 from dptext_etl.keys import canonical_ids, id_type
+from tests.policy_files import custext_column, policy_in
 
 NO_IDS = pl.Series([], dtype=pl.String)
 
@@ -29,21 +30,9 @@ def policy(tmp_path_factory, small_vectors):
 
 
 def make(key, vectors, **changes):
-    mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": vectors, **changes}
-    return Policy.parse(
-        {
-            "dataset": "reviews",
-            "release": "r1",
-            "source": "raw.parquet",
-            "sink": "published",
-            "id": "id",
-            "subject": "user",
-            "keep": ["stars"],
-            "key": f"file:{key}",
-            "ledger": {"url": "ledger.db"},
-            "column": [{"name": "text", "mechanism": mechanism, "allow": ["cluster", "stopwords"]}],
-        }
-    )
+    column = custext_column(vectors, **changes) | {"allow": ["cluster", "stopwords"]}
+    facts = {"dataset": "reviews", "key": f"file:{key}", "unit": "subject", "subject": "user", "keep": ["stars"]}
+    return policy_in(key.parent, column, **facts)
 
 
 def secret(policy):

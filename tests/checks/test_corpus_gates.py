@@ -4,12 +4,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.checks.gates.text_gates import CorpusTexts
 from dptext_etl.corpora import Corpus, WordEncoder
 from dptext_etl.engines import stage
 from dptext_etl.mechanisms.surrogate import Surrogate
+from tests.policy_files import policy_in
 
 WORDS = [f"{left}{right}" for left in "bdfgklmnprst" for right in ("ane", "ook", "ire", "oom", "ell")]
 TEXTS = ["bane rook", "nothingknown", "", None, "The tire and the room", "nook nook"] * 25
@@ -31,20 +32,7 @@ def judged(request, corpus, tmp_path):
     _kernel.Secret.from_bytes(bytes(range(9, 41))).write(str(tmp_path / "noise.key"))
     pl.DataFrame({"id": [f"r{n}" for n in range(len(TEXTS))], "text": TEXTS}).write_parquet(tmp_path / "raw.parquet")
     mechanism = {"name": "surrogate", "epsilon": 1.0, "corpus": str(corpus.path), "parts": request.param}
-    policy = Policy.parse(
-        {
-            "dataset": "words",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "out"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "column": [{"name": "text", "mechanism": mechanism}],
-        }
-    )
+    policy = policy_in(tmp_path, {"name": "text", "mechanism": mechanism}, dataset="words")
     run = stage(policy)
     raw = {row.id: row.texts["text"] for plan in run.canaries for row in plan.rows}
     whole = pl.concat([pl.read_parquet(part) for part in run.parts])

@@ -40,26 +40,9 @@ def test_the_commands_are_all_there():
     kept += ("history", "maintain", "sign-cap")
     ledger = {("ledger", name) for name in kept}
     single = {
-        "init",
-        "mechanisms",
-        "explain",
-        "plan",
-        "run",
-        "check",
-        "clean",
-        "forget",
-        "audit",
-        "evaluate",
-        "rehearse",
-        "statement",
-        "calibrate",
-        "preview",
-        "demo",
-        "schema",
-        "gx-suite",
-        "export",
-        "verify-export",
-    }
+        "init", "mechanisms", "explain", "plan", "run", "check", "clean", "forget", "audit", "evaluate", "rehearse",
+        "statement", "calibrate", "preview", "demo", "schema", "gx-suite", "export", "verify-export",
+    }  # fmt: skip
     trainings = {words for words in ALL if words[0] == "train"}  # a file each
     assert ("train", "masked-lm") in trainings
     made = {("key", "new"), ("corpus", "build"), ("corpus", "write"), ("corpus", "show"), ("corpus", "calibrate")}

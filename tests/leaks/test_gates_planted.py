@@ -8,16 +8,10 @@ from dptext_etl.checks.gate import Edge, declared_lineage
 from dptext_etl.errors import GateError
 
 GATES = [
-    "raw_column_absent",
-    "canary_text_absent",
-    "canary_rows_complete",
-    "canary_words_replaced",
-    "canary_rows_reproducible",
-    "duplicates_within_chance",
-    "words_in_output_set",
-    "rows_ledgered",
+    "raw_column_absent", "canary_text_absent", "canary_rows_complete", "canary_words_replaced",
+    "canary_rows_reproducible", "duplicates_within_chance", "words_in_output_set", "rows_ledgered",
     "one_text_per_record",
-]
+]  # fmt: skip
 
 
 def failed(verdicts):

@@ -3,10 +3,11 @@
 import polars as pl
 import pytest
 
-from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.engines import stage
 from dptext_etl.guarantee import GuaranteeClass
+from tests.policy_files import policy_in
 
 TEXTS = ["Good word, the good!", "nonesuchword 42 the", "people like the other time", "", "we say no"] * 8
 
@@ -27,21 +28,7 @@ def staged(word_mechanism, tmp_path):
         "allow": sorted(word_mechanism.guarantee.disclosures),
         **({"accept_unbounded": ["UMLDP"]} if shown else {}),
     }
-    policy = Policy.parse(
-        {
-            "dataset": "words",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "out"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "publish": word_mechanism.mode == "strict",
-            "column": [column],
-        }
-    )
+    policy = policy_in(tmp_path, column, dataset="words", publish=word_mechanism.mode == "strict")
     run = stage(policy)
     whole = pl.concat([pl.read_parquet(part) for part in run.parts])
     raw = {row.id: row.texts["text"] for plan in run.canaries for row in plan.rows}

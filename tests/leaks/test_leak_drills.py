@@ -24,6 +24,7 @@ from dptext_etl.polars import guard
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard import computing
+from tests.policy_files import custext_column, policy_in
 from tests.quick import quick
 
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
@@ -51,27 +52,7 @@ def policy(tmp_path, small_vectors):
     texts = [" ".join(random.choice(words, 14)) for _ in range(90)]
     texts[::9] = [f"{text.capitalize()} {SENTINEL}" for text in texts[::9]]
     pl.DataFrame({"id": range(90), "text": texts}).write_parquet(tmp_path / "raw.parquet")
-    return Policy.parse(
-        {
-            "dataset": "drills",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "out"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "shard_rows": 30,
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "column": [
-                {
-                    "name": "text",
-                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors},
-                    "allow": ["cluster"],
-                }
-            ],
-        }
-    )
+    return policy_in(tmp_path, custext_column(small_vectors), dataset="drills", shard_rows=30)
 
 
 def plant(monkeypatch, change):

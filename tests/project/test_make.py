@@ -19,21 +19,9 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = {
-    "spark",
-    "dagster",
-    "gx",
-    "models",
-    "allocation",
-    "postgres",
-    "objects",
-    "signing",
-    "tables",
-    "telemetry",
-    "semantic",
-    "eval",
-    "all",
-    "dev",
-}
+    "spark", "dagster", "gx", "models", "allocation", "postgres", "objects", "signing", "tables", "telemetry",
+    "semantic", "eval", "all", "dev",
+}  # fmt: skip
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}
 TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers"}
 PUBLIC = {"available", "load", "privatize", "privatize_table", "run", "ColumnPolicy", "Policy", "Ledger"}
