@@ -47,11 +47,15 @@ def judged(request, corpus, tmp_path):
     return judge, policy.column_policies()[0].mechanism
 
 
+def planted(part, cells):
+    return pl.Series("text", [cells.get(row, text) for row, text in enumerate(part["text"])])
+
+
 def failed(verdicts):
     return {name for name, verdict in verdicts.items() if not verdict.passed}
 
 
-def test_a_correct_run_passes(judged):
+def test_a_correct_run_passes_and_what_no_draw_makes_or_records_share_is_found(judged):
     judge, mechanism = judged
     verdicts = judge()
     assert not failed(verdicts)
@@ -60,32 +64,15 @@ def test_a_correct_run_passes(judged):
     assert verdicts["texts_in_corpus"].counts["texts"] == rows
     assert verdicts["repeats_within_chance"].counts["draws"] == rows * mechanism.most_positions
     assert "suspicious in" not in verdicts["repeats_within_chance"].message
-
-
-def test_texts_that_no_draw_makes_are_found(judged):
-    judge, mechanism = judged
     public = mechanism.opened.texts
     fair = " ".join(public[: mechanism.most_positions])
     for text in ("the tire", f"{fair} {public[4]}", f"{fair} ", fair.upper(), fair.replace(" ", "  ", 1), ""):
         found = judge(lambda part, text=text: part.with_columns(text=planted(part, {3: text})))
         assert found["texts_in_corpus"].counts["outside"] == 1, text
         assert text not in found["texts_in_corpus"].message or not text
-
-
-def planted(part, cells):
-    return pl.Series("text", [cells.get(row, text) for row, text in enumerate(part["text"])])
-
-
-def test_draws_that_records_share_are_found(judged):
-    judge, mechanism = judged
-    one = " ".join(mechanism.opened.texts[: mechanism.most_positions])
-    found = judge(lambda part: part.with_columns(text=pl.lit(one)))
+    found = judge(lambda part: part.with_columns(text=pl.lit(fair)))
     assert found["texts_in_corpus"].passed
     assert not found["repeats_within_chance"].passed
-
-
-def test_planted_texts_that_pass_through_or_agree_are_found(judged):
-    judge, mechanism = judged
     through = pl.when(CANARY).then(pl.col("id").replace_strict(judge.raw, default=None)).otherwise("text")
     found = judge(lambda part: part.with_columns(text=through))["canary_texts_replaced"]
     if mechanism.parts > 1:
@@ -93,7 +80,7 @@ def test_planted_texts_that_pass_through_or_agree_are_found(judged):
         return
     assert (found.counts["survived"], found.counts["equal"], found.passed) == (6, 3, False)
     assert not any(text in found.message for text in judge.raw.values())
-    one = judge(lambda part: part.with_columns(text=pl.lit(mechanism.opened.texts[0])))["canary_texts_replaced"]
+    one = judge(lambda part: part.with_columns(text=pl.lit(public[0])))["canary_texts_replaced"]
     assert (one.counts["equal"], one.passed) == (3, False)
 
 

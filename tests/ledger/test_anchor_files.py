@@ -15,7 +15,7 @@ from dptext_etl.ledger import Ledger, Outcome, Scope, anchor_files
 from dptext_etl.ledger.anchor_files import AnchorFiles, anchored, is_named, place_of, read, require_place, write
 from dptext_etl.policy import Cap, LedgerSpec
 
-from .conftest import Kit
+from .conftest import Kit, each_store
 
 FROZEN = "is frozen.*: this ledger does not hold what an earlier run left in it"
 
@@ -132,6 +132,7 @@ def test_another_ledger_at_the_place_is_noticed(sqlite, folder):
     sqlite.sound()
 
 
+@each_store
 def test_what_goes_on_is_the_same(kit, folder):
     a, b = Charger(kit, folder, "a"), Charger(kit, folder, "b", None)
     for at in range(4):

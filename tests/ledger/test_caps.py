@@ -14,6 +14,8 @@ from dptext_etl.ledger.storage.journal import event_hash, genesis
 from dptext_etl.ledger.storage.segments import CHARGES, seal
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP
 SCOPE = Scope("reviews", "2026")
 
@@ -28,6 +30,7 @@ def test_a_cap_is_rounded_down_and_a_charge_up():
         limits(Cap(epsilon=1e11))
 
 
+@each_store
 def test_a_changed_cap_is_an_event_and_a_higher_one_is_meant(kit):
     kit.reserve(["a"], ["ann"], 3, cap=5)
     with pytest.raises(LedgerError, match="is pinned at 5; the policy asks for more") as caught:
@@ -125,6 +128,7 @@ def approx(kit, ids, deltas, cap, release="r1"):
     return kit.ledger.reserve("job", SCOPE, cap, pa.array(ids), names, [charge]).outcome.tolist()
 
 
+@each_store
 def test_a_delta_counts_to_the_trillionth(kit):
     cap = Cap(measure="approx", epsilon=9, delta=5e-12, period="2026")
     assert approx(kit, list("abc"), [2000, 2000, 2000], cap) == [NEW, NEW, OVER]
@@ -164,6 +168,7 @@ def in_millionths(kit):
         store.execute("update scope set limits=? where measure='approx'", ("[9000000, 5]",))
 
 
+@each_store
 def test_what_was_sealed_in_millionths_stays_and_is_read_in_finer_steps(kit):
     cap = Cap(measure="approx", epsilon=9, delta=5e-6, period="2026")
     assert approx(kit, list("ab"), [2 * 10**9, 10**9], cap) == [NEW, NEW]
@@ -182,6 +187,7 @@ def test_what_was_sealed_in_millionths_stays_and_is_read_in_finer_steps(kit):
     kit.sound()
 
 
+@each_store
 @pytest.mark.parametrize("measure", ["pure", "zcdp"])
 def test_charges_that_add_up_beyond_64_bits_leave_nothing_of_a_later_cap(kit, measure):
     """In one batch, and over batches; 600 of these amounts wrap to a sum below zero."""
@@ -203,6 +209,7 @@ def test_charges_that_add_up_beyond_64_bits_leave_nothing_of_a_later_cap(kit, me
     kit.sound()
 
 
+@each_store
 @pytest.mark.parametrize("amount", [1 << 63, 1 << 70, 1e19, np.array([1 << 63], np.uint64)])
 def test_a_spend_beyond_64_bits_is_infinite(kit, amount):
     amounts = amount if isinstance(amount, np.ndarray) else [amount]

@@ -11,9 +11,12 @@ from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.storage.segments import Segments
 
+from .conftest import each_store
+
 DONE, ALREADY, DIVERGED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.DIVERGED
 
 
+@each_store
 def test_only_what_was_reserved_with_this_text_is_committed(kit):
     kit.reserve(["a", "b"], cap=9)
     with pytest.raises(LedgerError, match=r"1 record was never reserved .*, 1 was reserved with another"):

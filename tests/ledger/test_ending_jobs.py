@@ -9,7 +9,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.types import Event
 
-from .conftest import ID_KEY
+from .conftest import ID_KEY, each_store
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def test_jobs_lists_what_is_open(kit, dptext):
     assert "one" in dptext("jobs").stdout
 
 
+@each_store
 @pytest.mark.parametrize(("answer", "yes"), [("y\n", ()), (None, ("--yes",))])
 def test_a_release_is_revoked(kit, dptext, answer, yes):
     kit.reserve(["a"], cap=9)
@@ -59,6 +60,7 @@ def test_a_release_is_revoked(kit, dptext, answer, yes):
     kit.sound()
 
 
+@each_store
 @pytest.mark.parametrize(
     ("command", "counted", "kind", "left"), [("expire", "expired", "EXPIRE", 1), ("abort", "given_back", "ABORT", 0)]
 )

@@ -10,6 +10,8 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome
 from dptext_etl.ledger.types import Event
 
+from .conftest import each_store
+
 
 def strings(*names):
     return pa.array(names, pa.large_string())
@@ -35,6 +37,7 @@ def test_all_records_that_were_ever_charged_to_a_person_are_forgotten(kit):
     kit.sound()
 
 
+@each_store
 def test_an_edited_list_of_forgotten_records_is_found(kit):
     kit.reserve(["a"], ["ann"])
     forget(kit, "a")
@@ -44,6 +47,7 @@ def test_an_edited_list_of_forgotten_records_is_found(kit):
     assert any("forgotten/reviews" in problem for problem in kit.ledger.verify().problems)
 
 
+@each_store
 def test_manifests_of_all_releases_at_a_place_are_retired(kit):
     first, second = kit.ref(), kit.ref(release="r2")
     for ref, digest in ((first, "ab" * 32), (second, "cd" * 32)):
@@ -90,6 +94,7 @@ def test_a_readmitted_record_of_a_forgotten_person_is_released_until_they_are_fo
     kit.sound()
 
 
+@each_store
 def test_a_person_in_a_list_is_forgotten_by_the_hash_of_the_unit(kit):
     forget(kit, "c", subjects=["ann"])
     units = kit.ledger.people.unit_hashes(strings("ann", "bob", None))

@@ -12,7 +12,7 @@ from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.segments import Segments
 
-from .conftest import binaries, digest
+from .conftest import binaries, digest, each_store
 from .test_post import post
 
 
@@ -32,6 +32,7 @@ def settled(kit):
     return [f"{name}{at}" for at in range(5) for name in "abcd"] + ["gone", "back", "nobody", "a1", "a1", "back"]
 
 
+@each_store
 def test_steps_say_what_a_whole_look_up_says(kit):
     ids = settled(kit)
     ref = kit.ref()
@@ -137,6 +138,7 @@ def test_cells_on_the_disk_are_compared_batch_by_batch(kit, monkeypatch, tmp_pat
     assert sum(name == "positions" for _, name in read) == 8
 
 
+@each_store
 @pytest.mark.parametrize("cap", [None, 9])
 def test_a_scope_that_was_never_charged_is_previewed(kit, cap):
     """In a new period, known records have their units, and no unit has used anything."""

@@ -11,6 +11,8 @@ from dptext_etl.ledger.plan import LedgerPlan
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, hashed_ids
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 MILLION = 1_000_000
 
 
@@ -43,6 +45,7 @@ def test_a_sum_that_was_added_in_part_is_not_added_again(kit, monkeypatch, fails
     assert plan.used(kit.db, pinned).tolist() == [[2 * MILLION]]
 
 
+@each_store
 def test_it_never_passes_the_reservation(kit):
     ref = kit.ref(refundable=True)
     kit.reserve(["a", "b"], ["ann", "bob"], [4, 4], cap=10, refs=[ref])
@@ -54,6 +57,7 @@ def test_it_never_passes_the_reservation(kit):
     kit.sound()
 
 
+@each_store
 def test_nothing_is_given_back_to_a_unit_over_a_cap_that_was_set_later(kit):
     """`verify` judges charges by the cap of their time; a refund of 0 is not a charge."""
     ref = kit.ref(refundable=True)

@@ -7,6 +7,8 @@ from dptext_etl.errors import InputError
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 SCOPE, CAP = Scope("reviews", "2026"), Cap(epsilon=5, period="2026")
 
 
@@ -15,6 +17,7 @@ def reserve(kit, text, *, again=True, names=("a",), people=("ann",), amount=2, j
     return kit.ledger.reserve(job, SCOPE, CAP, *batch, again=again)
 
 
+@each_store
 def test_foretelling_writes_nothing(kit):
     reserve(kit, "one")
     head = str(kit.ledger.anchor())

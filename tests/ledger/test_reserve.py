@@ -14,6 +14,8 @@ from dptext_etl.ledger import batch as batches
 from dptext_etl.ledger.storage.segments import seal
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP
 
 
@@ -53,6 +55,7 @@ def test_what_was_made_ready_of_another_batch_is_refused(kit, other):
     assert kit.ledger.reserve("job", Scope("reviews", "2026"), None, **batch).counts["RESERVED"] == 2
 
 
+@each_store
 def test_refuse_charges_nothing_of_the_batch(kit):
     with pytest.raises(BudgetError, match="1 of 2 records would exceed the cap of dataset:reviews") as caught:
         kit.reserve(["a", "b"], epsilons=[1, 9], cap=3, on_cap="refuse")
@@ -131,6 +134,7 @@ def test_what_is_infinite_on_the_cap_is_refused(kit):
     kit.sound()
 
 
+@each_store
 def test_enormous_charges_do_not_overflow(kit):
     most = 1 << 61
     charge = [kit.charge(kit.ref(c), list("abc"), eps_pure=np.array([most, most, 1])) for c in ("x", "y")]

@@ -7,6 +7,8 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Outcome, Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 NEW, OVER, PENDING, COMMITTED = Outcome.RESERVED, Outcome.OVER_CAP, Outcome.PENDING, Outcome.COMMITTED
 YEAR = Scope("reviews", "2026")
 FOUR = list("abcd")
@@ -44,6 +46,7 @@ def test_records_as_units_and_people_do_not_mix(kit):
     kit.sound()
 
 
+@each_store
 def test_a_change_of_units_is_accepted_by_name_and_charged_to_everybody(kit):
     kit.reserve(FOUR, ["ann"] * 4, 4, cap=16)
     kit.commit(FOUR)

@@ -8,6 +8,8 @@ import pyarrow as pa
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 SCOPE = Scope("reviews", "2026")
 
 
@@ -16,6 +18,7 @@ def costs_of(facts, positions):
     return {"eps_approx": positions * 1_000_000, "delta": np.full(len(positions), 10)}
 
 
+@each_store
 def test_further_releases_are_judged_by_each_component(kit):
     """Ann has used 6 and asks for 6, Bob has used 2 and asks for 1; records that were given back do not count."""
     cap = Cap(measure="approx", epsilon=20, delta=55e-15, period="2026")
@@ -47,6 +50,7 @@ def test_remaining_of_an_unused_scope(kit):
     assert records.unit == "record"
 
 
+@each_store
 def test_show_counts_and_says_what_is_claimed(kit):
     kit.reserve(["a", "b", "c"], epsilons=[1, 2, 7], cap=9)
     kit.reserve(["planted"], [None], 1, cap=9, canary=np.array([True]))
