@@ -215,8 +215,8 @@ def test_the_plugin_releases_lists_and_charges_a_noisy_length(folder, tmp_path, 
     secret.chmod(0o600)
     policy = json.dumps({**DROP, "n_max": 6, "length": {"noisy": [1, 5]}})
     texts = [None if i % 7 == 3 else "w1x W2x, unknown w29x " * (i % 4) for i in range(500)]
-    path = str(folder / "plugin")
-    table_of = {"table_path": path, "table_sha256": sha256_file(path), "key_reference": f"file:{secret}"}
+    path = folder / "plugin"
+    table_of = {"table_path": str(path), "table_sha256": sha256_file(path), "key_reference": f"file:{secret}"}
     names_of = {"dataset": "d", "column": "text", "release": "r", "cfg": "ab" * 32, "nonce": "0"}
     prices = {"unit_micro": 2_000_000, "base_micro": 1_500_000, "delta": 0.0, "spend": True}
     arguments = table_of | names_of | prices | {"input_policy": policy}
