@@ -1,7 +1,6 @@
 """Canary rows: the same in every process, of the id column's type, never an id in use, no one's record."""
 
 import subprocess
-import sys
 from collections import Counter
 from datetime import date, timedelta
 from decimal import Decimal
@@ -88,7 +87,7 @@ def test_the_same_id_always_carries_the_same_text(policy):
     assert meetings > 100
 
 
-def test_another_process_plans_the_same_rows(policy):
+def test_another_process_plans_the_same_rows(policy, warm):
     script = (
         "import sys, polars as pl\n"
         "from dptext_etl import Policy\n"
@@ -98,7 +97,7 @@ def test_another_process_plans_the_same_rows(policy):
         "print([(row.id, row.kind, dict(row.texts)) for row in rows])\n"
     )
     facts = policy.model_dump(mode="json", by_alias=True)
-    done = subprocess.run([sys.executable, "-c", script, repr(facts)], capture_output=True, text=True, check=True)
+    done = subprocess.run([*warm, "-c", script, repr(facts)], capture_output=True, text=True, check=True)
     here = planned(policy, 4, pl.Int64(), pl.Series([1], dtype=pl.Int64)).rows
     assert done.stdout.strip() == str([(row.id, row.kind, dict(row.texts)) for row in here])
 
