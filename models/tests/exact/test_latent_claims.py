@@ -263,10 +263,3 @@ def test_the_guarantee_knows_no_length():
     for item in MECHANISMS.values():
         assert item.guarantee.disclosures == {Disclosure.NULLNESS}
         assert item.guarantee.unit == "record"
-
-
-def test_rows_say_that_latents_are_a_rows_own():
-    """Parallel composition over subjects rests on it (docs/spec/privacy.md#scores-local); a record's bound does not."""
-    for made in (dpbart(), adept(), dpbart(noise="laplace", n_rec=None)):
-        assert "SCORES_LOCAL" in made.guarantee.assumptions
-        assert "SCORES_LOCAL" in made.spend(1).assumptions
