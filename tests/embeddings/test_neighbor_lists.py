@@ -163,6 +163,7 @@ def test_other_files_are_refused(small_vectors, two):
             NeighbourLists.open(path)
 
 
+@pytest.mark.thorough
 def test_five_embeddings_make_five_lists(shared_data):
     names = [
         "glove6b_50d_5k", "glove_twitter_25d_12k", "googlenews_w2v_300d_8k", "sgns_300d_30k", "counterfit_300d_30k",

@@ -224,6 +224,7 @@ def test_what_is_missing_is_named_in_one_sentence(tmp_path, target, programs, se
     assert sentence in said[0]
 
 
+@pytest.mark.thorough
 def test_every_module_of_the_package_imports():
     missing = []
     for path in sorted(ROOT.glob("dptext_etl/**/*.py")):
