@@ -102,7 +102,7 @@ def test_raw_text_is_stopped_and_not_quoted(bench, leaking, forbidden):
     assert not quoted(str(caught.value) + json.dumps(record.as_dict()), forbidden)
 
 
-@pytest.mark.parametrize("result_format", quick(FORMATS[::-1], first=2), ids=str)
+@pytest.mark.parametrize("result_format", quick(FORMATS[::-1]), ids=str)
 def test_no_result_format_quotes_a_value_an_index_or_a_row(bench, leaking, forbidden, result_format):
     suite = dptx.suite_for(bench.policy)
     _, definition, parameters = batch_of(leaking)
@@ -229,6 +229,7 @@ def test_arguments_hold_references_only(bench):
     assert "hunter2" not in dptx.written(secretive)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_every_way_of_starting_leaves_a_failing_record(bench, leaking, tmp_path, warm):
     """`python file`, `-m` and `-c`: the exit code is not zero, and the record says what happened."""

@@ -214,7 +214,7 @@ def test_writers_in_crossing_scopes_and_releases_do_not_deadlock(two):
         notes = kit.ref(dataset="notes", refundable=True)
         start.wait()
         try:
-            for turn in range(8):
+            for turn in range(4):
                 names = [f"{at}-{turn}-{row}" for row in range(3)]
                 for some in ([refs, [notes]], [[notes], refs])[(at + turn) % 2]:
                     kit.reserve(names, ["ann", "bob", "eve"], 2, cap=900, refs=some, job=f"{at}")
@@ -229,8 +229,8 @@ def test_writers_in_crossing_scopes_and_releases_do_not_deadlock(two):
     for writer in writers:
         writer.join()
     assert failed == []
-    assert one.used("ann", scope=Scope("letters", "2026")) == [2 * 8 * 2 + 1]
-    assert one.used("ann", scope=Scope("notes", "2026")) == [2 * 8 + 1]
+    assert one.used("ann", scope=Scope("letters", "2026")) == [2 * 4 * 2 + 1]
+    assert one.used("ann", scope=Scope("notes", "2026")) == [2 * 4 + 1]
     one.sound()
 
 
