@@ -1,7 +1,23 @@
-"""Policies as TOML files, for tests that start commands."""
+"""Policies over one folder, and as TOML files for tests that start commands."""
 
 import json
 from pathlib import Path
+
+from dptext_etl import Policy
+
+
+def policy_in(folder, *columns, **changes):
+    """Return a policy whose table, key, ledger, and outputs lie in one folder, and whose records are the units."""
+    names = {"dataset": "d", "release": "r1", "id": "id", "unit": "record", "key": f"file:{folder / 'noise.key'}"}
+    places = {"source": str(folder / "raw.parquet"), "sink": str(folder / "out"), "staging": str(folder / "inside")}
+    ledger = {"url": f"sqlite:///{folder / 'ledger.db'}"}
+    return Policy.parse(names | places | {"ledger": ledger, "column": list(columns)} | changes)
+
+
+def custext_column(vectors, name="text", **changes):
+    """Return the entry of a text column that CusText releases."""
+    mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": vectors, **changes}
+    return {"name": name, "mechanism": mechanism, "allow": ["cluster"]}
 
 
 def write_policy(path, values):

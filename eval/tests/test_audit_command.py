@@ -100,10 +100,7 @@ def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
     [
         (SanText(epsilon=4.0, limit=40), (distance.PairWeights, "worst_log_ratio", lambda it: 0.1)),
         (Diffractor(epsilon=1.5, limit=40), (lists.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
-        (
-            Diffractor(epsilon=1.5, limit=40, walks=2),
-            (lists.TemDistribution, "mixture_loss", lambda tem, orders: 0.1),
-        ),
+        (Diffractor(epsilon=1.5, limit=40, walks=2), (lists.TemDistribution, "mixture_loss", lambda tem, orders: 0.1)),
     ],
     ids=["santext", "tem", "tem-mixture"],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, run
+from dptext_etl import run
 from dptext_etl.errors import PolicyError
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
@@ -15,6 +15,7 @@ pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval
 
 from dptext_etl.orchestration import build_definitions, check_lineage  # noqa: E402
 from dptext_etl_eval.orchestration import EvidenceReport  # noqa: E402
+from tests.policy_files import custext_column, policy_in  # noqa: E402
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -26,21 +27,8 @@ def policy(tmp_path, small_vectors, monkeypatch):
     words = ["the", "of", "good", "bad", "house", SENTINEL]
     table = {"id": range(60), "note": [" ".join(random.choice(words, 6)) for _ in range(60)], "stars": [1, 2] * 30}
     pl.DataFrame(table).write_parquet(tmp_path / "raw.parquet")
-    column = {"name": "note", "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors}}
-    return Policy.parse(
-        {
-            "dataset": "notes",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "published"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": "env:DPTEXT_EVIDENCE_SECRET",
-            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
-            "column": [{**column, "allow": ["cluster"]}],
-        }
-    )
+    places = {"sink": str(tmp_path / "published"), "key": "env:DPTEXT_EVIDENCE_SECRET"}
+    return policy_in(tmp_path, custext_column(small_vectors, "note", k=5), dataset="notes", **places)
 
 
 def test_the_report_of_a_published_table_stays_inside(policy, tmp_path):

@@ -1,5 +1,6 @@
 """Composition adds, never under-reports, and says by which rule."""
 
+import json
 import math
 
 from hypothesis import given
@@ -26,11 +27,15 @@ def test_composition_is_associative_and_never_decreases(a, b, c):
     assert compose([compose([a, b]), c]) == compose([a, compose([b, c])]) == compose([a, b, c])
     both = compose([a, b])
     for name in ADDITIVE:
-        assert getattr(both, name) >= getattr(a, name)
+        assert getattr(both, name) >= max(getattr(a, name), getattr(b, name))
         if name != "eps_metric" or a.metric_id == b.metric_id:
             assert getattr(both, name) == getattr(a, name) + getattr(b, name)
     assert both.disclosures == a.disclosures | b.disclosures
     assert both.assumptions == a.assumptions | b.assumptions
+    order = list(GuaranteeClass).index
+    assert order(both.guarantee_class) == max(order(a.guarantee_class), order(b.guarantee_class))
+    assert all(getattr(a + Spend.zero(), name) == getattr(a, name) for name in ADDITIVE)
+    assert "Infinity" not in json.dumps(both.as_dict())
 
 
 def test_epsilons_per_distance_add_up_in_one_metric_alone():

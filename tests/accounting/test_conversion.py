@@ -57,10 +57,7 @@ def exact_delta(epsilon, t, count, total):
 def test_no_pair_of_range_bounded_laws_does_worse(epsilon, count, delta):
     """Every pair of laws on two outcomes with this range, composed exactly, keeps each converted statement."""
     draws = PureDraws(epsilon, count)
-    claims = {
-        "pld": bounded_range_epsilon([draws], delta),
-        "zcdp": zcdp_epsilon(count * epsilon**2 / 8, delta),
-    }
+    claims = {"pld": bounded_range_epsilon([draws], delta), "zcdp": zcdp_epsilon(count * epsilon**2 / 8, delta)}
     for t in np.linspace(1e-6, epsilon - 1e-6, 60):
         for name, claim in claims.items():
             assert exact_delta(epsilon, t, count, claim) <= delta * (1 + 1e-9), name

@@ -19,6 +19,7 @@ from dptext_etl.allocation.score import Tools
 from dptext_etl.allocation.scores import ic
 from dptext_etl.allocation.scores.ic import OwnTable
 from dptext_etl.errors import ArtifactError, PolicyError
+from tests.quick import quick
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "nltk_data"
 FOX = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog")
@@ -72,7 +73,12 @@ def test_a_text_never_gets_more_than_its_budget_and_every_word_gets_some(words, 
     assert len(parts) == len(words)
 
 
-@pytest.mark.parametrize("name", score.available())
+OF_MODELS = ("attention", "keybert")
+"""Scores that load a model, which takes seconds."""
+NAMES = sorted(score.available(), key=OF_MODELS.__contains__)
+
+
+@pytest.mark.parametrize("name", quick(NAMES, first=sum(name not in OF_MODELS for name in NAMES)))
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tokens=st.lists(

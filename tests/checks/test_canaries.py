@@ -1,21 +1,22 @@
 """Canary rows: the same in every process, of the id column's type, never an id in use, no one's record."""
 
 import subprocess
-import sys
 from collections import Counter
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel, load
+from dptext_etl import _kernel, load
 from dptext_etl.checks import CANARY, plan, plant
 from dptext_etl.checks import canaries as canary_rows
 from dptext_etl.checks.canaries import ids_from, in_vocabulary_words, pseudo_words
 from dptext_etl.errors import InputError
 from dptext_etl.keys import canonical_ids, id_type
+from tests.policy_files import custext_column, policy_in
 
 NO_IDS = pl.Series([], dtype=pl.String)
 
@@ -29,21 +30,9 @@ def policy(tmp_path_factory, small_vectors):
 
 
 def make(key, vectors, **changes):
-    mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": vectors, **changes}
-    return Policy.parse(
-        {
-            "dataset": "reviews",
-            "release": "r1",
-            "source": "raw.parquet",
-            "sink": "published",
-            "id": "id",
-            "subject": "user",
-            "keep": ["stars"],
-            "key": f"file:{key}",
-            "ledger": {"url": "ledger.db"},
-            "column": [{"name": "text", "mechanism": mechanism, "allow": ["cluster", "stopwords"]}],
-        }
-    )
+    column = custext_column(vectors, **changes) | {"allow": ["cluster", "stopwords"]}
+    facts = {"dataset": "reviews", "key": f"file:{key}", "unit": "subject", "subject": "user", "keep": ["stars"]}
+    return policy_in(Path("nowhere"), column, **facts)
 
 
 def secret(policy):
@@ -98,7 +87,7 @@ def test_the_same_id_always_carries_the_same_text(policy):
     assert meetings > 100
 
 
-def test_another_process_plans_the_same_rows(policy):
+def test_another_process_plans_the_same_rows(policy, warm):
     script = (
         "import sys, polars as pl\n"
         "from dptext_etl import Policy\n"
@@ -108,7 +97,7 @@ def test_another_process_plans_the_same_rows(policy):
         "print([(row.id, row.kind, dict(row.texts)) for row in rows])\n"
     )
     facts = policy.model_dump(mode="json", by_alias=True)
-    done = subprocess.run([sys.executable, "-c", script, repr(facts)], capture_output=True, text=True, check=True)
+    done = subprocess.run([*warm, "-c", script, repr(facts)], capture_output=True, text=True, check=True)
     here = planned(policy, 4, pl.Int64(), pl.Series([1], dtype=pl.Int64)).rows
     assert done.stdout.strip() == str([(row.id, row.kind, dict(row.texts)) for row in here])
 

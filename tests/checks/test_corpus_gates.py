@@ -4,12 +4,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.checks.gates.text_gates import CorpusTexts
 from dptext_etl.corpora import Corpus, WordEncoder
 from dptext_etl.engines import stage
 from dptext_etl.mechanisms.surrogate import Surrogate
+from tests.policy_files import policy_in
 
 WORDS = [f"{left}{right}" for left in "bdfgklmnprst" for right in ("ane", "ook", "ire", "oom", "ell")]
 TEXTS = ["bane rook", "nothingknown", "", None, "The tire and the room", "nook nook"] * 25
@@ -31,20 +32,7 @@ def judged(request, corpus, tmp_path):
     _kernel.Secret.from_bytes(bytes(range(9, 41))).write(str(tmp_path / "noise.key"))
     pl.DataFrame({"id": [f"r{n}" for n in range(len(TEXTS))], "text": TEXTS}).write_parquet(tmp_path / "raw.parquet")
     mechanism = {"name": "surrogate", "epsilon": 1.0, "corpus": str(corpus.path), "parts": request.param}
-    policy = Policy.parse(
-        {
-            "dataset": "words",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "out"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "column": [{"name": "text", "mechanism": mechanism}],
-        }
-    )
+    policy = policy_in(tmp_path, {"name": "text", "mechanism": mechanism}, dataset="words")
     run = stage(policy)
     raw = {row.id: row.texts["text"] for plan in run.canaries for row in plan.rows}
     whole = pl.concat([pl.read_parquet(part) for part in run.parts])
@@ -59,11 +47,15 @@ def judged(request, corpus, tmp_path):
     return judge, policy.column_policies()[0].mechanism
 
 
+def planted(part, cells):
+    return pl.Series("text", [cells.get(row, text) for row, text in enumerate(part["text"])])
+
+
 def failed(verdicts):
     return {name for name, verdict in verdicts.items() if not verdict.passed}
 
 
-def test_a_correct_run_passes(judged):
+def test_a_correct_run_passes_and_what_no_draw_makes_or_records_share_is_found(judged):
     judge, mechanism = judged
     verdicts = judge()
     assert not failed(verdicts)
@@ -72,32 +64,15 @@ def test_a_correct_run_passes(judged):
     assert verdicts["texts_in_corpus"].counts["texts"] == rows
     assert verdicts["repeats_within_chance"].counts["draws"] == rows * mechanism.most_positions
     assert "suspicious in" not in verdicts["repeats_within_chance"].message
-
-
-def test_texts_that_no_draw_makes_are_found(judged):
-    judge, mechanism = judged
     public = mechanism.opened.texts
     fair = " ".join(public[: mechanism.most_positions])
     for text in ("the tire", f"{fair} {public[4]}", f"{fair} ", fair.upper(), fair.replace(" ", "  ", 1), ""):
         found = judge(lambda part, text=text: part.with_columns(text=planted(part, {3: text})))
         assert found["texts_in_corpus"].counts["outside"] == 1, text
         assert text not in found["texts_in_corpus"].message or not text
-
-
-def planted(part, cells):
-    return pl.Series("text", [cells.get(row, text) for row, text in enumerate(part["text"])])
-
-
-def test_draws_that_records_share_are_found(judged):
-    judge, mechanism = judged
-    one = " ".join(mechanism.opened.texts[: mechanism.most_positions])
-    found = judge(lambda part: part.with_columns(text=pl.lit(one)))
+    found = judge(lambda part: part.with_columns(text=pl.lit(fair)))
     assert found["texts_in_corpus"].passed
     assert not found["repeats_within_chance"].passed
-
-
-def test_planted_texts_that_pass_through_or_agree_are_found(judged):
-    judge, mechanism = judged
     through = pl.when(CANARY).then(pl.col("id").replace_strict(judge.raw, default=None)).otherwise("text")
     found = judge(lambda part: part.with_columns(text=through))["canary_texts_replaced"]
     if mechanism.parts > 1:
@@ -105,7 +80,7 @@ def test_planted_texts_that_pass_through_or_agree_are_found(judged):
         return
     assert (found.counts["survived"], found.counts["equal"], found.passed) == (6, 3, False)
     assert not any(text in found.message for text in judge.raw.values())
-    one = judge(lambda part: part.with_columns(text=pl.lit(mechanism.opened.texts[0])))["canary_texts_replaced"]
+    one = judge(lambda part: part.with_columns(text=pl.lit(public[0])))["canary_texts_replaced"]
     assert (one.counts["equal"], one.passed) == (3, False)
 
 

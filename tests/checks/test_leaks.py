@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, Policy
+from dptext_etl import ColumnPolicy
 from dptext_etl.checks import Candidate, Stage
 from dptext_etl.checks.gate import judges, verdicts_of
 from dptext_etl.checks.text_counts import (
@@ -27,25 +28,14 @@ from dptext_etl.families.words import sample_many
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.custext import CusText
+from tests.policy_files import custext_column, policy_in
 
 
 def policy(vectors, key="file:noise.key", *, epsilon=2.0, beta=None, columns=("text",)):
-    mechanism = {"name": "custext", "epsilon": epsilon, "k": 10, "vectors": vectors}
-    return Policy.parse(
-        {
-            "dataset": "reviews",
-            "release": "r1",
-            "source": "raw.parquet",
-            "sink": "published",
-            "id": "id",
-            "unit": "record",
-            "key": key,
-            "ledger": {"url": "ledger.db"},
-            "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-6},
-            "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in columns],
-            **({} if beta is None else {"copy_gate_false_alarm": beta}),
-        }
-    )
+    texts = [custext_column(vectors, name, epsilon=epsilon) for name in columns]
+    cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-6}
+    more = {} if beta is None else {"copy_gate_false_alarm": beta}
+    return policy_in(Path("nowhere"), *texts, dataset="reviews", key=key, cap=cap, **more)
 
 
 def decisions(facts, counts):

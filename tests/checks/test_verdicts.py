@@ -9,7 +9,7 @@ from dptext_etl.checks import Verdict, require
 from dptext_etl.checks.gate import Edge, declared_lineage
 from dptext_etl.checks.great_expectations import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError
-from dptext_etl.policy import Policy
+from tests.policy_files import custext_column, policy_in
 
 
 def verdict(*, passed=True, **counts):
@@ -68,27 +68,8 @@ def test_no_record_is_a_failure(tmp_path):
             VerdictRecord.read(tmp_path / "verdict.json")
 
 
-def test_lineage_says_where_every_column_comes_from(small_vectors):
-    policy = Policy.parse(
-        {
-            "dataset": "reviews",
-            "release": "r1",
-            "source": "raw.parquet",
-            "sink": "published",
-            "id": "id",
-            "unit": "record",
-            "keep": ["stars"],
-            "key": "file:noise.key",
-            "ledger": {"url": "ledger.db"},
-            "column": [
-                {
-                    "name": "text",
-                    "mechanism": {"name": "custext", "epsilon": 1.0, "vectors": small_vectors},
-                    "allow": ["cluster"],
-                }
-            ],
-        }
-    )
+def test_lineage_says_where_every_column_comes_from(small_vectors, tmp_path):
+    policy = policy_in(tmp_path, custext_column(small_vectors), keep=["stars"])
     cfg = policy.column_policies()[0].mechanism.cfg()
     assert declared_lineage(policy) == (
         Edge("id", "id", "id"),

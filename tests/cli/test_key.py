@@ -3,14 +3,8 @@
 import json
 import stat
 
-from typer.testing import CliRunner
-
 from dptext_etl import keys
-from dptext_etl.cli.app import app
-
-
-def dptext(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+from tests.command_line import dptext
 
 
 def test_a_new_key_is_private_and_works(tmp_path):

@@ -11,16 +11,7 @@ from dptext_etl import _kernel
 from tests.policy_files import write_policy
 from tests.quick import quick
 
-HEAVY = (
-    "dagster",
-    "great_expectations",
-    "huggingface_hub",
-    "pandas",
-    "pyspark",
-    "scipy",
-    "torch",
-    "transformers",
-)
+HEAVY = ("dagster", "great_expectations", "huggingface_hub", "pandas", "pyspark", "scipy", "torch", "transformers")
 TABLES = ("attr", "markdown_it", "pygments", "rich")
 """What prints on a terminal; a pipe, and help, need none of it."""
 COLUMNS = ("numpy", "polars", "pyarrow", "pydantic", "dptext_etl._kernel", "dptext_etl.ledger", "dptext_etl.runner")

@@ -113,10 +113,10 @@ def test_a_folder_that_holds_something_is_left_alone(built: Path, table: Path) -
     assert Corpus.open(built).sha256 == before
 
 
-def test_a_task_encoder_knows_public_labels(table: Path, tmp_path: Path) -> None:
+def test_a_task_encoder_knows_public_labels(built: Path, table: Path, tmp_path: Path) -> None:
     options = Options(name="task", encoder="task", task=[Source(table, label="label")], **STATED)
     corpus = build([Source(table)], tmp_path / "task", options)
-    plain = build([Source(table)], tmp_path / "plain", Options(name="plain", **STATED))
+    plain = Corpus.open(built)
     assert corpus.encoder.vectors.shape[1] == plain.encoder.vectors.shape[1] + 3
     assert corpus.encoder_kind == "task"
 

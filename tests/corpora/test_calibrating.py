@@ -35,11 +35,12 @@ def test_no_number_of_near_texts_keeps_more(labeled: bool) -> None:
         votes = np.argsort(-scores.T, axis=1, kind="stable")[:, :15]
         told = (np.array(labels)[votes] == "1").mean(axis=1)
         likeness = np.array([told if label == "1" else 1 - told for label in labels])
+    orders = np.argsort(-scores, axis=1, kind="stable").tolist()
     for found in calibrate(vectors, queries, EPSILONS, labels=labels):
-        kept = []
-        for near in range(1, 60):
-            orders = np.argsort(-scores, axis=1, kind="stable").tolist()
-            kept.append(np.mean([law(60, found.epsilon, o, near) @ u for o, u in zip(orders, likeness, strict=True)]))
+        kept = [
+            np.mean([law(60, found.epsilon, o, near) @ u for o, u in zip(orders, likeness, strict=True)])
+            for near in range(1, 60)
+        ]
         assert found.near == 1 + int(np.argmax(kept))
         assert found.hit == pytest.approx(hit_rate(60, found.near, found.epsilon))
 

@@ -42,13 +42,11 @@ def near_of(corpus: Corpus, text: str) -> list[int]:
 
 def release(corpus: Corpus, private: Sequence[str], seed: int) -> list[str]:
     """Draw by the law of subset selection, without the mechanism."""
-    rng, made, laws = np.random.default_rng(seed), [], {}
-    for text in set(private):
-        laws[text] = np.ones(len(corpus))
-        laws[text][near_of(corpus, text)] = math.exp(EPSILON)
-    for text in private:
-        weights = laws[text]
-        made.append(corpus.texts[rng.choice(len(corpus), p=weights / weights.sum())])
+    rng, made = np.random.default_rng(seed), []
+    for text, count in Counter(private).items():
+        weights = np.ones(len(corpus))
+        weights[near_of(corpus, text)] = math.exp(EPSILON)
+        made += [corpus.texts[place] for place in rng.choice(len(corpus), count, p=weights / weights.sum())]
     return made
 
 

@@ -163,14 +163,11 @@ def test_other_files_are_refused(small_vectors, two):
             NeighbourLists.open(path)
 
 
+@pytest.mark.thorough
 def test_five_embeddings_make_five_lists(shared_data):
     names = [
-        "glove6b_50d_5k",
-        "glove_twitter_25d_12k",
-        "googlenews_w2v_300d_8k",
-        "sgns_300d_30k",
-        "counterfit_300d_30k",
-    ]
+        "glove6b_50d_5k", "glove_twitter_25d_12k", "googlenews_w2v_300d_8k", "sgns_300d_30k", "counterfit_300d_30k",
+    ]  # fmt: skip
     paths = [str(shared_data / "word_vectors" / f"{name}.npz") for name in names]
     lists = NeighbourLists.build(paths, limit=600)
     assert len(lists.lists) == 5

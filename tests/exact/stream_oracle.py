@@ -13,9 +13,7 @@ from dptext_etl import _kernel
 
 OVERFLOW = 1 << 31
 
-
 K = bytes(range(32))
-
 
 CONFIG = {
     "epsilon": "2.0",
@@ -25,15 +23,11 @@ CONFIG = {
     "table": "ab" * 32,
 }
 
-
 CFG = "eadb3298c3f7b613c8ccfb0b0d7541474901682a1f314bb679743103a029cbd3"
-
 
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
 
-
 WIDE = [1 + (i * 2654435761) % 1000003 for i in range(10000)]
-
 
 HEAVY = [2**52 - 1] * 255 + [2**62 // 3] + [2**50] * 5000
 

@@ -74,7 +74,7 @@ def test_every_draw_is_that_of_the_printed_algorithm(key, position, variance):
 
 @pytest.mark.parametrize(("num", "den"), [(1, 1), (1, 4), (9, 2), (100, 1), (2**20 + 1, 2**10)])
 def test_draws_follow_the_law(num, den):
-    n = 100_000
+    n = 30_000
     found = np.array(draws(n, num, den, first=10**6))
     reach = 10 + math.ceil(9 * math.sqrt(num / den))
     expected = law(Fraction(num, den), reach) * n

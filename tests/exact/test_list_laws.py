@@ -16,6 +16,7 @@ from dptext_etl.families.lists import GRID_BITS, GeometricDistribution, TemDistr
 from dptext_etl.sampling import integer_weights, stated
 
 from ..examples import examples
+from ..quick import quick
 
 ROUNDING = 1e-11
 
@@ -86,7 +87,7 @@ def test_e7_geometric(places, epsilon, lists):
         assert float(law.realised(orders)["epsilon_table"]) == pytest.approx(worst.max(), abs=ROUNDING)
 
 
-@pytest.mark.parametrize("lists", [1, 3])
+@pytest.mark.parametrize("lists", quick([1, 3]))
 def test_e7_a_thousand_places(lists):
     law, epsilon, places = GeometricDistribution(Fraction(1, 2)), 0.5, 1000
     closed = geometric(epsilon, places)

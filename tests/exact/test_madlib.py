@@ -26,7 +26,7 @@ from .fixed_keys import release_with_keys
 SECRET = _kernel.Secret.from_bytes(bytes(range(7, 39)))
 LINE = np.array([[-3.0], [0.0], [1.0], [1.5], [5.0]])
 PLANE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.5], [-1.0, -1.0], [2.0, 2.0], [0.5, 0.5]])
-N = 60_000
+N = 20_000
 
 
 @pytest.fixture

@@ -27,19 +27,7 @@ between = st.text(
 ).map(lambda s: f" {s} ")
 casing = st.sampled_from([str.lower, str.upper, str.title, str.capitalize])
 foreign = st.sampled_from(
-    [
-        "zzxqv",
-        "ünïcödé",
-        "12345",
-        "3.14",
-        "я",
-        "我",
-        "e\u0301x",
-        "x" * 4_000,
-        "don\u2019tt",
-        "½",
-        "\u0627\u0644",
-    ]
+    ["zzxqv", "ünïcödé", "12345", "3.14", "я", "我", "e\u0301x", "x" * 4_000, "don\u2019tt", "½", "\u0627\u0644"]
 )
 
 

@@ -23,12 +23,12 @@ EPSILONS = (0.05, 0.2, 0.5, 0.9)
 SMALL = [
     (2, 3, 1, 3),
     (3, 4, 1, 3),
-    (4, 4, 1, 3),
     (3, 4, 2, 4),
     (4, 3, 1, 8),
     (3, 4, 3, 3),  # more than half of the texts are near
+    (4, 4, 1, 3),
     (2, 5, 4, 5),
-    (2, 6, 2, 5),  # the last two take longer than all others
+    (2, 6, 2, 5),
     (3, 5, 2, 2),
 ]
 """Rows, texts of the corpus, near texts, and the ratio of their weights."""
@@ -66,7 +66,7 @@ def _largest(rows: int, law: Law, eps: float) -> Fraction:
     return found
 
 
-@pytest.mark.parametrize("case", quick([(case,) for case in SMALL], first=len(SMALL) - 2), ids=str)
+@pytest.mark.parametrize("case", quick([(case,) for case in SMALL], first=5), ids=str)
 def test_the_bound_holds_for_every_small_table(case: tuple[int, int, int, int]) -> None:
     rows, texts, near, ratio = case
     law = Law(texts, near, ratio, 1)

@@ -23,17 +23,7 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.parameters import validated
 
-from .choice_toys import (
-    FACTS,
-    exact_weights,
-    expected,
-    kernel_corpus,
-    mechanism,
-    near_of,
-    record_keys,
-    released,
-    toy,
-)
+from .choice_toys import FACTS, exact_weights, expected, kernel_corpus, mechanism, near_of, record_keys, released, toy
 from .fixed_keys import release_with_keys
 from .stream_oracle import RECORD
 
@@ -83,9 +73,9 @@ def test_transition_is_the_law_that_the_kernel_follows(tmp_path):
     for text in (corpus.texts[2], "nothing known"):
         outputs, chances = drawn.transition(text)
         assert sum(chances) == 1
-        counts = Counter(released(drawn, [text] * 20_000, record_keys(20_000)))
+        counts = Counter(released(drawn, [text] * 5_000, record_keys(5_000)))
         chi = sum(
-            (counts[o] - 20_000 * float(p)) ** 2 / (20_000 * float(p)) for o, p in zip(outputs, chances, strict=True)
+            (counts[o] - 5_000 * float(p)) ** 2 / (5_000 * float(p)) for o, p in zip(outputs, chances, strict=True)
         )
         assert chi < 25, "5 degrees of freedom"  # 1.4e-4, at fixed keys
 

@@ -15,14 +15,7 @@ from dptext_etl.families.choice import cut
 from dptext_etl.keys import RecordKeys
 from dptext_etl.polars.plan_expressions import in_kernel
 
-from .choice_toys import (
-    FACTS,
-    kernel_corpus,
-    mechanism,
-    record_keys,
-    released,
-    toy,
-)
+from .choice_toys import FACTS, kernel_corpus, mechanism, record_keys, released, toy
 
 
 def test_vectors_of_a_model_are_drawn_near_and_checked(tmp_path):

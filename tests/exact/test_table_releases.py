@@ -25,10 +25,10 @@ def small_parts(kept=()):
 
 
 def wide_parts():
-    words = [f"word{i}x" for i in range(4400)]
-    row = np.array([1 + (i * 7919) % 1009 for i in range(4400)], dtype=np.uint64)
-    sets = [np.arange(4400)]
-    return TableParts(words, sets, np.zeros(4400, np.uint32), [np.stack([np.roll(row, i % 5) for i in range(4400)])])
+    words = [f"word{i}x" for i in range(4100)]
+    row = np.array([1 + (i * 7919) % 1009 for i in range(4100)], dtype=np.uint64)
+    sets = [np.arange(4100)]
+    return TableParts(words, sets, np.zeros(4100, np.uint32), [np.stack([np.roll(row, i % 5) for i in range(4100)])])
 
 
 def opened(parts, path):
@@ -75,14 +75,14 @@ def test_a_release_is_the_oracle_word_by_word(tmp_path):
 def test_a_release_from_a_wide_table_is_the_oracle(tmp_path):
     parts = wide_parts()
     table = opened(parts, tmp_path / "wide.safetensors")
-    assert (table.width, table.max_set, table.sets) == (2, 4400, 1)
+    assert (table.width, table.max_set, table.sets) == (2, 4100, 1)
     key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(K), "d", "c", "r", CFG)
-    text = "word0x unknown word7x WORD4399X 12 word3x"
+    text = "word0x unknown word7x WORD4099X 12 word3x"
     out = pa.array(table.release(key, pa.array([text]), pa.array(["a"]), json.dumps({**STRICT_INPUT, "n_max": 100})))
     record = oracle_record(K, "d", "c", "r", CFG, "a", text, 0)
-    rows = {i: [int(w) for w in parts.weights[0][i]] for i in (0, 7, 4399, 3)}
+    rows = {i: [int(w) for w in parts.weights[0][i]] for i in (0, 7, 4099, 3)}
     draws = [
-        oracle_draw(record, 1, p, rows[i], 2) if i is not None else oracle_uniform(record, 1, p, 4400, 2)
-        for p, i in enumerate([0, None, 7, 4399, None, 3])
+        oracle_draw(record, 1, p, rows[i], 2) if i is not None else oracle_uniform(record, 1, p, 4100, 2)
+        for p, i in enumerate([0, None, 7, 4099, None, 3])
     ]
     assert out[0].as_py() == {"text": " ".join(f"word{i}x" for i in draws), "positions": 6}

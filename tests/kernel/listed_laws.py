@@ -9,34 +9,18 @@ from safetensors.numpy import save
 
 from dptext_etl import _kernel
 
+from .tables import STRICT, blob
+
 TOKEN, LIST = 1, 2
 ONE_LEVEL = 4096
 
-
-STRICT = {
-    "case": "lower",
-    "punctuation": "drop",
-    "numbers": "uniform",
-    "oov": "uniform",
-    "null": "pass",
-    "n_max": 10_000,
-}
-
-
 DROP = {**STRICT, "oov": "drop", "numbers": "drop"}
-
 
 FAITHFUL = {**STRICT, "oov": "keep", "numbers": "keep"}
 
-
 TEM = {"tem": {"weights": [40, 20, 7], "outside": 3}}
 
-
 GEOMETRIC = {"geometric": {"rate": [1, 3]}}
-
-
-def blob(words):
-    return np.frombuffer("\n".join(words).encode(), np.uint8)
 
 
 def names(n):

@@ -11,7 +11,6 @@ from dptext_etl import _kernel
 
 WORDS = ["alpha", "beta", "gamma", "delta", "don't", "42", "straße", "a_word_of_more_than_sixteen"]
 
-
 STRICT = {
     "case": "lower",
     "punctuation": "drop",
@@ -21,9 +20,7 @@ STRICT = {
     "n_max": 10_000,
 }
 
-
 FAITHFUL = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass", "n_max": 10_000}
-
 
 KEY = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(32))), "demo", "text", "r1", "ab" * 32)
 

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
@@ -110,26 +109,6 @@ def test_every_occurrence_draws_as_from_explicit_weights(columns):
     for wrong in (-1, n):
         with pytest.raises(InputError, match=f"below {n}, and not negative"):
             law.draw(*arguments[:2], pa.array(rows[:1]), *occurrences, some=pa.array([wrong], pa.int64()))
-
-
-def test_draws_follow_the_weights():
-    products, row_norms, column_norms, squared = case(1, 12, 3, 20)
-    diameter = float(np.sqrt(squared.max()))
-    law = law_of(column_norms, 1.0, 2.0, diameter)
-    n = 200_000
-    drawn = numpy_of(
-        law.draw(
-            pa.array(products.ravel()),
-            pa.array(row_norms),
-            pa.array(np.zeros(n, dtype=np.uint32)),
-            keys(1),
-            pa.array(np.zeros(n, dtype=np.uint32)),
-            pa.array(np.arange(n, dtype=np.uint64)),
-        )
-    )
-    weights = numpy_of(law.weights(pa.array(products.ravel()), pa.array(row_norms))).astype(float)
-    counts = np.bincount(drawn, minlength=12)
-    assert stats.chisquare(counts, weights / weights.sum() * n).pvalue > 1e-6
 
 
 def test_what_does_not_fit_is_refused_by_counts_alone():

@@ -21,24 +21,14 @@ from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
 
 from ..examples import examples
+from .tables import blob
 
 PAD = "<PAD>"
 WORDS = ["alpha", "beta", "gamma", "delta", "don't", "42", "a_word_of_more_than_sixteen", PAD]
-STRICT = {
-    "case": "lower",
-    "punctuation": "drop",
-    "numbers": "uniform",
-    "oov": "uniform",
-    "null": "pass",
-    "n_max": 5,
-}
+STRICT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass", "n_max": 5}
 FAITHFUL = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass", "n_max": 50}
 DROP = {"oov": "drop", "numbers": "drop"}
 LENGTH = 6
-
-
-def blob(words):
-    return np.frombuffer("\n".join(words).encode(), np.uint8)
 
 
 def make(folder, words=WORDS, outputs=(), kept=(), weights=None):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel
+from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import PolicyError
 
 from ..examples import examples
@@ -88,13 +89,6 @@ def test_long_lists_at_the_borders_of_blocks(folder, n, count):
         assert release(table, [text(words)], key)[0]["text"] == oracle_text(key, words, lists, law)
 
 
-def test_a_law_that_is_nearly_all_outside_reaches_every_place(folder):
-    n, law = 5000, {"tem": {"weights": [5], "outside": 4}}
-    table = make(folder / "flat", names(n), orders(n, 1), law)
-    drawn = release(table, [text([17] * 9000)], b"\x05" * 32)[0]["text"].split()
-    assert len(set(drawn)) > 4000
-
-
 @pytest.mark.parametrize("n", [5, 4200])
 def test_the_row_of_a_word_is_the_exact_mixture(folder, n):
     lists = orders(n, 3)
@@ -122,31 +116,6 @@ def test_geometric_probabilities_are_no_integers(folder):
     with pytest.raises(PolicyError, match="transition") as caught:
         table.row("w1x", json.dumps(STRICT))
     assert "w1x" not in str(caught.value)
-
-
-def test_the_geometric_law_has_its_closed_form(folder):
-    """Interior steps and both ends, each against its probability within six standard errors."""
-    table = make(folder / "g", names(5), [[0, 1, 2, 3, 4]], {"geometric": {"rate": [1, 2]}})
-    drawn = release(table, [text([1] * 9000)], b"\x09" * 32)[0]["text"].split()
-    a = math.exp(-0.5)
-    exact = [a / (1 + a), (1 - a) / (1 + a), (1 - a) / (1 + a) * a, (1 - a) / (1 + a) * a**2, a**3 / (1 + a)]
-    assert math.isclose(sum(exact), 1)
-    for word, p in enumerate(exact):
-        seen = drawn.count(f"w{word}x") / len(drawn)
-        assert abs(seen - p) < 6 * math.sqrt(p * (1 - p) / len(drawn))
-
-
-@given(st.text(max_size=60), st.text(max_size=60), st.binary(min_size=32, max_size=32))
-@examples(200)
-def test_ni_with_a_fixed_length_and_a_flat_law(folder, one, other, key):
-    """With equal keys, unknown words dropped and every weight equal, nothing of a text reaches the output."""
-    words = [*names(6), "<PAD>"]
-    table = make(folder / "ni", words, orders(7, 3), {"tem": {"weights": [4], "outside": 4}})
-    policy = {**DROP, "n_max": 5, "length": "fixed"}
-    first, second = release(table, [one + " w1x", other + " w2x"], key, policy)
-    assert first == second
-    assert first["positions"] == 5
-    assert len(first["text"].split()) <= 5
 
 
 @pytest.mark.parametrize("length", ["disclose", "fixed", {"noisy": [1, 2]}])
@@ -238,8 +207,7 @@ def test_uneven_lists_serve_no_policy_that_hides_unknown_words(folder):
 
 
 @pytest.mark.parametrize("law", [TEM, GEOMETRIC])
-@pytest.mark.parametrize("engine", ["eager", "in-memory", "streaming"])
-def test_the_plugin_releases_lists_and_charges_a_noisy_length(folder, tmp_path, law, engine):
+def test_the_plugin_releases_lists_and_charges_a_noisy_length(folder, tmp_path, law):
     words = [*names(30), "<PAD>"]
     table = make(folder / "plugin", words, orders(31, 5), law)
     secret = tmp_path / "k"
@@ -247,33 +215,17 @@ def test_the_plugin_releases_lists_and_charges_a_noisy_length(folder, tmp_path, 
     secret.chmod(0o600)
     policy = json.dumps({**DROP, "n_max": 6, "length": {"noisy": [1, 5]}})
     texts = [None if i % 7 == 3 else "w1x W2x, unknown w29x " * (i % 4) for i in range(500)]
-    arguments = {
-        "table_path": str(folder / "plugin"),
-        "table_sha256": hashlib.sha256((folder / "plugin").read_bytes()).hexdigest(),
-        "key_reference": f"file:{secret}",
-        "dataset": "d",
-        "column": "text",
-        "release": "r",
-        "cfg": "ab" * 32,
-        "input_policy": policy,
-        "nonce": "0",
-        "unit_micro": 2_000_000,
-        "base_micro": 1_500_000,
-        "delta": 0.0,
-        "spend": True,
-    }
+    path = folder / "plugin"
+    table_of = {"table_path": str(path), "table_sha256": sha256_file(path), "key_reference": f"file:{secret}"}
+    names_of = {"dataset": "d", "column": "text", "release": "r", "cfg": "ab" * 32, "nonce": "0"}
+    prices = {"unit_micro": 2_000_000, "base_micro": 1_500_000, "delta": 0.0, "spend": True}
+    arguments = table_of | names_of | prices | {"input_policy": policy}
+    columns = [pl.col("text"), pl.col("id")]
     out = register_plugin_function(
-        plugin_path=_kernel.__file__,
-        function_name="dptext_table",
-        args=[pl.col("text"), pl.col("id")],
-        kwargs=arguments,
-        is_elementwise=True,
+        plugin_path=_kernel.__file__, function_name="dptext_table", args=columns, kwargs=arguments, is_elementwise=True
     )
     frame = pl.DataFrame({"id": range(500), "text": texts})
-    if engine == "eager":
-        got = frame.select(out)
-    else:
-        got = frame.lazy().select(out).collect(engine="streaming" if engine == "streaming" else "in-memory")
+    got = frame.lazy().select(out).collect(engine="streaming")
     key = _kernel.ReleaseKey(_kernel.Secret.resolve(f"file:{secret}"), "d", "text", "r", "ab" * 32)
     expected = pa.array(table.release(key, pa.array(texts), pa.array(range(500)), policy)).to_pylist()
     for raw, row, want in zip(texts, got["text"].to_list(), expected, strict=True):

@@ -14,6 +14,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
 
 from ..examples import examples
+from ..quick import quick
 from .tables import FAITHFUL, KEY, STRICT, WORDS, blob, release, write
 
 TEXTS = [
@@ -168,34 +169,6 @@ def test_long_texts_are_cut_after_n_max_words(table, n_max):
     assert len(_kernel.split(faithful)) == {0: 0, 1: 1, 3: 6}[n_max]
 
 
-CLASSES = {
-    "first": WORDS[:4],
-    "second": [*WORDS[4:], "DON\u2019T"],
-    "unknown": ["x", "99", "我", "été", "<mask>"],
-    "kept": ["the"],
-}
-
-
-def written(kinds, choose):
-    """A text whose words are of the given kinds, chosen, cased and joined at will: all that may differ."""
-    words = [choose(st.sampled_from(CLASSES[kind])) for kind in kinds]
-    words = [
-        choose(st.sampled_from([word, word.upper().replace("SS", "ß"), word.title()])) if word.isascii() else word
-        for word in words
-    ]
-    return "".join(word + choose(st.sampled_from([" ", ", ", " — ", "!? ", "\n", " 😀 "])) for word in words)
-
-
-@given(st.data(), st.lists(st.sampled_from(sorted(CLASSES)), max_size=8), st.binary(min_size=32, max_size=32))
-@examples(200)
-def test_ni_texts_of_equal_disclosures_give_equal_bytes_under_one_stream(flat, data, kinds, stream):
-    """Weights held (docs/spec/privacy.md#ni): with a fixed stream only number, class and kept words may show."""
-    texts = pa.array([written(kinds, data.draw), written(kinds, data.draw)])
-    out = pa.array(flat.release_with_keys(pa.array([stream] * 2, pa.binary(32)), texts, json.dumps(STRICT)))
-    assert out[0] == out[1]
-    assert out[0]["positions"].as_py() == sum(kind != "kept" for kind in kinds)
-
-
 def test_the_law_of_one_word(table):
     policy = json.dumps(STRICT)
     assert table.row("BETA", policy) == (WORDS[:4], [2, 3, 4, 1])
@@ -218,7 +191,7 @@ def _released_elsewhere(table, texts, ids):
     return release(table, texts, ids).to_pylist()
 
 
-@pytest.mark.parametrize("start", ["spawn", "fork"])
+@pytest.mark.parametrize("start", quick(["fork", "spawn"]))
 def test_another_process_gives_the_same_bytes(table, start):
     texts, ids = pa.array(TEXTS), pa.array([f"r{i}" for i in range(len(TEXTS))])
     expected = release(table, texts, ids, threads=2).to_pylist()

@@ -18,14 +18,7 @@ from dptext_etl.families.stored_distributions import TableParts
 from ..examples import examples
 
 WORDS = ["alpha", "beta", "gamma", "don't", "42", "<PAD>"]
-STRICT = {
-    "case": "lower",
-    "punctuation": "drop",
-    "numbers": "uniform",
-    "oov": "uniform",
-    "null": "pass",
-    "n_max": 6,
-}
+STRICT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass", "n_max": 6}
 FAITHFUL = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass", "n_max": 50}
 UNKNOWN = 2**32 - 1
 TEXTS = ["Alpha, the unknown BETA 17!", None, "", "42 don\u2019t", "gamma " * 9]
@@ -161,8 +154,7 @@ def test_choices_of_another_column_are_refused(vocabulary, case):
         assemble(vocabulary, pa.array(["alpha beta", "gamma"]), *WRONG[case], STRICT)
 
 
-@pytest.mark.parametrize("length", ["fixed", {"noisy": [1, 2]}])
-@pytest.mark.parametrize("count", [0, 7])
+@pytest.mark.parametrize(("length", "count"), [("fixed", 5), *itertools.product(("fixed", {"noisy": [1, 2]}), (0, 7))])
 def test_choices_of_a_hidden_length_are_from_one_to_n(vocabulary, length, count):
     with pytest.raises(InputError):
         assemble(vocabulary, pa.array(["alpha"]), [0, count], [0] * count, {**STRICT, "length": length})
@@ -191,11 +183,6 @@ def test_every_word_is_read_that_is_encoded(texts):
     counts = [int(drawn[numbers[first:last]].sum()) for first, last in itertools.pairwise(offsets.tolist())]
     _, encoded = encode(_kernel.Vocabulary(WORDS, kept=["the"]), pa.array(texts, pa.string()), STRICT)
     assert counts == np.diff(encoded).tolist()
-
-
-def test_a_fixed_length_takes_n_choices(vocabulary):
-    with pytest.raises(InputError):
-        assemble(vocabulary, pa.array(["alpha"]), [0, 5], [0] * 5, {**STRICT, "length": "fixed"})
 
 
 def test_columns_of_another_kind_are_refused(vocabulary):

@@ -12,6 +12,7 @@ from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.engines import stage
 from dptext_etl.runner import StagedRun
+from tests.policy_files import custext_column, policy_in
 
 SENTINEL = "Zqxsentinelword"
 """Stands in every raw text and nowhere else."""
@@ -71,23 +72,8 @@ def bench(tmp_path_factory, small_vectors):
     notes = [" ".join(random.choice(words, 6)).title() for _ in range(250)]
     raw = pl.DataFrame({"id": range(1000, 1250), "stars": [n % 5 for n in range(250)], "review": texts, "note": notes})
     raw.write_parquet(folder / "raw.parquet")
-    mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
-    policy = Policy.parse(
-        {
-            "dataset": "reviews",
-            "release": "r1",
-            "source": str(folder / "raw.parquet"),
-            "sink": str(folder / "published"),
-            "staging": str(folder / "inside"),
-            "id": "id",
-            "unit": "record",
-            "keep": ["stars"],
-            "key": f"file:{folder / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{folder / 'ledger.db'}"},
-            "shard_rows": 100,
-            "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")],
-        }
-    )
+    columns = [custext_column(small_vectors, name) for name in ("review", "note")]
+    policy = policy_in(folder, *columns, dataset="reviews", keep=["stars"], shard_rows=100)
     run = stage(policy)
     planted = [{"id": row.id, "stars": None, **row.texts} for plan in run.canaries for row in plan.rows]
     raw = pl.concat([raw, pl.DataFrame(planted, schema=raw.schema)])

@@ -15,12 +15,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import _kernel
 from dptext_etl.checks import canaries
 from dptext_etl.engines import stage
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.runner import check
 from dptext_etl.runner.shard import computing
+from tests.policy_files import policy_in
 
 from .drills import Shard, joined, seeded
 
@@ -83,20 +84,10 @@ def policy(folder, mechanism, allow, run):
     """Return the policy of one run, with a key and a ledger of its own."""
     (folder / "noise.key").unlink(missing_ok=True)
     _kernel.Secret.from_bytes(hashlib.sha256(f"floors {run}".encode()).digest()).write(str(folder / "noise.key"))
-    return Policy.parse(
-        {
-            "dataset": "floors",
-            "release": "r",
-            "source": str(folder / "raw.parquet"),
-            "sink": str(folder / f"out-{run}"),
-            "staging": str(folder / f"inside-{run}"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{folder / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{folder / f'ledger-{run}.db'}"},
-            "column": [{"name": "text", "mechanism": mechanism, "allow": allow}],
-        }
-    )
+    places = {"sink": str(folder / f"out-{run}"), "staging": str(folder / f"inside-{run}")}
+    places["ledger"] = {"url": f"sqlite:///{folder / f'ledger-{run}.db'}"}
+    column = {"name": "text", "mechanism": mechanism, "allow": allow}
+    return policy_in(folder, column, dataset="floors", release="r", **places)
 
 
 def stopped(folder, name, bug, factor, run):

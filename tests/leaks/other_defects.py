@@ -154,7 +154,6 @@ ERASURE = [
 ]
 """What is forgotten."""
 
-
 TABLES = [
     (
         "a draw that failed, or raw text behind one, in an unlinked release",

@@ -16,6 +16,7 @@ from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import check, planning
 from dptext_etl.runner.shard import shard, staging
+from tests.quick import quick
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -90,7 +91,7 @@ def test_the_recorder_finds_what_is_there():
     assert SENTINEL in "".join(_printed(value) for value in frame.f_locals.values())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", quick(WAYS))
 def test_rows_stand_in_the_frames_of_a_run_while_it_works(policy, monkeypatch, way):
     """Without what holds them back, the recorder would have them."""
     monkeypatch.setattr(errors, "clear_frames", lambda error: None)
@@ -99,7 +100,7 @@ def test_rows_stand_in_the_frames_of_a_run_while_it_works(policy, monkeypatch, w
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("work", [run, stage])
+@pytest.mark.parametrize("work", quick([stage, run]))
 def test_a_run_that_fails_leaves_no_rows_in_its_frames(policy, monkeypatch, way, work):
     monkeypatch.setattr(*WAYS[way], failing)
     error = caught(work, policy)

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.errors import GateError
+from tests.quick import quick
 
 gx = pytest.importorskip("great_expectations")
 sqlalchemy = pytest.importorskip("sqlalchemy")
@@ -14,7 +15,7 @@ sqlalchemy = pytest.importorskip("sqlalchemy")
 from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=quick(["sqlite", "postgresql"]))
 def database(request, tmp_path_factory):
     """A database of each kind: its URL, and a function that writes a frame into a table of a new name."""
     if request.param == "sqlite":
@@ -48,6 +49,7 @@ def quoted(said, bench):
     return [word for word in words | canaries if len(word) > 5 and word in said.lower()]
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_a_correct_release_holds(bench, database):
     url, write = database
     record = dptx.validate_table(url, write(bench.published), bench.policy)
@@ -85,7 +87,7 @@ def test_raw_text_is_stopped_and_not_quoted(bench, database, leaking, caplog, ca
     assert not quoted(str(caught.value) + json.dumps(record.as_dict()) + caplog.text + out + err, bench)
 
 
-@pytest.mark.parametrize("result_format", ["BOOLEAN_ONLY", "SUMMARY", "COMPLETE"])
+@pytest.mark.parametrize("result_format", quick(["COMPLETE", "BOOLEAN_ONLY", "SUMMARY"]))
 def test_a_users_own_context_quotes_nothing(bench, database, leaking, result_format):
     url, write = database
     context = gx.get_context(mode="ephemeral")

@@ -111,9 +111,7 @@ IN_PANDAS = {
         ),
     ),
     "metadata of a field": lambda t: arrowed(
-        t,
-        "stars",
-        pa.array([{"x": 1}] * len(t), pa.struct([pa.field("x", pa.int64(), metadata={"comment": RAW})])),
+        t, "stars", pa.array([{"x": 1}] * len(t), pa.struct([pa.field("x", pa.int64(), metadata={"comment": RAW})]))
     ),
     "a time zone": lambda t: arrowed(t, "stars", pa.array([0] * len(t), pa.timestamp("us", RAW))),
 }

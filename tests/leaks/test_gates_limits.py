@@ -5,12 +5,13 @@ import hashlib
 import polars as pl
 import pytest
 
-from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY, CanaryPlan, Candidate, evaluate
 from dptext_etl.checks.canaries import CanaryRow
 from dptext_etl.checks.gates import canary_gates
 from dptext_etl.checks.gates.canary_gates import CanaryTextAbsent
 from dptext_etl.engines import stage
+from tests.policy_files import custext_column, policy_in
 
 
 @pytest.fixture
@@ -22,27 +23,10 @@ def staged(tmp_path, small_vectors):
 
     def judge(mechanism, bug=None, **changes):
         name = f"run-{len(list(tmp_path.iterdir()))}"
-        policy = Policy.parse(
-            {
-                "dataset": name,
-                "release": "r1",
-                "source": str(tmp_path / "raw.parquet"),
-                "sink": str(tmp_path / name),
-                "staging": str(tmp_path / f"{name}.staging"),
-                "id": "id",
-                "unit": "record",
-                "key": f"file:{tmp_path / 'noise.key'}",
-                "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-                "column": [
-                    {
-                        "name": "text",
-                        "mechanism": {"name": "custext", "k": 10, "vectors": small_vectors, **mechanism},
-                        "allow": ["cluster", "punct", "numbers", "oov", "case", "stopwords"],
-                    }
-                ],
-                **changes,
-            }
-        )
+        column = custext_column(small_vectors, **mechanism)
+        column["allow"] = ["cluster", "punct", "numbers", "oov", "case", "stopwords"]
+        places = {"sink": str(tmp_path / name), "staging": str(tmp_path / f"{name}.staging")}
+        policy = policy_in(tmp_path, column, dataset=name, **places, **changes)
         run = stage(policy)
         parts = run.parts
         if bug is not None:
@@ -110,12 +94,11 @@ def test_known_words_that_pass_through_a_faithful_run_are_found(staged):
 
 
 @pytest.mark.parametrize(("mark", "hits"), [(True, 0), (False, 1), (None, 1)])
-def test_where_chance_may_spell_a_word_marked_rows_alone_are_not_searched(small_vectors, monkeypatch, mark, hits):
+def test_where_chance_may_spell_a_word_marked_rows_alone_are_not_searched(
+    small_vectors, tmp_path, monkeypatch, mark, hits
+):
     monkeypatch.setattr(canary_gates, "chance_of_foreign_words", lambda _: 1.0)
-    mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
-    places = {"source": "raw.parquet", "sink": "published", "key": "file:noise.key", "ledger": {"url": "ledger.db"}}
-    column = [{"name": "text", "mechanism": mechanism, "allow": ["cluster"]}]
-    policy = Policy.parse({"dataset": "d", "release": "r", "id": "id", "unit": "record", "column": column, **places})
+    policy = policy_in(tmp_path, custext_column(small_vectors))
     word = "abcdefghijklmnopqrst"
     row = CanaryRow("a", "out_of_vocabulary", {"text": word}, {"text": (word,)})
     plan = CanaryPlan(0, (row,), frozenset({word}), pl.String())

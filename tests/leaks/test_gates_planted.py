@@ -1,8 +1,5 @@
 """Planted bugs, one by one: each is stopped by a named gate; a correct run passes all of them."""
 
-import base64
-from urllib.parse import quote
-
 import polars as pl
 import pytest
 
@@ -11,16 +8,10 @@ from dptext_etl.checks.gate import Edge, declared_lineage
 from dptext_etl.errors import GateError
 
 GATES = [
-    "raw_column_absent",
-    "canary_text_absent",
-    "canary_rows_complete",
-    "canary_words_replaced",
-    "canary_rows_reproducible",
-    "duplicates_within_chance",
-    "words_in_output_set",
-    "rows_ledgered",
+    "raw_column_absent", "canary_text_absent", "canary_rows_complete", "canary_words_replaced",
+    "canary_rows_reproducible", "duplicates_within_chance", "words_in_output_set", "rows_ledgered",
     "one_text_per_record",
-]
+]  # fmt: skip
 
 
 def failed(verdicts):
@@ -36,151 +27,10 @@ def test_a_correct_run_passes_every_gate(bench, tmp_path):
     assert all(verdict.catches and verdict.message for verdict in verdicts.values())
 
 
-def test_everything_passes_through(bench, tmp_path):
-    def bug(part):
-        return part.with_columns(bench.raw_texts(part, "review").alias("review"))
-
-    verdicts = bench.judge(bug, tmp_path)
-    assert failed(verdicts) == {
-        "canary_text_absent",
-        "canary_words_replaced",
-        "duplicates_within_chance",
-        "words_in_output_set",
-        "rows_ledgered",
-    }
-    assert (
-        verdicts["canary_words_replaced"].counts["survived"]
-        > verdicts["canary_words_replaced"].counts["allowed review"]
-    )
-    with pytest.raises(GateError, match="5 of 9 gates failed") as caught:
-        require(verdicts.values())
-    assert caught.value.exit_code == 4
-
-
-def test_unknown_words_pass_through(bench, tmp_path):
-    """The peers' bug: a word that is not in the vocabulary is released as it is."""
-
-    def bug(part):
-        raw = bench.raw_texts(part, "review")
-        foreign = raw.str.extract(r"([A-Za-z]{20})", 1)
-        drawn = part["review"].str.replace(r"^\S+", "")
-        return part.with_columns(
-            pl.when(foreign.is_not_null()).then(foreign + drawn).otherwise("review").alias("review")
-        )
-
-    assert failed(bench.judge(bug, tmp_path)) >= {"canary_text_absent", "words_in_output_set"}
-
-
-def test_known_words_pass_through(bench, tmp_path):
-    """All words known: only counts of canary words that survive or agree, and the ledger, can tell."""
-
-    def bug(part):
-        raw = bench.raw_texts(part, "review")
-        known = part[CANARY] & ~raw.str.contains(r"[A-Za-z]{20}")
-        return part.with_columns(pl.when(known).then(raw).otherwise("review").alias("review"))
-
-    verdicts = bench.judge(bug, tmp_path)
-    assert failed(verdicts) == {"canary_words_replaced", "duplicates_within_chance", "rows_ledgered"}
-
-
-def test_known_words_pass_through_in_one_shard(bench, tmp_path):
-    shard = bench.run.canaries[1]
-
-    def bug(part):
-        here = part[CANARY] & part["id"].is_in(shard.ids("in_vocabulary").implode())
-        return part.with_columns(
-            pl.when(here).then(bench.raw_texts(part, "review")).otherwise("review").alias("review")
-        )
-
-    assert "canary_words_replaced" in failed(bench.judge(bug, tmp_path))
-
-
-ENCODINGS = {
-    "plain": lambda text: text,
-    "upper": str.upper,
-    "reversed": lambda text: text[::-1],
-    "base64": lambda text: base64.b64encode(text.encode()).decode(),
-    "base64 shifted": lambda text: base64.b64encode(b"x" + text.encode()).decode(),
-    "base64 shifted twice": lambda text: base64.urlsafe_b64encode(b"xy" + text.encode()).decode(),
-    "url": quote,
-    "url, every byte": lambda text: "".join(f"%{byte:02X}" for byte in text.encode()),
-    "hexadecimal": lambda text: text.encode().hex(),
-    "concatenated": lambda text: f"id=7;{text.replace(' ', '')};",
-    "utf-16 bytes": lambda text: text.encode("utf-16-le").decode("latin-1"),
-    "json": lambda text: f'{{"a": ["{text}"]}}',
-}
-
-
-@pytest.mark.parametrize("write", ENCODINGS.values(), ids=ENCODINGS)
-def test_raw_text_in_a_column_that_looks_kept(bench, tmp_path, write):
-    def bug(part):
-        return part.with_columns(bench.raw_texts(part, "review").map_elements(write, pl.String).alias("stars"))
-
-    assert failed(bench.judge(bug, tmp_path)) == {"canary_text_absent", "canary_rows_complete"}
-
-
-HIDING_PLACES = {
-    "a list": lambda raw: raw.str.split(" "),
-    "a struct": lambda raw: raw.to_frame("inner").to_struct("outer"),
-    "a list of structs of binaries": lambda raw: (
-        raw.cast(pl.Binary).to_frame("b").to_struct("s").reshape((-1, 1)).arr.to_list()
-    ),
-    "a category": lambda raw: raw.cast(pl.Categorical),
-    "bytes": lambda raw: raw.cast(pl.Binary),
-}
-
-
-@pytest.mark.parametrize("hide", HIDING_PLACES.values(), ids=HIDING_PLACES)
-def test_raw_text_in_other_types(bench, tmp_path, hide):
-    def bug(part):
-        return part.with_columns(hide(bench.raw_texts(part, "note")).alias("stars"))
-
-    assert "canary_text_absent" in failed(bench.judge(bug, tmp_path))
-
-
-def test_raw_text_split_over_two_columns(bench, tmp_path):
-    def bug(part):
-        raw = bench.raw_texts(part, "review")
-        half = 10  # in the middle of the first canary word
-        return part.select(
-            "id", raw.str.head(half).alias("stars"), raw.str.slice(half, half).alias("rest"), "review", "note", CANARY
-        )
-
-    verdicts = bench.judge(bug, tmp_path)
-    assert verdicts["canary_text_absent"].counts["hits"] > 0
-    assert "raw_column_absent" in failed(verdicts)
-
-
-def test_a_renamed_raw_column(bench, tmp_path):
-    def bug(part):
-        return part.with_columns(bench.raw_texts(part, "review").alias("comment"))
-
-    verdicts = bench.judge(bug, tmp_path)
-    assert failed(verdicts) == {"raw_column_absent", "canary_text_absent"}
-    assert "comment" not in verdicts["raw_column_absent"].message  # a pivot makes names of texts
-
-
 def test_raw_text_in_column_names(bench, tmp_path):
     token = min(bench.run.canaries[0].tokens)
     verdicts = bench.judge(lambda part: part.with_columns(pl.lit(1).alias(f"has {token}")), tmp_path)
     assert failed(verdicts) == {"raw_column_absent", "canary_text_absent"}
-
-
-def test_a_kept_column_computed_from_the_text(bench, tmp_path):
-    def bug(part):
-        return part.with_columns(bench.raw_texts(part, "review").str.len_chars().cast(pl.Int64).alias("stars"))
-
-    assert failed(bench.judge(bug, tmp_path)) == {"canary_rows_complete"}
-
-
-def test_texts_swapped_between_rows(bench, tmp_path):
-    def bug(part):
-        return part.with_columns(
-            # the first row gets a canary's text, so that this text stands twice
-            pl.when(pl.col(CANARY)).then("review").otherwise(pl.col("review").shift(1)).alias("review")
-        )
-
-    assert failed(bench.judge(bug, tmp_path)) == {"duplicates_within_chance", "rows_ledgered"}
 
 
 def test_one_byte_changed_after_the_commit(bench, tmp_path):
@@ -225,13 +75,16 @@ def test_a_column_without_a_registered_release(bench, tmp_path):
     assert failed(bench.judge(lambda part: part, tmp_path, refs=refs)) == {"rows_ledgered"}
 
 
-@pytest.mark.parametrize("word", ["Good", "zzz", "good,", "good ", " good", "good  good", "<mask>", "good\u00a0the"])
-def test_a_word_outside_the_output_set(bench, tmp_path, word):
+OUTSIDE = ["Good", "zzz", "good,", "good ", " good", "good  good", "<mask>", "good\u00a0the"]
+
+
+def test_words_outside_the_output_set(bench, tmp_path):
     def bug(part):
-        return part.with_columns(pl.when(pl.col("id") == 1001).then(pl.lit(word)).otherwise("note").alias("note"))
+        written = pl.col("id").replace_strict(range(1001, 1009), OUTSIDE, default=None)
+        return part.with_columns(pl.coalesce(written, "note").alias("note"))
 
     verdicts = bench.judge(bug, tmp_path)
-    assert verdicts["words_in_output_set"].counts["outside"] == 1
+    assert verdicts["words_in_output_set"].counts["outside"] == len(OUTSIDE)
     assert failed(verdicts) == {"words_in_output_set", "rows_ledgered"}
 
 

@@ -3,10 +3,11 @@
 import polars as pl
 import pytest
 
-from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.engines import stage
 from dptext_etl.guarantee import GuaranteeClass
+from tests.policy_files import policy_in
 
 TEXTS = ["Good word, the good!", "nonesuchword 42 the", "people like the other time", "", "we say no"] * 8
 
@@ -27,21 +28,7 @@ def staged(word_mechanism, tmp_path):
         "allow": sorted(word_mechanism.guarantee.disclosures),
         **({"accept_unbounded": ["UMLDP"]} if shown else {}),
     }
-    policy = Policy.parse(
-        {
-            "dataset": "words",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "out"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "publish": word_mechanism.mode == "strict",
-            "column": [column],
-        }
-    )
+    policy = policy_in(tmp_path, column, dataset="words", publish=word_mechanism.mode == "strict")
     run = stage(policy)
     whole = pl.concat([pl.read_parquet(part) for part in run.parts])
     raw = {row.id: row.texts["text"] for plan in run.canaries for row in plan.rows}
@@ -60,7 +47,7 @@ def failed(verdicts):
     return {name for name, verdict in verdicts.items() if not verdict.passed}
 
 
-def test_a_correct_run_passes_and_shared_draws_and_words_that_pass_through_are_found(word_mechanism, staged):
+def test_a_correct_run_passes_and_what_passes_through_or_is_shared_is_found(word_mechanism, staged):
     whole, raw, natives, judge = staged
     verdicts = judge()
     assert not failed(verdicts)
@@ -94,26 +81,18 @@ def test_a_correct_run_passes_and_shared_draws_and_words_that_pass_through_are_f
     else:
         assert {"duplicates_within_chance", "rows_ledgered"} <= failed(shown)
 
-
-def test_everything_that_passes_through_is_found(word_mechanism, staged):
-    _, raw, _, judge = staged
-
-    def through(part):
+    def everything(part):
         original = pl.col("id").replace_strict(raw, default=None, return_dtype=pl.String)
         return part.with_columns(pl.coalesce(original, "text").alias("text"))
 
-    found = failed(judge(through))
+    found = failed(judge(everything))
     assert {"canary_words_replaced", "rows_ledgered"} <= found
-    if word_mechanism.mode == "strict":
+    if word_mechanism.mode == "strict":  # faithful modes keep what the papers keep
         assert {"canary_text_absent", "words_in_output_set"} <= found
 
+        def other(part):
+            return part.with_columns(
+                pl.when(pl.col("id") == "r0").then(pl.lit("<PAD>")).otherwise("text").alias("text")
+            )
 
-def test_a_word_outside_the_output_set_is_found(word_mechanism, staged):
-    if word_mechanism.mode != "strict":
-        pytest.skip("faithful modes keep what the papers keep")
-    _, _, _, judge = staged
-
-    def other(part):
-        return part.with_columns(pl.when(pl.col("id") == "r0").then(pl.lit("<PAD>")).otherwise("text").alias("text"))
-
-    assert failed(judge(other)) == {"words_in_output_set", "rows_ledgered"}
+        assert failed(judge(other)) == {"words_in_output_set", "rows_ledgered"}

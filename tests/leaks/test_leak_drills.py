@@ -24,6 +24,8 @@ from dptext_etl.polars import guard
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard import computing
+from tests.policy_files import custext_column, policy_in
+from tests.quick import quick
 
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
 from .drills_page import ELSEWHERE, PAGE, SAID, page
@@ -50,27 +52,7 @@ def policy(tmp_path, small_vectors):
     texts = [" ".join(random.choice(words, 14)) for _ in range(90)]
     texts[::9] = [f"{text.capitalize()} {SENTINEL}" for text in texts[::9]]
     pl.DataFrame({"id": range(90), "text": texts}).write_parquet(tmp_path / "raw.parquet")
-    return Policy.parse(
-        {
-            "dataset": "drills",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "out"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "shard_rows": 30,
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "column": [
-                {
-                    "name": "text",
-                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors},
-                    "allow": ["cluster"],
-                }
-            ],
-        }
-    )
+    return policy_in(tmp_path, custext_column(small_vectors), dataset="drills", shard_rows=30)
 
 
 def plant(monkeypatch, change):
@@ -107,7 +89,7 @@ SHAPES = [drill for drill in BUGS if drill.stops == {"rows_ledgered"}]
 """What becomes null, empty, shorter or longer because of what the raw text says."""
 
 
-@pytest.mark.parametrize("drill", SHAPES, ids=lambda drill: drill.planted)
+@pytest.mark.parametrize("drill", quick(SHAPES), ids=lambda drill: drill.planted)
 def test_a_release_of_another_shape_is_stopped_with_a_ledger_in_postgresql(policy, postgres, monkeypatch, drill):
     monkeypatch.setenv("IDS_SECRET", hashlib.sha256(b"drills").hexdigest())
     plant(monkeypatch, drill.bug)
@@ -115,7 +97,7 @@ def test_a_release_of_another_shape_is_stopped_with_a_ledger_in_postgresql(polic
     assert "rows_ledgered" in {verdict.name for verdict in check(stage(policy)) if not verdict.passed}
 
 
-@pytest.mark.parametrize("drill", SHAPES, ids=lambda drill: drill.planted)
+@pytest.mark.parametrize("drill", quick(SHAPES), ids=lambda drill: drill.planted)
 def test_a_release_of_another_shape_is_stopped_after_publication(policy, monkeypatch, drill):
     """By what `dptext check` calls, if no gate ran before: the bytes are those that were committed."""
     plant(monkeypatch, drill.bug)

@@ -106,13 +106,23 @@ class Kit:
 os.environ.setdefault(ID_KEY, secrets.token_hex(32))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+SERVER = pytest.param("postgres", marks=pytest.mark.thorough)
+
+
+@pytest.fixture(params=["sqlite", SERVER])
 def new_place(request, tmp_path):
     """Name places for new ledgers in a kind of store."""
     if request.param == "sqlite":
         return lambda name: tmp_path / f"{name}.db"
     server = request.getfixturevalue("postgres")
     return lambda name: server.url()
+
+
+each_store = pytest.mark.parametrize("new_place", ["sqlite", "postgres"], indirect=True)
+"""A test that `make test` runs with either store: together they make every statement that a ledger sends to a server.
+
+All others share the code above the stores, and run with a server in `make test-thorough`.
+"""
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from dptext_etl.artifacts import canon
 from dptext_etl.ledger import Anchor, Ledger, Outcome
 from dptext_etl.ledger.storage.journal import CONCURRENT_EVENTS, event_hash_of_chains, genesis
 
+from .conftest import each_store
+
 CHAINS = 8
 
 
@@ -56,6 +58,7 @@ def braided(kit):
     return kit
 
 
+@each_store
 def test_new_events_form_one_chain_behind_all_others(braided, new_kit):
     last = max(chains(braided))
     heads = {str(chain): max(seq for seq, at in chains(braided).items() if at == chain) for chain in (0, 2, 5, 8)}

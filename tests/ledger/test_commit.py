@@ -11,24 +11,12 @@ from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.storage.segments import Segments
 
-from .conftest import digest
+from .conftest import each_store
 
 DONE, ALREADY, DIVERGED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.DIVERGED
 
 
-def test_the_first_commit_is_the_release(kit):
-    kit.reserve(["a", "b"], cap=9)
-    assert kit.commit(["a"]) == [DONE]
-    assert kit.commit(["b", "a"]) == [DONE, ALREADY]
-    assert kit.commit(["a", "b"], outputs=["other", "out"]) == [DIVERGED, ALREADY]
-    found = kit.ledger.committed(kit.ref(), pa.array(["b", "nobody", "a"]))
-    assert found.mask.tolist() == [True, False, True]
-    assert found.digests.to_pylist() == [digest("b", "out"), None, digest("a", "out")]
-    assert found.idem_keys.to_pylist()[::2] == kit.keys(kit.ref(), ["b", "a"]).to_pylist()
-    counts = kit.sound()
-    assert (counts["committed"], counts["diverged"], counts["pending"]) == (2, 1, 0)
-
-
+@each_store
 def test_only_what_was_reserved_with_this_text_is_committed(kit):
     kit.reserve(["a", "b"], cap=9)
     with pytest.raises(LedgerError, match=r"1 record was never reserved .*, 1 was reserved with another"):
@@ -41,58 +29,6 @@ def test_only_what_was_reserved_with_this_text_is_committed(kit):
         kit.commit(["a"], ref=kit.ref().__class__(7, "reviews", "review", "r1", "c1"))
     assert kit.sound()["committed"] == 0
     assert kit.commit(["a", "b"], positions=np.array([1, 0], np.uint32)) == [DONE, DONE]
-
-
-def test_a_batch_is_committed_in_any_order_and_any_pieces(kit):
-    for start in range(0, 30, 10):
-        kit.reserve([f"r{i}" for i in range(start, start + 10)], cap=9)
-    mixed = [f"r{i}" for i in (25, 3, 14, 4, 28, 0)]
-    assert kit.commit(mixed) == [DONE] * 6
-    assert kit.commit([f"r{i}" for i in range(30)]).count(DONE) == 24
-    found = kit.ledger.committed(kit.ref(), pa.array([f"r{i}" for i in range(30)]))
-    assert found.digests.to_pylist() == [digest(f"r{i}", "out") for i in range(30)]
-    assert kit.sound()["committed"] == 30
-
-
-def test_only_what_is_reserved_now_is_known(kit):
-    kit.reserve(["a", "b", "c"], cap=9)
-    kit.reserve(["x", "y"], cap=9, job="gone")
-    kit.reserve(["d", "e"], cap=9)
-    kit.ledger.abort("gone", compute_never_started=True)
-    for ids in ("abcde", "edcba", "abxyde", "zabc", ""):
-        assert kit.ledger.known(kit.ref(), pa.array(list(ids), pa.string())).tolist() == [
-            each in "abcde" for each in ids
-        ]
-    with pytest.raises(LedgerError, match="1 record was never reserved"):
-        kit.commit(["a", "x", "b"])
-    kit.reserve(["x", "y"], cap=9, texts="new")
-    assert kit.commit(["x", "y"], texts="new") == [DONE, DONE], "reserved since"
-    assert kit.commit(["e", "b"]) == [DONE, DONE]
-    assert kit.commit(list("abcde")) == [DONE, ALREADY, DONE, DONE, ALREADY]
-    kit.sound()
-
-
-def test_nothing_is_given_back_after_a_commit(kit):
-    kit.reserve(["a", "b"], epsilons=3, cap=9)
-    kit.commit(["a"])
-    with pytest.raises(LedgerError, match="the job has committed records: its computation has started"):
-        kit.ledger.abort("job", compute_never_started=True)
-    assert kit.ledger.expire("job") == 1
-    assert kit.ledger.expire("job") == 0
-    assert kit.used("of-a", "of-b") == [3, 3]
-    counts = kit.sound()
-    assert (counts["committed"], counts["expired"], counts["pending"]) == (1, 1, 0)
-
-
-def test_an_expired_reservation_can_be_completed_but_not_aborted(kit):
-    kit.reserve(["a"], epsilons=3, cap=3)
-    kit.ledger.expire("job")
-    assert kit.ledger.abort("job", compute_never_started=True) == 0
-    assert kit.reserve(["a"], epsilons=3, cap=3) == [Outcome.PENDING]
-    assert kit.commit(["a"]) == [DONE]
-    assert kit.used("of-a") == [3]
-    counts = kit.sound()
-    assert (counts["committed"], counts["expired"]) == (1, 0)
 
 
 def test_an_aborted_reservation_never_was(kit):

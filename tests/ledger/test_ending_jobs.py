@@ -9,7 +9,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.types import Event
 
-from .conftest import ID_KEY
+from .conftest import ID_KEY, each_store
 
 
 @pytest.fixture
@@ -37,17 +37,11 @@ def test_jobs_lists_what_is_open(kit, dptext):
     kit.commit(["c"], job="two")
     (found,) = json.loads(dptext("jobs", "--json").stdout)["jobs"]
     since = kit.db.journal.facts(4)["ts"]
-    assert found == {
-        "job": "one",
-        "since": since,
-        "dataset": "reviews",
-        "releases": ["r1"],
-        "records": 4,
-        "pending": 4,
-    }
+    assert found == {"job": "one", "since": since, "dataset": "reviews", "releases": ["r1"], "records": 4, "pending": 4}
     assert "one" in dptext("jobs").stdout
 
 
+@each_store
 @pytest.mark.parametrize(("answer", "yes"), [("y\n", ()), (None, ("--yes",))])
 def test_a_release_is_revoked(kit, dptext, answer, yes):
     kit.reserve(["a"], cap=9)
@@ -66,6 +60,7 @@ def test_a_release_is_revoked(kit, dptext, answer, yes):
     kit.sound()
 
 
+@each_store
 @pytest.mark.parametrize(
     ("command", "counted", "kind", "left"), [("expire", "expired", "EXPIRE", 1), ("abort", "given_back", "ABORT", 0)]
 )

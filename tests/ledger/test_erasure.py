@@ -10,6 +10,8 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome
 from dptext_etl.ledger.types import Event
 
+from .conftest import each_store
+
 
 def strings(*names):
     return pa.array(names, pa.large_string())
@@ -17,41 +19,6 @@ def strings(*names):
 
 def forget(kit, *records, subjects=()):
     return kit.ledger.people.forget("reviews", strings(*records), strings(*subjects))
-
-
-def test_a_forgotten_record_is_left_out_of_every_release(kit):
-    first, second = kit.ref(), kit.ref(release="r2")
-    kit.reserve(["a", "b"], ["ann", "bob"], refs=[first])
-    kit.commit(["a", "b"], ref=first)
-    used = kit.used("ann", "bob")
-    assert forget(kit, "a", "never seen") == 2
-    assert forget(kit, "a") == 0, "noted once"
-    for ref in (first, second):
-        assert kit.reserve(["a"], ["ann"], refs=[ref]) == [Outcome.FORGOTTEN]
-        assert kit.reserve(["a"], ["ann"], refs=[ref], texts="another") == [Outcome.FORGOTTEN]
-    assert kit.reserve(["never seen", "b"], ["cid", "bob"], refs=[first]) == [Outcome.FORGOTTEN, Outcome.COMMITTED]
-    assert kit.used("ann", "bob") == used
-    assert kit.ledger.people.forgotten("reviews", strings("a", "b")).tolist() == [True, False]
-    assert not kit.ledger.people.forgotten("others", strings("a")).any()
-    kit.sound()
-    kit.reopen()
-    assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
-    with pytest.raises(LedgerError, match="1 of 2 records are not forgotten"):
-        kit.ledger.people.readmit("reviews", strings("a", "b"), "a slip")
-    assert kit.ledger.people.readmit("reviews", strings("a"), "came back") == 1
-    assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.COMMITTED]
-    assert forget(kit, "a") == 1
-    assert kit.reserve(["a"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
-    kit.sound()
-
-
-def test_what_was_reserved_before_is_not_committed(kit):
-    kit.reserve(["a", "b"], ["ann", "bob"])
-    forget(kit, "a")
-    with pytest.raises(LedgerError, match="1 of 2 records were forgotten"):
-        kit.commit(["a", "b"])
-    kit.commit(["b"])
-    kit.sound()
 
 
 def test_all_records_that_were_ever_charged_to_a_person_are_forgotten(kit):
@@ -70,6 +37,7 @@ def test_all_records_that_were_ever_charged_to_a_person_are_forgotten(kit):
     kit.sound()
 
 
+@each_store
 def test_an_edited_list_of_forgotten_records_is_found(kit):
     kit.reserve(["a"], ["ann"])
     forget(kit, "a")
@@ -79,6 +47,7 @@ def test_an_edited_list_of_forgotten_records_is_found(kit):
     assert any("forgotten/reviews" in problem for problem in kit.ledger.verify().problems)
 
 
+@each_store
 def test_manifests_of_all_releases_at_a_place_are_retired(kit):
     first, second = kit.ref(), kit.ref(release="r2")
     for ref, digest in ((first, "ab" * 32), (second, "cd" * 32)):
@@ -125,6 +94,7 @@ def test_a_readmitted_record_of_a_forgotten_person_is_released_until_they_are_fo
     kit.sound()
 
 
+@each_store
 def test_a_person_in_a_list_is_forgotten_by_the_hash_of_the_unit(kit):
     forget(kit, "c", subjects=["ann"])
     units = kit.ledger.people.unit_hashes(strings("ann", "bob", None))

@@ -11,6 +11,8 @@ from dptext_etl.ledger.caps import Standing
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 
 def test_an_anchor_is_held_until_the_journal_loses_it(kit, new_kit, new_place):
     empty = kit.ledger.anchor()
@@ -73,6 +75,7 @@ def test_nothing_happens_in_a_frozen_dataset(kit):
     kit.sound()
 
 
+@each_store
 def test_thawing_revokes_names_and_charges_what_may_have_been_lost(kit):
     frozen_kit(kit)
     with pytest.raises(LedgerError, match="a cap of reviews counts eps_pure: state how much"):
@@ -115,6 +118,7 @@ def test_names_that_the_ledger_never_saw_are_revoked(kit):
     kit.sound()
 
 
+@each_store
 def test_a_cap_that_thawing_could_not_lower_is_set_on_purpose(kit):
     kit.ledger.losses.freeze("reviews", "a new ledger", in_use=["r1"])
     assert kit.ledger.losses.thaw("reviews", {"eps_pure": 4.0}) == {}
@@ -163,6 +167,7 @@ def test_the_next_run_refuses_tables_that_differ_from_the_journal(kit, statement
         kit.ledger.losses.frozen()
 
 
+@each_store
 def test_a_ledger_of_the_first_schema_is_refused(kit):
     kit.reserve(["a"], cap=9)
     if "://" in kit.place:

@@ -8,10 +8,11 @@ from dptext_etl.id_forms import IdForm, arranged
 from dptext_etl.ledger import IdForms, Outcome, Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 STRING, INTEGER = IdForm("string"), IdForm("integer")
 SHOP = IdForm("composite", (("shop", STRING), ("number", INTEGER)))
 TURNED = IdForm("composite", (("number", INTEGER), ("shop", STRING)))
-YEAR = Scope("reviews", "2026")
 
 
 def test_forms_name_types_and_fields():
@@ -103,6 +104,7 @@ def test_a_ledger_from_before_pins_what_its_releases_state(kit):
     kit.sound()
 
 
+@each_store
 def test_fields_may_be_told_later_but_never_changed(kit):
     scope = Scope("reviews", "2026", unit="record")
     kit.reserve(["1"], None, scope=scope, forms=IdForms(IdForm("composite")))

@@ -1,7 +1,6 @@
 """Look-ups in steps: places first, then digests by batch, say what one look-up of all says."""
 
 from collections import Counter
-from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -9,12 +8,12 @@ import pytest
 
 from dptext_etl.checks import comparison
 from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
-from dptext_etl.ledger import Outcome, Scope, plan
+from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.segments import Segments
 
-from .conftest import binaries, digest
-from .test_post import UndoError, post
+from .conftest import binaries, digest, each_store
+from .test_post import post
 
 
 def settled(kit):
@@ -33,6 +32,7 @@ def settled(kit):
     return [f"{name}{at}" for at in range(5) for name in "abcd"] + ["gone", "back", "nobody", "a1", "a1", "back"]
 
 
+@each_store
 def test_steps_say_what_a_whole_look_up_says(kit):
     ids = settled(kit)
     ref = kit.ref()
@@ -53,37 +53,6 @@ def test_steps_say_what_a_whole_look_up_says(kit):
     lookup = kit.ledger.lookup(ref)
     (planted,) = lookup.digests(lookup.places(lookup.hashed(pa.array(["a0"]), np.ones(1, np.bool_))))[1]
     assert bytes(planted) == digest("a0", "planted")
-
-
-def test_what_was_rolled_back_is_forgotten(kit):
-    """Its number goes to another event; so it does after a ledger was restored while it was open."""
-    kit.reserve(["a"], cap=9)
-    with suppress(UndoError), kit.db.store.transaction():
-        kit.reserve(["b"], cap=9)
-        assert kit.ledger.known(kit.ref(), pa.array(["b"])).tolist() == [True]
-        raise UndoError
-    kit.reserve(["c"], cap=9)
-    assert kit.ledger.known(kit.ref(), pa.array(["a", "b", "c", "d"])).tolist() == [True, False, True, False]
-    assert kit.used("of-a", "of-b", "of-c") == [1, 0, 1]
-
-
-@pytest.mark.parametrize(("kept", "block"), [(0, 1), (7, 4), (7, 1 << 17)])
-def test_answers_do_not_depend_on_how_much_is_kept_in_memory(kit, monkeypatch, kept, block):
-    monkeypatch.setattr(plan, "KEPT", kept)
-    monkeypatch.setattr(plan, "BLOCK", block)
-    for turn in range(5):
-        ids = [f"{name}{turn}" for name in "abc"]
-        assert kit.reserve(ids, ["ann", "bob", "ann"], 1, cap=9) == [
-            Outcome.RESERVED,
-            Outcome.RESERVED,
-            Outcome.OVER_CAP if turn == 4 else Outcome.RESERVED,
-        ]
-        kit.commit(ids[:2])
-    assert kit.reserve(["a0", "b3", "c1", "x"], ["ann", "bob", "ann", "ann"], 1, cap=9) == [
-        *(Outcome.COMMITTED, Outcome.COMMITTED, Outcome.PENDING, Outcome.OVER_CAP)
-    ]
-    assert kit.ledger.known(kit.ref(), pa.array(["a4", "c4", "b0"])).tolist() == [True, False, True]
-    assert kit.used("ann", "bob") == [9, 5]
 
 
 def cells_of(kit, ids, outputs):
@@ -169,6 +138,7 @@ def test_cells_on_the_disk_are_compared_batch_by_batch(kit, monkeypatch, tmp_pat
     assert sum(name == "positions" for _, name in read) == 8
 
 
+@each_store
 @pytest.mark.parametrize("cap", [None, 9])
 def test_a_scope_that_was_never_charged_is_previewed(kit, cap):
     """In a new period, known records have their units, and no unit has used anything."""

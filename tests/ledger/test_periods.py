@@ -6,6 +6,8 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP
 
 
@@ -62,6 +64,7 @@ def test_a_dataset_with_charges_joins_a_group_by_name(kit):
     kit.sound()
 
 
+@each_store
 def test_a_first_cap_counts_what_its_own_period_charged_and_new_datasets_need_no_name(kit):
     charge(kit, "a", "all", capped=False)
     assert charge(kit, "b", "all") == [OVER]

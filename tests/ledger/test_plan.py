@@ -28,7 +28,7 @@ from dptext_etl.policy import Cap
 
 from ..examples import examples
 from ..quick import THOROUGH, quick
-from .conftest import Kit, binaries, digest
+from .conftest import Kit, binaries, digest, each_store
 from .full_scan import (
     FAILURES,
     LATE,
@@ -553,6 +553,7 @@ class FullScan(RuleBasedStateMachine):
         assert said.used.T.tolist() == (used if names else [[] for _ in used])
 
 
+@each_store
 @pytest.mark.parametrize("cramped", quick([True, False]), ids=["cramped", "usual"])
 def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
     """Cramped, blocks are joined, cut, and read again all the time, and ids share their first halves."""

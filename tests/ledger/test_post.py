@@ -9,7 +9,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.ledger.types import Event
 
-from .conftest import binaries, digest
+from .conftest import binaries, digest, each_store
 
 DONE, ALREADY, DIVERGED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.DIVERGED
 STEPS = [{"name": "toy", "cfg": "aa" * 32, "model_hash": "bb" * 32, "training_provenance": "public"}]
@@ -21,6 +21,7 @@ def post(kit, ids, outputs="again", chain="1" * 64, steps=STEPS, **more):
     return kit.ledger.post("job", kit.ref(), chain, steps, pa.array(ids, pa.string()), digests, **more).tolist()
 
 
+@each_store
 def test_the_first_result_is_the_one_and_costs_nothing(kit):
     kit.reserve(["a", "b", "c"], epsilons=2, cap=9)
     kit.commit(["a", "b"])

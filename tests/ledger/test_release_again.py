@@ -7,6 +7,8 @@ from dptext_etl.errors import InputError
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 SCOPE, CAP = Scope("reviews", "2026"), Cap(epsilon=5, period="2026")
 
 
@@ -15,27 +17,7 @@ def reserve(kit, text, *, again=True, names=("a",), people=("ann",), amount=2, j
     return kit.ledger.reserve(job, SCOPE, CAP, *batch, again=again)
 
 
-def test_each_text_is_charged_once_under_the_cap(kit):
-    assert reserve(kit, "one").outcome.tolist() == [Outcome.RESERVED]
-    assert reserve(kit, "two", again=False).outcome.tolist() == [Outcome.CHANGED]
-    assert reserve(kit, "two").outcome.tolist() == [Outcome.AGAIN]
-    assert reserve(kit, "two").outcome.tolist() == [Outcome.PENDING]
-    assert kit.used("ann") == [4]
-    assert reserve(kit, "three").outcome.tolist() == [Outcome.OVER_CAP]
-    assert kit.used("ann") == [4]
-    kit.sound()
-
-
-def test_what_is_given_back_does_not_hide_the_text_before(kit):
-    reserve(kit, "one")
-    reserve(kit, "two", job="second")
-    assert kit.ledger.abort("second", compute_never_started=True) == 0, "the charge stays"
-    assert kit.used("ann") == [4]
-    assert reserve(kit, "one", again=False).outcome.tolist() == [Outcome.CHANGED]
-    assert reserve(kit, "two").outcome.tolist() == [Outcome.PENDING]
-    kit.sound()
-
-
+@each_store
 def test_foretelling_writes_nothing(kit):
     reserve(kit, "one")
     head = str(kit.ledger.anchor())
@@ -58,12 +40,4 @@ def test_records_without_a_subject_are_units_of_their_own(kit):
     ready = kit.ledger.make_ready("subject", *batch, own=True)
     assert kit.ledger.reserve("job", SCOPE, CAP, *batch, ready=ready).counts["RESERVED"] == 3
     assert kit.ledger.remaining(SCOPE).units == 3
-    kit.sound()
-
-
-def test_texts_that_were_released_again_stay_sound_where_others_were_given_back(kit):
-    reserve(kit, "first")
-    reserve(kit, "second")
-    reserve(kit, "third", names=("b",), people=("bob",), job="idle")
-    kit.ledger.abort("idle", compute_never_started=True)
     kit.sound()

@@ -14,9 +14,12 @@ from dptext_etl.ledger.releases import commitment
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy
 
+from .conftest import each_store
+
 MANIFEST = "ab" * 32
 
 
+@each_store
 def test_a_name_pins_one_configuration_and_one_claim(kit):
     first = kit.ref()
     assert kit.ref() == first
@@ -118,6 +121,7 @@ def test_the_reason_of_a_revocation_is_no_text(kit):
         kit.ledger.releases.revoke(kit.ref(), "row says: ‘my secret’")
 
 
+@each_store
 def test_a_publication_needs_commits_and_a_theorem(kit):
     ref = kit.ref()
     kit.reserve(["a", "b"], cap=9)
@@ -187,6 +191,7 @@ def test_a_release_takes_one_key(kit):
     assert kit.ledger.verify().ok
 
 
+@each_store
 def test_a_release_that_holds_records_commits_to_a_key_that_is_proven(kit):
     key, other = _kernel.Secret(), _kernel.Secret()
     kit.reserve(["a"], cap=9)

@@ -14,13 +14,9 @@ from dptext_etl.ledger import batch as batches
 from dptext_etl.ledger.storage.segments import seal
 from dptext_etl.policy import Cap
 
-NEW, PENDING, DONE, OVER, CHANGED = (
-    Outcome.RESERVED,
-    Outcome.PENDING,
-    Outcome.COMMITTED,
-    Outcome.OVER_CAP,
-    Outcome.CHANGED,
-)
+from .conftest import each_store
+
+NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP
 
 
 def asked_for(kit, names, people):
@@ -59,100 +55,13 @@ def test_what_was_made_ready_of_another_batch_is_refused(kit, other):
     assert kit.ledger.reserve("job", Scope("reviews", "2026"), None, **batch).counts["RESERVED"] == 2
 
 
-def test_a_text_is_charged_once_however_often_it_is_asked_for(kit):
-    assert kit.reserve(["a", "b"], cap=10) == [NEW, NEW]
-    assert kit.reserve(["a", "b", "c"], cap=10) == [PENDING, PENDING, NEW]
-    kit.commit(["a"])
-    assert kit.reserve(["c", "a", "b"], cap=10) == [PENDING, DONE, PENDING]
-    assert kit.used("of-a", "of-b", "of-c", "nobody") == [1, 1, 1, 0]
-    assert kit.sound()["records"] == 3
-
-
-def test_a_release_accepts_one_text_per_record(kit):
-    kit.reserve(["a", "b"], cap=10)
-    assert kit.reserve(["a", "b", "c"], cap=10, texts=["other", "text", "text"]) == [CHANGED, PENDING, NEW]
-    assert kit.used("of-a") == [1]
-
-
-def test_another_release_of_a_record_is_charged_in_full(kit):
-    assert kit.reserve(["a"], cap=2) == [NEW]
-    assert kit.reserve(["a"], cap=2, refs=[kit.ref(release="r2")]) == [NEW]
-    assert kit.reserve(["a"], cap=2, refs=[kit.ref(release="r3")]) == [OVER]
-    assert kit.used("of-a") == [2]
-
-
-def test_a_nonce_is_another_full_charge(kit):
-    assert kit.reserve(["a"], cap=3) == [NEW]
-    assert kit.reserve(["a"], cap=3, refs=[kit.ref(nonce=1)]) == [NEW]
-    assert kit.used("of-a") == [2]
-    kit.sound()
-
-
-def test_records_of_one_subject_are_judged_in_row_order(kit):
-    people = ["ann"] * 4 + ["bob"]
-    assert kit.reserve(list("abcde"), people, [3, 4, 5, 1, 9], cap=8) == [NEW, NEW, OVER, NEW, OVER]
-    assert kit.used("ann", "bob") == [8, 0]
-    assert kit.reserve(["f"], ["ann"], 0, cap=8) == [NEW]
-    kit.sound()
-
-
-def test_columns_add_up_and_are_charged_together_or_not_at_all(kit):
-    refs = [kit.ref("review"), kit.ref("title")]
-    assert kit.reserve(["a", "b"], ["ann", "ann"], [2, 1], cap=5, refs=refs) == [NEW, OVER]
-    assert kit.used("ann") == [4]
-    counts = kit.sound()
-    assert counts["records"] == 2
-    assert counts["batches"] == 2
-
-
-def test_a_column_that_joins_later_is_charged_alone(kit):
-    review, title = kit.ref("review"), kit.ref("title")
-    kit.reserve(["a"], ["ann"], 2, cap=5, refs=[review])
-    kit.commit(["a"], ref=review)
-    assert kit.reserve(["a"], ["ann"], 2, cap=5, refs=[review, title]) == [NEW]
-    assert kit.used("ann") == [4]
-
-
-def test_a_record_changed_in_one_column_is_charged_in_none(kit):
-    review, title = kit.ref("review"), kit.ref("title")
-    kit.reserve(["a"], ["ann"], refs=[review], cap=9)
-    assert kit.reserve(["a"], ["ann"], refs=[review, title], cap=9, texts="other") == [CHANGED]
-    assert kit.used("ann") == [1]
-
-
-def test_canary_rows_have_no_subject_and_take_nothing(kit):
-    canary = np.array([False, True])
-    assert kit.reserve(["a", "planted"], ["ann", None], [1, 99], cap=2, canary=canary) == [NEW, NEW]
-    with pytest.raises(LedgerError, match="1 record was never reserved"):
-        kit.commit(["planted"])
-    assert kit.commit(["planted"], canary=canary[1:]) == [0]
-    counts = kit.sound()
-    assert (counts["canaries"], counts["records"]) == (1, 2)
-    assert kit.used("ann") == [1]
-
-
-def test_records_stand_for_themselves_where_declared(kit):
-    scope = Scope("reviews", "2026", unit="record")
-    assert kit.reserve(["a", "b"], None, [1, 5], cap=3, scope=scope) == [NEW, OVER]
-    assert kit.used("a", "b", scope=scope) == [1, 0]
-    canary = np.array([True, False])
-    assert kit.reserve(["c", "d"], None, 1, cap=3, scope=scope, canary=canary) == [NEW, NEW]
-    assert kit.used("c", "d", scope=scope) == [0, 1]
-    kit.sound()
-
-
+@each_store
 def test_refuse_charges_nothing_of_the_batch(kit):
     with pytest.raises(BudgetError, match="1 of 2 records would exceed the cap of dataset:reviews") as caught:
         kit.reserve(["a", "b"], epsilons=[1, 9], cap=3, on_cap="refuse")
     assert caught.value.exit_code == 3
     assert kit.used("of-a", "of-b") == [0, 0]
     assert kit.sound()["records"] == 0
-
-
-def test_without_a_cap_charges_are_kept_and_summed(kit):
-    assert kit.reserve(["a", "b"], ["ann", "ann"], [3, 4]) == [NEW, NEW]
-    assert kit.used("ann", "bob") == [7, 0]
-    assert kit.ledger.remaining(Scope("reviews", "2026")).units == 1
 
 
 def test_an_empty_batch_is_no_event(kit):
@@ -225,6 +134,7 @@ def test_what_is_infinite_on_the_cap_is_refused(kit):
     kit.sound()
 
 
+@each_store
 def test_enormous_charges_do_not_overflow(kit):
     most = 1 << 61
     charge = [kit.charge(kit.ref(c), list("abc"), eps_pure=np.array([most, most, 1])) for c in ("x", "y")]

@@ -30,7 +30,7 @@ from dptext_etl.ledger.types import State
 from dptext_etl.ledger.views import tracked_components
 from tests import ledger_events as events
 
-from .conftest import ID_KEY
+from .conftest import ID_KEY, each_store
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spec" / "ledger-tables.md"
 
@@ -59,6 +59,7 @@ def steps_of(component, amounts):
     return [amount if math.isinf(amount) else round(Fraction(amount) * steps(component)) for amount in amounts]
 
 
+@each_store
 def test_the_tables_hold_what_verify_derives(full, tmp_path):
     tables = exported(full, tmp_path / "tables")
     db = full._db
@@ -206,6 +207,7 @@ def test_the_columns_are_those_of_the_page():
     assert [list(columns) for columns in found.values()] == [schema.names for schema in SCHEMAS.values()]
 
 
+@each_store
 def test_a_question_is_answered_by_duckdb(kit, tmp_path):
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     forms = IdForms(IdForm("string"), IdForm("string", normalize=("casefold",)))

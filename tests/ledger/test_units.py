@@ -7,6 +7,8 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Outcome, Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 NEW, OVER, PENDING, COMMITTED = Outcome.RESERVED, Outcome.OVER_CAP, Outcome.PENDING, Outcome.COMMITTED
 YEAR = Scope("reviews", "2026")
 FOUR = list("abcd")
@@ -36,31 +38,6 @@ def test_a_replay_asks_whose_record_it_is(kit, committed):
     kit.sound()
 
 
-def test_a_known_record_has_one_unit_in_all_releases_columns_and_periods(kit):
-    kit.reserve(FOUR, ["ann"] * 4, 4, cap=16)
-    kit.ledger.set_cap(Scope("reviews", "2027"), Cap(epsilon=16, period="2027"), raising=True)
-    later = {"cap": Cap(epsilon=16, period="2027"), "scope": Scope("reviews", "2027")}
-    for ref, more in (
-        (kit.ref(release="r2"), {"cap": 16}),
-        (kit.ref(column="title", release="r2"), {"cap": 16}),
-        (kit.ref(nonce=1), {"cap": 16}),
-        (kit.ref(release="r3"), later),
-    ):
-        with pytest.raises(LedgerError, match="1 of 2 records was charged to another subject before"):
-            kit.reserve(["a", "new"], ["zoe", "zoe"], 4, refs=[ref], **more)
-    assert kit.reserve(["a", "new"], ["ann", "zoe"], 4, cap=16, refs=[kit.ref(release="r2")]) == [OVER, NEW]
-    assert kit.used("ann", "zoe") == [16, 4]
-    kit.sound()
-
-
-def test_what_was_given_back_binds_no_record_and_datasets_count_their_own(kit):
-    kit.reserve(["a"], ["ann"], 4, cap=16)
-    kit.ledger.abort("job", compute_never_started=True)
-    assert kit.reserve(["a"], ["zoe"], 4, cap=16) == [NEW]
-    assert kit.reserve(["a"], ["ann"], 4, cap=16, refs=[kit.ref(dataset="notes")]) == [NEW]
-    kit.sound()
-
-
 def test_records_as_units_and_people_do_not_mix(kit):
     kit.reserve(FOUR, ["ann"] * 4, 4)
     everyone = Scope("reviews", "2027", unit="record")
@@ -69,6 +46,7 @@ def test_records_as_units_and_people_do_not_mix(kit):
     kit.sound()
 
 
+@each_store
 def test_a_change_of_units_is_accepted_by_name_and_charged_to_everybody(kit):
     kit.reserve(FOUR, ["ann"] * 4, 4, cap=16)
     kit.commit(FOUR)

@@ -9,6 +9,8 @@ import pytest
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome
 
+from .conftest import each_store
+
 INDEX = ("run", "run_part")
 
 
@@ -30,6 +32,7 @@ def as_version_3(kit):
     kit.ledger.close()
 
 
+@each_store
 def test_the_first_writer_drops_the_index_and_keeps_every_charge(kit):
     kit.reserve(["a", "b"], ["ann", "ann"], 2, cap=5)
     kit.commit(["a"])
@@ -45,6 +48,7 @@ def test_the_first_writer_drops_the_index_and_keeps_every_charge(kit):
     kit.sound()
 
 
+@each_store
 def test_readers_change_nothing(kit):
     kit.reserve(["a"], ["ann"], 2, cap=5)
     ref = kit.ref()
@@ -57,6 +61,7 @@ def test_readers_change_nothing(kit):
     assert {*INDEX} <= kit.db.store.columns().keys()
 
 
+@each_store
 def test_a_process_of_the_version_before_fails_after_the_upgrade(kit, new_kit):
     """It reads and writes its index with every charge, and it has checked the version already."""
     old = new_kit(kit.place)

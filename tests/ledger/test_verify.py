@@ -11,11 +11,8 @@ from dptext_etl.ledger import Scope
 from dptext_etl.ledger.plan import LedgerPlan
 from dptext_etl.ledger.storage import segments as module
 from dptext_etl.policy import Cap
-from tests.quick import quick
 
-of_any_store = pytest.mark.parametrize("new_place", quick(["sqlite", "postgres"]), indirect=True)
-"""What is read from either store is verified by the same code; the tests without this read both in `make test`."""
-
+from .conftest import each_store
 
 TWICE = ("a record", "an identity")
 
@@ -61,7 +58,6 @@ def rows(kit, sql):
     return kit.db.store.rows(sql)
 
 
-@of_any_store
 def test_every_byte_of_every_batch_counts(full):
     blobs = rows(full, "select seq, name, data from segment order by 1, 2")
     assert len(blobs) > 20
@@ -73,6 +69,7 @@ def test_every_byte_of_every_batch_counts(full):
             assert any(f"batch {seq} (" in problem and said in problem for problem in found), (seq, name)
 
 
+@each_store
 def test_rows_cannot_be_removed_added_or_moved(full):
     seq, data = rows(full, "select seq, data from segment where name='record' order by seq limit 1")[0]
     for edited in (data[32:], data + data[:32]):
@@ -137,7 +134,6 @@ def test_the_journal_may_not_lose_its_end(full):
         ("update meta set value='1:00' where name='head'", "is not the head that the ledger remembers"),
     ],
 )  # fmt: skip
-@of_any_store
 def test_every_table_follows_from_the_journal(full, statement, said):
     assert any(said in problem for problem in problems(full, statement)), problems(full, statement)
 
@@ -184,7 +180,6 @@ def test_an_empty_ledger_is_sound(kit):
     assert kit.ledger.verify().as_dict()["ok"] is True
 
 
-@of_any_store
 def test_every_stored_field_may_hold_anything(full):
     """A verdict comes of every edit, and no error of json, NumPy or the database's driver."""
     columns = full.db.store.columns()

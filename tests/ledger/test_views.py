@@ -8,24 +8,9 @@ import pyarrow as pa
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap
 
+from .conftest import each_store
+
 SCOPE = Scope("reviews", "2026")
-
-
-def test_remaining_is_a_distribution(kit):
-    people = [f"p{i}" for i in range(100)]
-    kit.reserve([f"r{i}" for i in range(100)], people, np.arange(100) + 1, cap=100)
-    left = kit.ledger.remaining(SCOPE, pa.array(["p9", "nobody"]))
-    assert (left.units, left.exhausted, left.measure, left.limits) == (100, 1, "pure", {"eps_pure": 100_000_000})
-    assert {name: amount / 1e6 for name, amount in left.used["eps_pure"].items()} == {
-        "min": 1, "p25": 25, "p50": 50, "p75": 75, "p95": 95, "max": 100
-    }  # fmt: skip
-    assert left.left["eps_pure"]["min"] == 0
-    assert left.left["eps_pure"]["max"] == 99_000_000
-    assert left.asked == [
-        {"eps_pure": {"used": 10_000_000, "left": 90_000_000}},
-        {"eps_pure": {"used": 0, "left": 100_000_000}},
-    ]
-    assert json.loads(json.dumps(left.as_dict()))["scope"] == "dataset:reviews, period 2026"
 
 
 def costs_of(facts, positions):
@@ -33,6 +18,7 @@ def costs_of(facts, positions):
     return {"eps_approx": positions * 1_000_000, "delta": np.full(len(positions), 10)}
 
 
+@each_store
 def test_further_releases_are_judged_by_each_component(kit):
     """Ann has used 6 and asks for 6, Bob has used 2 and asks for 1; records that were given back do not count."""
     cap = Cap(measure="approx", epsilon=20, delta=55e-15, period="2026")
@@ -56,13 +42,6 @@ def test_further_releases_are_judged_by_each_component(kit):
     assert kit.ledger.further(SCOPE, wide, other, None)["units"] == {1: 1, 3: 1}, "as many records as in another column"
 
 
-def test_used_is_an_array_per_component(kit):
-    kit.reserve(["a", "b"], ["ann", "bob"], [3, 4], cap=9)
-    found = kit.ledger.used(SCOPE, pa.array(["bob", "nobody", "ann"]))
-    assert {name: amounts.tolist() for name, amounts in found.items()} == {"eps_pure": [4_000_000, 0, 3_000_000]}
-    assert kit.ledger.used(Scope("other"), pa.array(["ann"]))["eps_pure"].tolist() == [0]
-
-
 def test_remaining_of_an_unused_scope(kit):
     left = kit.ledger.remaining(Scope("other"), pa.array(["ann"]))
     assert (left.units, left.measure, left.used, left.left) == (0, None, {"eps_pure": {}}, {})
@@ -71,6 +50,7 @@ def test_remaining_of_an_unused_scope(kit):
     assert records.unit == "record"
 
 
+@each_store
 def test_show_counts_and_says_what_is_claimed(kit):
     kit.reserve(["a", "b", "c"], epsilons=[1, 2, 7], cap=9)
     kit.reserve(["planted"], [None], 1, cap=9, canary=np.array([True]))

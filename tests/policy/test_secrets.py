@@ -7,27 +7,14 @@ from dptext_etl.object_stores import CATALOG, Kind, holds_password, is_secret
 from dptext_etl.policy import LedgerSpec, Policy
 
 SECRETS = [
-    "aws_secret_access_key",
-    "aws_session_token",
-    "AWS_SECRET_ACCESS_KEY",
-    "azure_storage_account_key",
-    "azure_client_secret",
-    "azure_storage_sas_key",
-    "google_service_account_key",
-    "token",
-    "bearer_token",
+    "aws_secret_access_key", "aws_session_token", "AWS_SECRET_ACCESS_KEY", "azure_storage_account_key",
+    "azure_client_secret", "azure_storage_sas_key", "google_service_account_key", "token", "bearer_token",
     "aws_sse_customer_key_base64",
-]
+]  # fmt: skip
 PLAIN = [
-    "aws_access_key_id",
-    "aws_endpoint_url",
-    "aws_region",
-    "google_service_account",
-    "google_service_account_path",
-    "azure_storage_account_name",
-    "aws_allow_http",
-    "max_retries",
-]
+    "aws_access_key_id", "aws_endpoint_url", "aws_region", "google_service_account", "google_service_account_path",
+    "azure_storage_account_name", "aws_allow_http", "max_retries",
+]  # fmt: skip
 
 
 def policy(**changes):

@@ -51,6 +51,7 @@ def test_a_result_keeps_what_is_known_of_its_run(tmp_path):
         assert [row["measured"] for row in found["rows"]] == ["fast"]
 
 
+@pytest.mark.thorough
 def test_a_package_that_does_not_install_is_named(monkeypatch, tmp_path):
     import bench_alternatives
 
@@ -84,6 +85,7 @@ def test_surrogate_texts_are_distinct_and_stand_in_no_corpus():
     assert all(len(text.split()) == LENGTH for text in texts)
 
 
+@pytest.mark.thorough
 def test_reviews_are_distinct():
     from tasks import imdb
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import dptext_etl
 from dptext_etl import _kernel, extensions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +82,7 @@ def test_all_versions_agree():
     versions = [
         kernel,
         _kernel.VERSION,
+        dptext_etl.__version__,
         *(project["version"] for project in others),
         *(project["dependencies"][0].removeprefix(f"{PROJECT['name']}==") for project in others),
         *(item["version"] for item in locked if item["name"] == "dptext-kernel"),

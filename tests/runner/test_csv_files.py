@@ -121,10 +121,7 @@ def test_the_entry_is_for_csv_files(policy_file, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "line"),
-    [
-        (b"\xef\xbb\xbfid,text\nr1,abc\nr2,\xff\n", 3),
-        ("id,text\nr1,é\nr2,ü\n".encode() + b"r3,\xe9\n", 4),
-    ],
+    [(b"\xef\xbb\xbfid,text\nr1,abc\nr2,\xff\n", 3), ("id,text\nr1,é\nr2,ü\n".encode() + b"r3,\xe9\n", 4)],
 )
 def test_a_file_that_is_mostly_in_utf_8_is_not_read_in_another_encoding(tmp_path, content, line):
     (tmp_path / "raw.csv").write_bytes(content)

@@ -8,12 +8,13 @@ from dataclasses import fields
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import _kernel
 from dptext_etl.checks import find
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, KeyReferenceError
 from dptext_etl.runner import StagedRun, check, publish
 from dptext_etl.runner.shard.staging import from_json, to_json
+from tests.policy_files import custext_column, policy_in
 
 IDS = {
     "string": pl.Series("id", [f"r{i}" for i in range(250)]),
@@ -34,27 +35,7 @@ def make_policy(tmp_path, small_vectors):
             "note", [f"worda wordb zzqsentinelqzz wordc{i % 7}" for i in range(len(ids))], dtype=pl.String
         )
         pl.DataFrame([ids, texts]).write_parquet(tmp_path / "raw.parquet")
-        values = {
-            "dataset": "notes",
-            "release": "1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "out"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path}/noise.key",
-            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
-            "shard_rows": 100,
-            "column": [
-                {
-                    "name": "note",
-                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors},
-                    "allow": ["cluster"],
-                }
-            ],
-            **changes,
-        }
-        return Policy.parse(values)
+        return policy_in(tmp_path, custext_column(small_vectors, "note", k=5), shard_rows=100, **changes)
 
     return make
 

@@ -68,16 +68,8 @@ def test_a_record_reads_as_it_was_written(staging):
     saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS)
     assert staging.find(3, "inputs") == [saved]
     assert list(saved.as_dict()) == [
-        "version",
-        "index",
-        "sha256",
-        "draws",
-        "inputs",
-        "counts",
-        "spends",
-        "copies",
-        "tag",
-    ]
+        "version", "index", "sha256", "draws", "inputs", "counts", "spends", "copies", "tag",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("lost", [".parquet", ".draws"])

@@ -191,6 +191,7 @@ def test_no_person_is_on_both_sides_of_an_encoders_split():
     assert len(parted(None, 100)[0]) == 70
 
 
+@pytest.mark.thorough
 def test_an_encoder_learns_a_word_that_tells_the_attribute():
     pytest.importorskip("accelerate", reason="accelerate is not installed (extra: models)")
     from dptext_etl_eval.attacks.attribute_by_encoder import AttributeByEncoder

@@ -7,10 +7,11 @@ import json
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.engines import stage
 from dptext_etl_eval.raw_reports import QUERIES, in_corpus
+from tests.policy_files import custext_column, policy_in
 
 
 @pytest.fixture
@@ -21,26 +22,8 @@ def run(tmp_path, small_vectors):
     texts[3:6] = [public[0], f"  {public[0].replace(' ', '  ')}", public[9]]
     texts[7] = None
     pl.DataFrame({"id": range(20), "text": texts, "note": texts}).write_parquet(tmp_path / "raw.parquet")
-    words = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
-    return stage(
-        Policy.parse(
-            {
-                "dataset": "d",
-                "release": "r1",
-                "source": str(tmp_path / "raw.parquet"),
-                "sink": str(tmp_path / "out"),
-                "staging": str(tmp_path / "inside"),
-                "id": "id",
-                "unit": "record",
-                "key": f"file:{tmp_path / 'noise.key'}",
-                "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-                "column": [
-                    {"name": "text", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}},
-                    {"name": "note", "mechanism": words, "allow": ["cluster"]},
-                ],
-            }
-        )
-    )
+    column = {"name": "text", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}
+    return stage(policy_in(tmp_path, column, custext_column(small_vectors, "note")))
 
 
 def test_texts_of_the_corpus_in_the_raw_table_are_counted_and_logged(run):

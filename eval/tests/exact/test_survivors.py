@@ -7,20 +7,14 @@ import re
 import polars as pl
 import pytest
 
-from dptext_etl import ColumnPolicy, Policy, _kernel
+from dptext_etl import ColumnPolicy, _kernel
 from dptext_etl.column import release
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_eval.personal_data import (
-    Span,
-    SurvivorCount,
-    by_patterns,
-    by_presidio,
-    count_spans,
-    count_survivors,
-)
+from dptext_etl_eval.personal_data import Span, SurvivorCount, by_patterns, by_presidio, count_spans, count_survivors
 from dptext_etl_eval.raw_reports import QUERIES, Seal, sealed, survivors
+from tests.policy_files import custext_column, policy_in
 
 
 @pytest.mark.parametrize(
@@ -124,29 +118,7 @@ def run(tmp_path, small_vectors):
     texts = [f"good {n} mail jane{n}@example.org now" for n in range(50)]
     texts[7] = None
     pl.DataFrame({"id": range(50), "text": texts}).write_parquet(tmp_path / "raw.parquet")
-    return stage(
-        Policy.parse(
-            {
-                "dataset": "d",
-                "release": "r1",
-                "source": str(tmp_path / "raw.parquet"),
-                "sink": str(tmp_path / "out"),
-                "staging": str(tmp_path / "inside"),
-                "id": "id",
-                "unit": "record",
-                "key": f"file:{tmp_path / 'noise.key'}",
-                "shard_rows": 20,
-                "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-                "column": [
-                    {
-                        "name": "text",
-                        "mechanism": {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors},
-                        "allow": ["cluster"],
-                    }
-                ],
-            }
-        )
-    )
+    return stage(policy_in(tmp_path, custext_column(small_vectors), shard_rows=20))
 
 
 def test_reports_over_a_staged_run_are_counts_and_are_logged(run):

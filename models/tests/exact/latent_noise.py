@@ -12,9 +12,7 @@ from dptext_etl_models.families.latent_noise import STEPS, noisy_latents
 
 OVERFLOW = 1 << 31
 
-
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
-
 
 INFLATION = 1 + 2.0**-20
 
@@ -37,7 +35,6 @@ def oracle_normal(high, low):
 # Clip and grid (docs/spec/privacy.md#grid-rounding, docs/spec/privacy.md#e14)
 
 NO_NOISE = Fraction(2**48, 1)  # exp(-2**48) never happens: what is left is clip and grid
-
 
 ROWS = st.lists(
     st.floats(-3, 3) | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.1, -0.1, 1 / 3]),

@@ -20,6 +20,7 @@ from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_generator import END, Toy, ToyGenerator, sequences
 from models.tests.toy_scorer import KEY, ToyScorer
 from tests.fixed_allocations import FixedAllocation, Forced, scores_exist
+from tests.quick import quick
 
 pytest.importorskip("torch")
 INF = math.inf
@@ -66,7 +67,10 @@ def fixed(total, **parts):
 
 @pytest.mark.parametrize(
     ("total", "division", "expected"),
-    [(6.0, (6.0 - LEAST, LEAST), 4.476449), (140.0, (70.0, 70.0), 65.97), (64.0, (63.769542, 0.230458), None)],
+    quick(
+        [(6.0, (6.0 - LEAST, LEAST), 4.476449), (140.0, (70.0, 70.0), 65.97), (64.0, (63.769542, 0.230458), None)],
+        first=2,
+    ),
 )
 def test_the_worst_pair_of_divisions_attains_the_accounted_epsilon(total, division, expected):
     """One text divides evenly; the other puts all on one draw, or fills the integers' range: nothing is worse."""

@@ -7,15 +7,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.sampling import TOKEN, integer_weights, smallest_weight, weight_bits
 from dptext_etl_models.inference import device_draws
 from dptext_etl_models.inference.device_draws import choose
-from tests.score_oracle import (
-    HEAVY,
-    ROBERTA,
-    WIDE,
-    device_weights,
-    odd_scores,
-    slots_of,
-    some_slots,
-)
+from tests.score_oracle import HEAVY, ROBERTA, WIDE, device_weights, odd_scores, slots_of, some_slots
 
 
 @pytest.mark.parametrize(

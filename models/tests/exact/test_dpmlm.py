@@ -18,6 +18,7 @@ from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import KEY, Forced, ToyScorer
+from tests.quick import quick
 
 pytest.importorskip("torch")
 WORDS = ("good", "film", "music")
@@ -69,7 +70,7 @@ def worst(one, other):
 @pytest.mark.parametrize("decoding", DECODINGS)
 @pytest.mark.parametrize("score", SCORERS)
 @pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize("epsilon", quick([4.0, 0.5]))
 def test_any_two_texts_of_n_words_stay_within_n_epsilon(decoding, score, n, epsilon):
     made = mechanism(epsilon, **DECODINGS[decoding])
     laws = [law_of(made, words, score) for words in itertools.product(WORDS, repeat=n)]
@@ -77,6 +78,7 @@ def test_any_two_texts_of_n_words_stay_within_n_epsilon(decoding, score, n, epsi
     assert max(worst(one, other) for one, other in itertools.permutations(laws, 2)) <= bound + 1e-9 <= n * epsilon
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("decoding", DECODINGS)
 @pytest.mark.parametrize("score", SCORERS)
 def test_three_words(decoding, score):

@@ -108,13 +108,6 @@ def test_columns_are_read_as_single_texts_are(column):
             assert list(script.items) == list(alone.items)
 
 
-def test_null_stays_null():
-    made = mechanism()
-    out = made.release_with(blind(made), sampling, pa.array([None, "good", None], pa.large_string()), keys(3))
-    assert [text is None for text in out.text.to_pylist()] == [True, False, True]
-    assert out.positions.to_pylist() == [0, 1, 0]
-
-
 def raising(*_):
     raise RuntimeError("inside: the words themselves")
 

@@ -17,17 +17,7 @@ from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
-from models.tests.toy_generator import (
-    END,
-    KEY,
-    Recorded,
-    Toy,
-    ToyGenerator,
-    keys,
-    law,
-    sequences,
-    worst,
-)
+from models.tests.toy_generator import END, KEY, Recorded, Toy, ToyGenerator, keys, law, sequences, worst
 from tests.examples import examples
 
 TEXTS = ["", " ", "a", "b", "a much longer text, of another length", "\x00\u00e9\U0001f600"]

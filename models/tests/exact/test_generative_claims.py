@@ -11,9 +11,7 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
-from models.tests.toy_generator import (
-    CLIP,
-)
+from models.tests.toy_generator import CLIP
 
 
 @pytest.fixture

@@ -160,12 +160,7 @@ def test_known_answers_gaussian(kind, epsilon, size, sigma):
 
 @pytest.mark.parametrize(
     ("kind", "epsilon", "size", "scale"),
-    [
-        (DPBart, 500.0, CLV, 6.144),
-        (DPBart, 500.0, PR, 1.456),
-        (Adept, 250.0, 1024, 1.28),
-        (Adept, 500.0, 1024, 0.64),
-    ],
+    [(DPBart, 500.0, CLV, 6.144), (DPBart, 500.0, PR, 1.456), (Adept, 250.0, 1024, 1.28), (Adept, 500.0, 1024, 0.64)],
 )
 def test_known_answers_laplace(kind, epsilon, size, scale):
     rate = kind(epsilon=epsilon, noise="laplace", model="example").scale(size).rate
@@ -268,10 +263,3 @@ def test_the_guarantee_knows_no_length():
     for item in MECHANISMS.values():
         assert item.guarantee.disclosures == {Disclosure.NULLNESS}
         assert item.guarantee.unit == "record"
-
-
-def test_rows_say_that_latents_are_a_rows_own():
-    """Parallel composition over subjects rests on it (docs/spec/privacy.md#scores-local); a record's bound does not."""
-    for made in (dpbart(), adept(), dpbart(noise="laplace", n_rec=None)):
-        assert "SCORES_LOCAL" in made.guarantee.assumptions
-        assert "SCORES_LOCAL" in made.spend(1).assumptions

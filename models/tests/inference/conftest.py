@@ -55,17 +55,6 @@ def whole(mechanism):
 
 
 @pytest.fixture(scope="module")
-def one_thread():
-    """Torch computes on one thread, in every test of a file."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
 def tokenizer():
     from dptext_etl_models.inference import language_model
 

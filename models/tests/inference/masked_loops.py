@@ -129,7 +129,6 @@ def plain_whole(made, scorer, text, key, block):
 
 SHORT = ["good film about a doctor", "zxq <mask> 42", "", "film", "the plot was thin but the music is great", None]
 
-
 LONG = [
     f"{'good film about a doctor zxq ' * (i % 5)}{'the music is great ' * (i % 3)}{'again ' * (i % 7)}"
     for i in range(40)
@@ -145,18 +144,3 @@ def rows_of(made, scripts, blocks, window):
     tokens, totals, _ = layout.fill(rows, len(blocks), length)
     columns, real = layout.columns(rows, asked, int((asked.last - asked.first).max()))
     return layout, tokens, totals, columns, real
-
-
-def divergence(made, texts, settings):
-    """Share of draws that differ between two ways of computing, each a function of nothing that draws may see."""
-    released = []
-    for setting in settings:
-        with pytest.MonkeyPatch.context() as patch:
-            setting(patch)
-            made.scorer().batch_rows.clear()
-            released.append(
-                made.release_with(made.scorer(), sampling, pa.array(texts), keys(len(texts))).text.to_pylist()
-            )
-            made.scorer().batch_rows.clear()
-    pairs = zip(*(" ".join(filter(None, texts)).split(" ") for texts in released), strict=True)
-    return float(np.mean([one != other for one, other in pairs]))

@@ -7,15 +7,12 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import sampling
-from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from models.tests.inference.masked_loops import (
     DECODINGS,
-    LONG,
     SHORT,
     check_against_the_plain_loop,
-    divergence,
     plain_whole,
     recorded,
 )
@@ -26,7 +23,6 @@ from tests.quick import quick
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
-
 
 TOLERANCES = {"float32": 2e-4, "bfloat16": 0.1}
 """What rounding alone moves, and more: 2e-6 and 0.04 were seen."""
@@ -55,38 +51,6 @@ def test_draws_are_those_of_the_plain_loop_on_whole_numbers(whole, block):
         if text is not None:
             alone = keys(len(SHORT)).slice(record, 1)
             assert out.text[record].as_py() == plain_whole(made, scorer, text, alone, block)
-
-
-def test_how_often_a_draw_differs_between_ways_of_computing(mechanism, record_property, capsys):
-    made = mechanism(decoding="parallel")
-    texts = [text for text in LONG if text.strip()]
-    as_dtype = {name: lambda patch, name=name: patch.setenv("DPTEXT_DTYPE", name) for name in ("float32", "bfloat16")}
-    as_rows = {
-        rows: lambda patch, rows=rows: patch.setattr(masked_scorer.MaskedScorer, "rows", lambda self, shape: rows)
-        for rows in (1, 64)
-    }
-    found = {
-        "float32 and bfloat16": divergence(made, texts, as_dtype.values()),
-        "1 row and 64 rows": divergence(made, texts, as_rows.values()),
-        "the same twice": divergence(made, texts, [as_dtype["float32"]] * 2),
-    }
-    for name, rate in found.items():
-        record_property(name, rate)
-        with capsys.disabled():
-            print(f"\ndraws that differ, {name}: {rate:.4f}")
-    assert found["the same twice"] == 0
-    assert found["1 row and 64 rows"] < 0.05
-
-
-def test_numbers_of_half_the_length_score_nearly_the_same(mechanism, monkeypatch):
-    """The draw takes a word modulo the total of the weights: scores that differ a little draw something else."""
-    made = mechanism(decoding="parallel")
-    seen = []
-    for dtype in ("float32", "bfloat16"):
-        monkeypatch.setenv("DPTEXT_DTYPE", dtype)
-        seen.append(recorded(made)[1].scores)
-    differences = [np.abs(seen[0][where] - seen[1][where]).max() for where in seen[0]]
-    assert 0 < max(differences) < 0.02 * (CLIP[1] - CLIP[0])
 
 
 def test_progress_is_told(whole):

@@ -10,9 +10,7 @@ from models.tests.inference.barts import LENGTH, TEXTS, WIDTH, blind_encoder, no
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-
 torch = pytest.importorskip("torch")
-
 
 transformers = pytest.importorskip("transformers")
 from hypothesis import given
@@ -45,7 +43,6 @@ def test_literals_of_special_tokens_are_ordinary_text(model, tokenizer):
 
 FULL = "the film about a doctor and good people of an old town"
 """A text that leaves no place of padding."""
-
 
 MATES = ([""] * 7, [FULL] * 7, ["a", *[FULL] * 6], [FULL] * 3 + [""] * 4)
 

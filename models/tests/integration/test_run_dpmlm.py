@@ -10,6 +10,7 @@ from dptext_etl import load
 from dptext_etl.checks import text_counts as copy_report
 from dptext_etl.errors import GateError
 from dptext_etl.mechanism import Released
+from tests.quick import quick
 
 pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
 
@@ -34,7 +35,7 @@ def gates(summary):
     return {gate["name"]: gate for gate in summary.gates}
 
 
-@pytest.mark.parametrize("decoding", ["parallel", "sequential"])
+@pytest.mark.parametrize("decoding", quick(["parallel", "sequential"]))
 def test_a_run_passes_gates_that_could_have_fired(films, decoding):
     summary = films.run(column=column(decoding=decoding))
     found = gates(summary)
@@ -52,6 +53,7 @@ def test_a_run_passes_gates_that_could_have_fired(films, decoding):
     assert table.sort("id").select(words).equals(raw.sort("id").select(words)), "the length is disclosed, and no more"
 
 
+@pytest.mark.thorough
 def test_other_variants_are_no_words_for_words(films):
     found = gates(films.run(column=column(variant="plusminus", addition=0.25)))
     assert all(gate["passed"] for gate in found.values())
@@ -92,6 +94,7 @@ def test_draws_that_records_share_are_found(films, monkeypatch):
         films.run(column=column())
 
 
+@pytest.mark.thorough
 def test_copies_have_a_bound(films):
     reports = {report["name"]: report for report in films.run(column=column()).reports}
     copies = reports[copy_report.COPIES]["counts"]

@@ -22,9 +22,7 @@ def films(make_job):
 
 
 REWRITTEN = {
-    "postprocess": [
-        {"name": "rewrite_again", "model": "example-seq2seq", "l_max": 4, "training_provenance": "public"},
-    ],
+    "postprocess": [{"name": "rewrite_again", "model": "example-seq2seq", "l_max": 4, "training_provenance": "public"}],
     "keep_intermediate": True,
 }
 

@@ -7,7 +7,7 @@ from dptext_etl.column import draw
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.keys import throwaway
 from dptext_etl_eval.pairs import words_of
-from dptext_etl_models.training.corpus import Corpus, clean, held_out
+from dptext_etl_models.training.corpus import clean
 
 FREQUENT = frozenset(WordVectors.load(limit=100).words)
 """Words that any text has."""
@@ -26,15 +26,6 @@ def unseen(shared_data, count):
     for name, path in (("Snips", "snips/snips.parquet"), ("SST-2", "sst2/sst2.parquet")):
         frame = pl.read_parquet(shared_data / path).filter(pl.col("split") == "test")
         found[name] = cut(frame["text"].to_list()[::3], count)
-    return found
-
-
-def kept_back(shared_data, count):
-    """Texts of the public corpora that no training saw, for the figures of a card."""
-    found = {}
-    for name in ("sgd_utterances", "wiki_en"):
-        texts = [text for text in Corpus(shared_data / "public_corpus" / f"{name}.parquet").texts() if held_out(text)]
-        found[name] = cut(texts[:: max(1, len(texts) // (2 * count))], count)
     return found
 
 

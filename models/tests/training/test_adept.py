@@ -19,6 +19,7 @@ from dptext_etl_models.inference.lstm import AutoencoderModel
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.training import adept, resumable
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "sings", "sleeps", "runs", "near")
 SETTINGS = adept.Settings(
     vocabulary=13, embedding=16, hidden=48, length=6, clip=2.0, rows=32, steps=400, rate=1e-2, warmup=10
@@ -27,14 +28,6 @@ SETTINGS = adept.Settings(
 
 class StoppedError(Exception):
     pass
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -14,21 +14,13 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl_models.inference.model_generator import ModelGenerator
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
-from dptext_etl_models.training import (
-    denoiser,
-)
+from dptext_etl_models.training import denoiser
 from dptext_etl_models.training.denoiser import Corruption, Recipe, Settings, new_model
 
+pytestmark = pytest.mark.usefixtures("plain")
 SMALL = {"vocabulary": 900, "pieces": 50, "words": 8, "places": 128, "width": 32, "layers": 1, "heads": 2, "inner": 32}
 KINDS = {kind: Settings(kind=kind, **SMALL, rows=8, steps=4, warmup=1) for kind in ("seq2seq", "causal")}
 MECHANISMS = {"seq2seq": DPPrompt, "causal": DPParaphrase}
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setenv("DPTEXT_DEVICE", "cpu")
-    monkeypatch.setenv("DPTEXT_DTYPE", "float32")
 
 
 @pytest.fixture(scope="module")

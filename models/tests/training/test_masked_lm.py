@@ -15,16 +15,7 @@ pytest.importorskip("transformers")
 from dptext_etl.errors import InputError
 from dptext_etl_models.training import corpus as corpora
 from dptext_etl_models.training.corpus import NOTHING
-from dptext_etl_models.training.masked_examples import (
-    Examples,
-    Recipe,
-    alone,
-    drawable,
-    masking,
-    padded,
-    pair,
-    segment,
-)
+from dptext_etl_models.training.masked_examples import Examples, Recipe, alone, drawable, masking, padded, pair, segment
 from dptext_etl_models.training.vocabulary import END, MASK, SPECIAL, START, build, count_words, whole_words
 from models.tests.model_makers import TEXTS
 from tests.examples import examples

@@ -23,9 +23,7 @@ from dptext_etl_models.training import corpus as corpora
 from dptext_etl_models.training import masked_lm
 from dptext_etl_models.training.corpus import Corpus
 from dptext_etl_models.training.masked_card import SETTINGS, figures, finish
-from dptext_etl_models.training.masked_examples import (
-    Recipe,
-)
+from dptext_etl_models.training.masked_examples import Recipe
 from dptext_etl_models.training.vocabulary import MASK
 from models.tests.model_makers import TEXTS
 

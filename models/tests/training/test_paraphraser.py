@@ -18,13 +18,11 @@ from dptext_etl import ColumnPolicy, privatize
 from dptext_etl.errors import InputError
 from dptext_etl_models.inference.language_model import model_files, tokenizer
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
-from dptext_etl_models.training import (
-    paraphraser,
-    resumable,
-)
+from dptext_etl_models.training import paraphraser, resumable
 from dptext_etl_models.training.corpus import SentencePairs
 from dptext_etl_models.training.paraphraser import Settings
 
+pytestmark = pytest.mark.usefixtures("plain")
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
 SETTINGS = Settings(steps=6, rows=4, longest=40, rate=3e-3, warmup=1)
 
@@ -32,13 +30,6 @@ SETTINGS = Settings(steps=6, rows=4, longest=40, rate=3e-3, warmup=1)
 def sentences(n=200):
     rng = np.random.default_rng(3)
     return [" ".join(rng.choice(WORDS, 4)) for _ in range(n)]
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setenv("DPTEXT_DEVICE", "cpu")
-    monkeypatch.setenv("DPTEXT_DTYPE", "float32")
 
 
 @pytest.fixture

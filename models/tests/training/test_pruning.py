@@ -27,25 +27,12 @@ from dptext_etl_models.training.bart import Base, Channel, loss
 from dptext_etl_models.training.corpus import Corpus, batch, held_out, public_texts, random_rows, short_texts
 from tests.quick import quick
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LENGTH = 8
 WIDTH = 48
 WORDS = (
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "bird",
-    "house",
-    "tree",
-    "sings",
-    "sleeps",
-    "runs",
-    "sees",
-    "in",
-    "near",
-    "big",
-    "now",
-)
+    "the", "a", "cat", "dog", "bird", "house", "tree", "sings", "sleeps", "runs", "sees", "in", "near", "big", "now",
+)  # fmt: skip
 SETTINGS = autoencoder.Settings(
     vocabulary=420, length=LENGTH, width=WIDTH, layers=1, heads=4, inner=96, random=0.5, rows=32, steps=300,
     rate=3e-3, warmup=20, noise=0.2,
@@ -55,14 +42,6 @@ PRUNING = dpbart.PruneSettings(length=LENGTH, stages=3, steps=30, rows=16, rate=
 
 class StoppedError(Exception):
     pass
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

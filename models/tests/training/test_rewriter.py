@@ -17,14 +17,12 @@ from typer.testing import CliRunner
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_models.inference.language_model import model_files
-from dptext_etl_models.training import (
-    resumable,
-    rewriter,
-)
+from dptext_etl_models.training import resumable, rewriter
 from dptext_etl_models.training.corpus import Corpus, held_out
 from dptext_etl_models.training.rewriter import InDomain, Settings
 from tests.quick import quick
 
+pytestmark = pytest.mark.usefixtures("plain")
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
 SETTINGS = Settings(texts=40, words=8, steps=4, rows=4, longest=60, rate=3e-3, warmup=1)
 MECHANISM = CusText(epsilon=4.0)
@@ -35,13 +33,6 @@ def table(path, seed):
     texts = [" ".join(rng.choice(WORDS, 5)) for _ in range(300)]
     pl.DataFrame({"text": texts}).write_parquet(path)
     return Corpus(path)
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setenv("DPTEXT_DEVICE", "cpu")
-    monkeypatch.setenv("DPTEXT_DTYPE", "float32")
 
 
 @pytest.fixture
