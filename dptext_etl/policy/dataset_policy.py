@@ -19,7 +19,6 @@ from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.object_stores import holds_password, require_catalog, require_options
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
-from dptext_etl.policy.paths import anchored, for_environment, require_other_variables
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
     FASTEST,
@@ -36,6 +35,9 @@ from dptext_etl.policy.terms import (
     Name,
     Retention,
     TableSpec,
+    anchored,
+    for_environment,
+    require_other_variables,
 )
 
 if TYPE_CHECKING:

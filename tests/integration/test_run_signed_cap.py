@@ -11,7 +11,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.engines import run
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap
-from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.terms import anchored
 
 CAP = 'measure = "pure"\nepsilon = 1000\nperiod = "2026"\ndataset = "reviews"\n'
 

@@ -10,7 +10,7 @@ from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, ColumnSpec, LedgerSpec
-from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.terms import anchored
 
 FACTS = {"dataset": "reviews", "column": "review", "release": "2026-11", "key": "env:A_SECRET"}
 CUSTEXT = {"name": "custext", "epsilon": 2.0}
