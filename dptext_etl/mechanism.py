@@ -89,14 +89,14 @@ class Mechanism(BaseModel, ABC):
     a run is the release, and replays read it."""
     accelerated: ClassVar[bool] = False
     """True if its models use a GPU when there is one; such runs take turns (Dagster's pools)."""
-    shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    _shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
     """Epsilons that a preview shows if none is given."""
-    artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
-    hub_fields: ClassVar[frozenset[str]] = frozenset()
+    _hub_fields: ClassVar[frozenset[str]] = frozenset()
     """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy takes such a
     name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
-    cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
+    _cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
     """Why no budget is divided among its draws, with the nearest sound way if there is one; None where `allocation` is
     allowed (docs/spec/privacy.md#allocation)."""
 
@@ -134,8 +134,8 @@ class Mechanism(BaseModel, ABC):
     def _epsilon_of_the_record(cls, values: Any) -> Any:
         if not isinstance(values, dict) or values.get("allocation") is None:
             return values
-        if cls.cannot_divide is not None:
-            raise ValueError(f"no allocation divides the budget of a text here: {cls.cannot_divide}")
+        if cls._cannot_divide is not None:
+            raise ValueError(f"no allocation divides the budget of a text here: {cls._cannot_divide}")
         if "epsilon" in values:
             return values
         try:
@@ -201,7 +201,7 @@ class Mechanism(BaseModel, ABC):
             "mechanism": self.name,
             "mechanism_version": self.version,
             "segmentation": _kernel.UNICODE_VERSION,
-            **written_parameters(self, self.artifact_fields),
+            **written_parameters(self, self._artifact_fields),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
@@ -214,7 +214,7 @@ class Mechanism(BaseModel, ABC):
         inputs = {} if self.allocation is None else self.allocation.artifacts()
         return {"allocation/" + role: item for role, item in inputs.items()}
 
-    def fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
+    def _fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
         """Return this mechanism with the public inputs that are in an object store on this machine.
 
         Args:
@@ -272,14 +272,14 @@ class Mechanism(BaseModel, ABC):
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Release texts; a null stays null. The same key, record and text always give the same bytes."""
 
-    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that are read, of those that it has; all others are cut. Shapes (texts,).
 
         The counts must stay inside.
         """
         return np.minimum(words, np.uint32(min(self.n_max, 2**32 - 1)))
 
-    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
+    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
         """Count those of the words read whose choice decides about draws, shape (texts,). It must stay inside.
 
         None where every word does, because a model reads words in pieces.
@@ -304,12 +304,12 @@ class Mechanism(BaseModel, ABC):
         """
         return {}
 
-    def units(self, text: str) -> tuple[list[str], Marked]:
+    def _units(self, text: str) -> tuple[list[str], Marked]:
         """Return what takes a share of a divided budget of a public text, for explanations: words, and their marks."""
         words = [piece for piece, is_word in _kernel.split(text) if is_word]
         return words, Marked(words, range(len(words)), max(1, len(words)))
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors whose product is the declared epsilon of a text, by their symbols in the documentation.
 
         Where a budget is divided, it is the only one: it is the same for any number of draws.
@@ -324,7 +324,7 @@ class Mechanism(BaseModel, ABC):
         return None
 
     @classmethod
-    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
         """Return parameters that a preview adds to the given ones, such as a model that this machine has.
 
         Raises:
@@ -411,9 +411,9 @@ class PostProcess(BaseModel, ABC):
     """True if equal keys and texts give equal bytes on every machine; otherwise replays read what was staged first."""
     accelerated: ClassVar[bool] = False
     """True if its model uses a GPU when there is one; such runs take turns (Dagster's pools)."""
-    artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
-    hub_fields: ClassVar[frozenset[str]] = frozenset()
+    _hub_fields: ClassVar[frozenset[str]] = frozenset()
     """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do."""
     unhashed: ClassVar[frozenset[str]] = frozenset()
     """Fields that no output depends on; they enter no configuration."""
@@ -428,7 +428,7 @@ class PostProcess(BaseModel, ABC):
         return {
             "postprocess": self.name,
             "postprocess_version": self.version,
-            **written_parameters(self, self.artifact_fields | self.unhashed),
+            **written_parameters(self, self._artifact_fields | self.unhashed),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 

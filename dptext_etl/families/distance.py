@@ -254,7 +254,7 @@ class VectorMechanism(WordMechanism):
         vectors: Public word vectors, "english-20k" or a path; their words are the vocabulary.
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
     _pads: ClassVar[bool] = True
 
     vectors: str = "english-20k"
@@ -275,7 +275,7 @@ class VectorMechanism(WordMechanism):
     def words(self) -> WordVectors:
         """Return the vocabulary and its vectors; if the length is hidden, `PAD` is the last word, at the origin."""
         loaded = WordVectors.load(self.vectors, limit=self.limit)
-        return shared_vocabulary(self.vectors, self.limit, loaded.artifact.sha256, padded=self.hides_length)
+        return shared_vocabulary(self.vectors, self.limit, loaded.artifact.sha256, padded=self.length != "disclose")
 
     @cached_property
     def _vocabulary(self) -> _kernel.Vocabulary:
@@ -285,7 +285,7 @@ class VectorMechanism(WordMechanism):
     def span(self) -> Artifact:
         """Return the largest squared distance of two words in grid steps; it is computed once per machine."""
         words = self.words
-        description = {"format": "dptext-span/1", "vectors": words.artifact.sha256, "padded": self.hides_length}
+        description = {"format": "dptext-span/1", "vectors": words.artifact.sha256, "padded": self.length != "disclose"}
         return stored_fact(description, lambda: largest_squared_distance(words))
 
     @cached_property
@@ -327,7 +327,7 @@ class VectorMechanism(WordMechanism):
 
     def _number_of(self, word: str) -> int:
         """Return the id of one word, read as in a text; `UNKNOWN` outside the vocabulary."""
-        if word == PAD and self.hides_length:
+        if word == PAD and self.length != "disclose":
             return len(self.words) - 1
         policy = {name: value for name, value in self.input_policy().items() if name != "length"}
         numbers = pa.array(self._vocabulary.encode(pa.array([word], pa.large_string()), json.dumps(policy))[0])
@@ -417,7 +417,7 @@ class DistanceMechanism(VectorMechanism):
                 f"{len(chosen)} words could be drawn, at least 2 are needed",
                 "use more vectors, or a larger share or list of sensitive words",
             )
-        return np.append(chosen, len(self.input_words())) if self.hides_length else chosen
+        return np.append(chosen, len(self.input_words())) if self.length != "disclose" else chosen
 
     @cached_property
     def _ids_are_indices(self) -> bool:
@@ -428,7 +428,7 @@ class DistanceMechanism(VectorMechanism):
     def pair_weights(self) -> PairWeights:
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return PairWeights(words, outputs, self.unit_epsilon, self.diameter)
+        return PairWeights(words, outputs, self._unit_epsilon, self.diameter)
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
@@ -449,12 +449,12 @@ class DistanceMechanism(VectorMechanism):
         return outputs
 
     @property
-    def epsilon_per_word(self) -> float:
+    def _epsilon_per_word(self) -> float:
         """Return epsilon times the diameter; infinite if words are shown."""
         return math.inf if self.shows_words else self.pair_weights.exponent
 
     @property
-    def epsilon_tight(self) -> float | None:
+    def _epsilon_tight(self) -> float | None:
         """Return the largest loss of integer weights at that epsilon, for any distances."""
         return None if self.shows_words else self.pair_weights.epsilon_implemented
 
@@ -466,7 +466,7 @@ class DistanceMechanism(VectorMechanism):
         return float(self._fact("worst ratio", lambda: repr(self.pair_weights.worst_log_ratio())))
 
     @property
-    def metric_claim(self) -> MetricClaim | None:
+    def _metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per unit of Euclidean distance, if its certificate holds; otherwise None."""
         if self.allocation is not None or not self._draws_from_all or self.mode == "faithful":
             return None
@@ -486,9 +486,9 @@ class DistanceMechanism(VectorMechanism):
             "format": "dptext-santext-fact/1",
             "fact": fact,
             "version": self.version,
-            "epsilon": repr(self.unit_epsilon),
+            "epsilon": repr(self._unit_epsilon),
             "vectors": self.words.artifact.sha256,
-            "padded": self.hides_length,
+            "padded": self.length != "disclose",
             "outputs": self._output_ids.tolist() if not self._draws_from_all else "all",
         }
         return read_fact(stored_fact(description, found))
@@ -498,8 +498,8 @@ class DistanceMechanism(VectorMechanism):
         stated = super().guarantee
         return replace(stated, disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS})
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        return super().cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        return super()._cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
 
     def output_words(self) -> frozenset[str] | None:
         """Return the words that can be drawn, or the whole vocabulary if words are shown; None in faithful mode."""

@@ -264,11 +264,11 @@ class ListMechanism(MappedMechanism):
         """Return the words that are released in clear (a disclosed list)."""
         return ()
 
-    def build(self, path: Path, description: dict[str, Any]) -> None:
+    def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the lists, the distribution and its loss; `PAD` ends every list if the length is hidden."""
         lists = self.neighbour_lists()
         words, orders = lists.words, lists.lists
-        if self.hides_length:
+        if self.length != "disclose":
             words = (*words, PAD)
             orders = tuple(np.append(order, np.uint32(len(words) - 1)) for order in orders)
         places = max(map(len, orders))

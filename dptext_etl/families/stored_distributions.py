@@ -47,14 +47,14 @@ class MappedMechanism(WordMechanism):
         """Return everything that the distributions depend on, as plain data; its hash names the stored file."""
 
     @abstractmethod
-    def build(self, path: Path, description: dict[str, Any]) -> None:
+    def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the file."""
 
     @cached_property
     def table(self) -> Artifact:
         """Return the stored file, which is built once per machine and verified by its hash at every use."""
         description = {"format": self._format, **self.table_description()}
-        return store(description, lambda path: self.build(path, description), suffix=".safetensors")
+        return store(description, lambda path: self._build(path, description), suffix=".safetensors")
 
     def artifacts(self) -> dict[str, Artifact]:
         return {"table": self.table, **super().artifacts()}
@@ -186,7 +186,7 @@ class TableMechanism(MappedMechanism):
     def parts(self) -> TableParts:
         """Compute the table."""
 
-    def build(self, path: Path, description: dict[str, Any]) -> None:
+    def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the table with its exact loss and the disclosure of its sets; refuse sets of one word."""
         parts = self.parts()
         smallest = min(len(members) for members in parts.sets)

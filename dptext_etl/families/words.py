@@ -62,7 +62,7 @@ class WordByWord(Mechanism):
     def _length_can_be_hidden(self) -> Self:
         if (self.epsilon_length is not None) != (self.length == "noisy"):
             raise ValueError('epsilon_length is the price of length "noisy": give both or neither')
-        if not self.hides_length:
+        if self.length == "disclose":
             return self
         reason = self._length_is_shown_by
         if reason is not None:
@@ -86,11 +86,6 @@ class WordByWord(Mechanism):
         return "uniform"
 
     @property
-    def hides_length(self) -> bool:
-        """Return True if a release hides the number of words."""
-        return self.length != "disclose"
-
-    @property
     def _length_is_shown_by(self) -> str | None:
         """Return the reason why the number of words shows whatever `length` says; None if it can be hidden."""
         shown = sorted(self.word_disclosures)
@@ -112,7 +107,7 @@ class WordByWord(Mechanism):
     def guarantee(self) -> Guarantee:
         """Return the claim between any two texts if the length is hidden, otherwise if disclosures are equal."""
         shown = {Disclosure.NULLNESS} | self.word_disclosures
-        if self.hides_length:
+        if self.length != "disclose":
             return Guarantee(
                 GuaranteeClass.PURE_LDP, frozenset(shown), "any two texts of one record", self._unit("word")
             )
@@ -327,7 +322,7 @@ def release_divided(
     sampler: WordSampler = sampling,
 ) -> Released:
     """Release texts whose budget is divided, with given record keys; tests give another sampler."""
-    division, policy = mechanism.division, _policy(mechanism)
+    division, policy = mechanism._division, _policy(mechanism)
     reader = division.reader
     numbers, offsets = (pa.array(side).to_numpy() for side in reader.encode(texts, policy, record_keys))
     chosen, ends = np.empty(len(numbers), np.uint32), offsets.astype(np.int64)
@@ -350,7 +345,7 @@ def release_divided(
 
 def units_of_known_words(mechanism: WordMechanism, text: str) -> tuple[list[str], Marked]:
     """Return the words of a public text that take a share where unknown words vanish before words are counted."""
-    read = mechanism.division.reader.encode(pa.array([text], pa.large_string()), _policy(mechanism))[0]
+    read = mechanism._division.reader.encode(pa.array([text], pa.large_string()), _policy(mechanism))[0]
     marks = _marked(mechanism, text, pa.array(read).to_numpy(), max(1, len(read)))
     return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
 
@@ -361,7 +356,7 @@ def _policy(mechanism: WordMechanism) -> str:
 
 def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
     """Read a text as words, and say which word each draw stands for; the draws of padding stand for none."""
-    division, count = mechanism.division, len(numbers)
+    division, count = mechanism._division, len(numbers)
     if mechanism.input_policy()["oov"] == "drop":
         words = [division.names[number] for number in numbers.tolist()]
         drawn = [None if word == PAD else place for place, word in enumerate(words)]
@@ -371,9 +366,9 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
     places = [place for place, kept in enumerate(read.kept) if not kept]
     if mechanism.input_policy()["oov"] == "keep":
         places = [place for place in places if _form(read.words[place]) in division.known]
-    elif mechanism.hides_length:
+    elif mechanism.length != "disclose":
         places = places[:count]
-    if not mechanism.hides_length and len(places) != count:
+    if mechanism.length == "disclose" and len(places) != count:
         return Marked([], [None] * count, most)
     return Marked(read.words, [*places, *[None] * (count - len(places))], most)
 
@@ -427,21 +422,21 @@ class WordMechanism(WordByWord):
         return self.mode == "faithful" and self.allocation is not None
 
     @property
-    def division(self) -> Division:
+    def _division(self) -> Division:
         """Return how words with given epsilons are drawn; only where `cannot_divide` is None."""
         raise NotImplementedError
 
     @property
-    def loss_range(self) -> Exact:
+    def _loss_range(self) -> Exact:
         """Return the loss of a draw between the two farthest words, per unit of its epsilon: the range of scores."""
         return 1
 
     @property
-    def unit_epsilon(self) -> float:
+    def _unit_epsilon(self) -> float:
         """Return the epsilon of the dearest draw as tables take it: per unit of the scores or of the distances."""
         if self.allocation is None:
             return self.epsilon
-        return float(exact(self.allocation.largest) / exact(self.loss_range))
+        return float(exact(self.allocation.largest) / exact(self._loss_range))
 
     @cached_property
     def _dearest(self) -> Self:
@@ -457,7 +452,7 @@ class WordMechanism(WordByWord):
     def guarantee(self) -> Guarantee:
         """Return the guarantee; the number of released words reveals which unknown words were dropped."""
         stated = super().guarantee
-        shown = {Disclosure.OOV_FLAG} if self._unknown == "drop" and not self.hides_length else set()
+        shown = {Disclosure.OOV_FLAG} if self._unknown == "drop" and self.length == "disclose" else set()
         claimed = GuaranteeClass.NONE if self._unproven else stated.guarantee_class
         return replace(stated, guarantee_class=claimed, disclosures=stated.disclosures | shown)
 
@@ -467,9 +462,9 @@ class WordMechanism(WordByWord):
         return True
 
     @property
-    def epsilon_per_word(self) -> Exact:
+    def _epsilon_per_word(self) -> Exact:
         """Return the pure parameter of one draw between any two words with equal disclosures."""
-        return exact(self.unit_epsilon)
+        return exact(self._unit_epsilon)
 
     @property
     def epsilon_table(self) -> float | None:
@@ -477,12 +472,12 @@ class WordMechanism(WordByWord):
         return None
 
     @property
-    def epsilon_tight(self) -> float | None:
+    def _epsilon_tight(self) -> float | None:
         """Return the exact parameter of a draw for spends: `epsilon_table`, or a bound that needs no computation."""
         return self.epsilon_table
 
     @property
-    def metric_claim(self) -> MetricClaim | None:
+    def _metric_claim(self) -> MetricClaim | None:
         """Return the METRIC claim of one draw, if its certificate holds; None if there is no such claim."""
         return None
 
@@ -497,13 +492,13 @@ class WordMechanism(WordByWord):
         if self.allocation is not None:
             words: Event = self._divided_event(self.allocation, positions)
         else:
-            tight = self.epsilon_tight
+            tight = self._epsilon_tight
             words = PureDraws(
-                epsilon=self.epsilon_per_word,
+                epsilon=self._epsilon_per_word,
                 count=positions,
                 tight=None if tight is None else computed(tight),
                 range_bounded=self._bounded_range,
-                metric=self.metric_claim if positions else None,
+                metric=self._metric_claim if positions else None,
             )
         if self.length != "noisy":
             return words
@@ -511,22 +506,22 @@ class WordMechanism(WordByWord):
 
     def _divided_event(self, allocation: Allocation, positions: int) -> Event:
         if self._bounded_range:
-            return allocation.event(positions, self.division.largest_set)
+            return allocation.event(positions, self._division.largest_set)
         claim = self._metric_of(allocation) if positions and self.length != "noisy" else None
         if claim is not None:
             most = Fraction(allocation.bounds(positions)[1] + allocation.even(positions), MICRO)
             claim = claim._replace(epsilon=most * exact(claim.epsilon))
         return allocation.event(positions, None, claim)
 
-    def units(self, text: str) -> tuple[list[str], Marked]:
+    def _units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted, or stay, take no share."""
         known = self._unknown == "drop" or self.mode == "faithful"
-        return units_of_known_words(self, text) if known else super().units(text)
+        return units_of_known_words(self, text) if known else super()._units(text)
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        return {"∞": math.inf} if self._unproven else super().cost_factors(positions)
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        return {"∞": math.inf} if self._unproven else super()._cost_factors(positions)
 
-    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
         """Count the words of the vocabulary among those read, and words that are kept in clear, shape (texts,)."""
         return count_words(texts, self.n_max, self._lexicon)
 
@@ -565,14 +560,14 @@ class WordMechanism(WordByWord):
         outputs = self.output_words()
         if not self._bounded_range or self.word_disclosures or not outputs:
             return 1.0
-        return largest_range_bounded(float(self.epsilon_per_word), len(outputs))
+        return largest_range_bounded(float(self._epsilon_per_word), len(outputs))
 
 
 def dearest(mechanism: Kind) -> Kind:
     """Return the mechanism that gives every draw the largest epsilon, undivided."""
     if mechanism.allocation is None:
         return mechanism
-    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism.unit_epsilon})
+    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism._unit_epsilon})
 
 
 def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:
@@ -580,18 +575,18 @@ def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.
 
     Where a budget is divided, every draw has the largest epsilon.
     """
-    padding = word == PAD and mechanism.hides_length
+    padding = word == PAD and mechanism.length != "disclose"
     if n < 1 or not (padding or _kernel.split(word) == [(word, True)]):
         raise PolicyError("sampling takes one word and at least one draw", "give a word without blanks")
     same: dict[str, Any] = {"n_max": n}
-    if mechanism.hides_length:
+    if mechanism.length != "disclose":
         same |= {"length": "fixed", "epsilon_length": None}
     drawing = dearest(mechanism).model_copy(update=same)
     key = _kernel.ReleaseKey(secret or _kernel.Secret(), "samples", word, "samples", drawing.cfg())
     text = pa.array(["" if padding else " ".join([word] * n)], pa.large_string())
     released = drawing.release(text, RecordKeys(key, pa.array(["0"]), 0)).text[0].as_py()
     outputs = released.split(" ") if released else []
-    if mechanism.hides_length:
+    if mechanism.length != "disclose":
         return [*outputs, *[PAD] * (n - len(outputs))]
     if len(outputs) != n:
         raise PolicyError("the word is not in the vocabulary, and is not drawn", "take one of input_words()")

@@ -152,7 +152,7 @@ class Madlib(VectorMechanism):
         (5, True)
     """
 
-    cannot_divide: ClassVar[None] = None
+    _cannot_divide: ClassVar[None] = None
 
     unknown_words: Literal["first", "drop"] = "first"
 
@@ -190,19 +190,19 @@ class Madlib(VectorMechanism):
         )
 
     @property
-    def epsilon_per_word(self) -> Fraction:
-        return Fraction(repr(self.unit_epsilon)) * self.loss_range
+    def _epsilon_per_word(self) -> Fraction:
+        return Fraction(repr(self._unit_epsilon)) * self._loss_range
 
     @property
-    def loss_range(self) -> Fraction:
+    def _loss_range(self) -> Fraction:
         return Fraction(self.diameter) * _WIDER
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        farthest = {"D": self.loss_range} if self.allocation is None else {}
-        return {**super().cost_factors(positions), **farthest}
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        farthest = {"D": self._loss_range} if self.allocation is None else {}
+        return {**super()._cost_factors(positions), **farthest}
 
     @property
-    def metric_claim(self) -> MetricClaim | None:
+    def _metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per unit of Euclidean distance; None for a noisy length."""
         if self.mode == "faithful" or self.length == "noisy" or self.allocation is not None:
             return None
@@ -212,13 +212,13 @@ class Madlib(VectorMechanism):
         """Return the claim per unit of distance of a draw of epsilon 1; none where the words choose a template."""
         if allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self.loss_range, "euclidean", self.diameter)
+        return MetricClaim(1 / self._loss_range, "euclidean", self.diameter)
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter."""
         made = super().aligned(epsilon, **parameters)
-        while made.epsilon_per_word > Fraction(repr(epsilon)):
+        while made._epsilon_per_word > Fraction(repr(epsilon)):
             made = made.model_copy(update={"epsilon": float(np.nextafter(made.epsilon, 0.0))})
         return made
 
@@ -228,7 +228,7 @@ class Madlib(VectorMechanism):
     @property
     def _rate(self) -> float:
         """Return epsilon per step of the vectors' grid; the largest one, if a budget is divided."""
-        return self.unit_epsilon * self.words.scale
+        return self._unit_epsilon * self.words.scale
 
     @cached_property
     def search(self) -> NearestWords:
@@ -274,7 +274,7 @@ class Madlib(VectorMechanism):
         return chosen
 
     @cached_property
-    def division(self) -> Division:
+    def _division(self) -> Division:
         """Return how words with given epsilons are drawn: by noise of their own rates."""
         return Division(self._vocabulary, self.words.words, self.moved, len(self.words))
 

@@ -63,8 +63,8 @@ class SanText(DistanceMechanism):
         ('good', True)
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
-    cannot_divide: ClassVar[None] = None
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
+    _cannot_divide: ClassVar[None] = None
 
     variant: Literal["plain", "plus"] = "plain"
     sensitive_share: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -149,11 +149,11 @@ class SanText(DistanceMechanism):
         return super()._refuses(allocation)
 
     @property
-    def loss_range(self) -> float:
+    def _loss_range(self) -> float:
         return self.diameter
 
     @cached_property
-    def division(self) -> Division:
+    def _division(self) -> Division:
         """Return how words with given epsilons are drawn: by minus their distances."""
         draw = ScoredDraw(self._scored, -self.diameter, 0.0, self._output_ids, len(self._output_ids))
         return Division(self._vocabulary, self.words.words, draw, draw.largest_set)
@@ -176,9 +176,9 @@ class SanText(DistanceMechanism):
         )
         return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""
-        return {"∞": math.inf} if self.shows_words else super().cost_factors(positions)
+        return {"∞": math.inf} if self.shows_words else super()._cost_factors(positions)
 
     def event(self, positions: int) -> Event:
         """Return n draws; they are unbounded if words are shown (docs/spec/privacy.md#santext-plus)."""

@@ -32,7 +32,7 @@ class Surrogate(ChoiceMechanism):
     """
 
     @classmethod
-    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         return {} if "corpus" in given else {"corpus": "everyday-30k"}
 
     @classmethod

@@ -221,7 +221,7 @@ class Policy(Checked):
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
-        mechanism = item.mechanism.fetched(self.storage_options)
+        mechanism = item.mechanism._fetched(self.storage_options)
         if self.unlinked is not None:
             _require_unlinkable(self, mechanism, self.unlinked)
             mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})

@@ -63,9 +63,9 @@ class RewriteAgain(PostProcess):
     """
 
     accelerated: ClassVar[bool] = True
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     unhashed: ClassVar[frozenset[str]] = frozenset({"training_provenance"})
-    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    _hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
 
     model: str
     revision: str | None = None

@@ -36,7 +36,7 @@ def costs() -> str:
         for variant, example in options.examples(load(name)).items():
             claim = example.guarantee
             details = ", ".join(sorted(item.value for item in claim.disclosures - {"nullness"})) or "nothing"
-            metric = example.metric_claim if isinstance(example, WordMechanism) else None
+            metric = example._metric_claim if isinstance(example, WordMechanism) else None
             rows.append(
                 (
                     f"[{name}]({name}.md)" + (f" {variant}" if variant else ""),
@@ -44,7 +44,7 @@ def costs() -> str:
                     f"`{claim.guarantee_class.value}`",
                     details,
                     f"`{metric.metric}`" if metric else "none",
-                    "·".join(example.cost_factors(1)),
+                    "·".join(example._cost_factors(1)),
                 )
             )
     header = (

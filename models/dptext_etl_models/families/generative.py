@@ -61,7 +61,7 @@ class GenerativeMechanism(ScoreMechanism):
             tokens that the model scores.
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"allow_list"}
+    _artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism._artifact_fields | {"allow_list"}
     model_place: ClassVar[str] = "generator"
     continues: ClassVar[bool]
     """True if the model continues the prompt (a causal model); False if it reads it (an encoder-decoder)."""
@@ -113,7 +113,7 @@ class GenerativeMechanism(ScoreMechanism):
         """
         return self.allocation is None
 
-    def units(self, text: str) -> tuple[list[str], Marked]:
+    def _units(self, text: str) -> tuple[list[str], Marked]:
         """Return for each step of an answer the word that it stands for."""
         marks = marked_along(text, self._most_draws, self.n_max)
         return [marks.tokens[place] if isinstance(place, int) else "" for place in marks.places], marks
@@ -132,10 +132,10 @@ class GenerativeMechanism(ScoreMechanism):
         """Return that many draws; every text takes `l_max` draws, a null takes none."""
         return self._draws(positions)
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of `l_max` draws per text; in faithful mode, of one draw per token of its prompt."""
         if self.allocation is not None:
-            return super().cost_factors(positions)
+            return super()._cost_factors(positions)
         count = "l_max" if self.mode == "strict" else "n"
         return {count: positions, "ε": exact(self.epsilon)}
 
@@ -146,7 +146,7 @@ class GenerativeMechanism(ScoreMechanism):
             return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         return self._lengths(texts, self.prompts.encode(_filled(texts)))
 
-    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that its prompt holds, shape (texts,)."""
         return count_words(pa.array([self.prompts.reads(text) for text in _filled(texts)], pa.large_string()))
 
