@@ -109,7 +109,10 @@ def module(group: Group, name: str) -> ModuleType:
     found = loaded(group, name)
     if not isinstance(found, ModuleType) or found.__name__.rpartition(".")[2] != name:
         package = _distribution(installed(group)[name])
-        raise PolicyError(f"the entry point {name} of {package} must name a module called {name}")
+        raise PolicyError(
+            f"the entry point {name} of {package} must name a module called {name}",
+            "name the module after the entry point (docs/extending.md)",
+        )
     return found
 
 
@@ -138,7 +141,10 @@ def load(group: Group, name: str, base: type[Part]) -> type[Part]:
     """
     kinds = classes(group, name, base)
     if len(kinds) != 1:
-        raise PolicyError(f"{kinds[0].__module__} must hold exactly one {base.__name__}; it holds {len(kinds)}")
+        raise PolicyError(
+            f"{kinds[0].__module__} must hold exactly one {base.__name__}; it holds {len(kinds)}",
+            "keep one of the classes in this module, and move the others (docs/extending.md)",
+        )
     return kinds[0]
 
 
@@ -155,7 +161,10 @@ def classes(group: Group, name: str, base: type[Part]) -> list[type[Part]]:
         if issubclass(item, base) and item.__module__ == content.__name__ and not inspect.isabstract(item)
     ]
     if not kinds:
-        raise PolicyError(f"{content.__name__} must hold a {base.__name__}; it holds 0")
+        raise PolicyError(
+            f"{content.__name__} must hold a {base.__name__}; it holds 0",
+            "define a subclass in this module, and do not import it from elsewhere (docs/extending.md)",
+        )
     return kinds
 
 

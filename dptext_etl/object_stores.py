@@ -406,7 +406,7 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
     except ValueError as refused:
         problem = str(refused)
     if problem is not None:
-        raise PolicyError(problem)
+        raise PolicyError(problem, "correct storage_options in the policy")
     values: dict[str, str] = {}
     for name, value in options.items():
         variable = variable_of(value)

@@ -208,7 +208,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
     """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP."""
     if not (0 < epsilon < math.inf and 0 < delta < 1 and 0 < sensitivity < math.inf):
         msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
-        raise PolicyError(msg)
+        raise PolicyError(msg, "pass positive, finite numbers, and a delta such as 1e-6")
     with localcontext() as context:
         context.prec, context.rounding = 12, ROUND_CEILING
         return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))

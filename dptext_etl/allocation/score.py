@@ -37,7 +37,7 @@ class Tools(BaseModel):
 
     _artifact_fields: ClassVar[frozenset[str]] = frozenset({"tagger", "information", "encoder"})
     """Fields that name public files; the hashes of these enter the configuration, not the names."""
-    _hub_fields: ClassVar[frozenset[str]] = artifact_fields
+    _hub_fields: ClassVar[frozenset[str]] = _artifact_fields
     """All of them: in a policy file a folder is looked for in the folder of the policy first."""
 
     tagger: str = "english"

@@ -86,7 +86,10 @@ class Source:
                 msg = f"{self.path.name} has no column {name!r}, and {len(schema)} others"
                 raise InputError(msg, "name it with --text")
         if schema[self.column] != pl.String:
-            raise InputError(f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings")
+            raise InputError(
+                f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings",
+                "name a text column with --column, or cast this one to strings",
+            )
         label = pl.lit(None, pl.String) if self.label is None else pl.col(self.label).cast(pl.String)
         with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT):
             rows = frame.select(text=self.column, label=label).drop_nulls("text").collect(engine="streaming")
@@ -114,7 +117,10 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         if not 1 <= self.fewest <= self.most:
-            raise PolicyError(f"lengths from {self.fewest} to {self.most} words; allowed: 1 <= fewest <= most")
+            raise PolicyError(
+                f"lengths from {self.fewest} to {self.most} words; allowed: 1 <= fewest <= most",
+                "change --fewest or --most",
+            )
 
 
 @dataclass
@@ -205,13 +211,22 @@ class Options:
             if not getattr(self, what).strip():
                 raise PolicyError(f"a corpus states its {what}, got nothing", f"say it with --{what}; {_HINT}")
         if self.texts < FEWEST_TEXTS:
-            raise PolicyError(f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more")
+            raise PolicyError(
+                f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more",
+                "add public texts, or lower --fewest",
+            )
         if (self.encoder == "sentence-transformers") != (self.model is not None):
-            raise PolicyError("a model belongs to the encoder sentence-transformers, and that encoder needs one")
+            raise PolicyError(
+                "a model belongs to the encoder sentence-transformers, and that encoder needs one",
+                "use --encoder sentence-transformers with --model, or neither",
+            )
         if (self.encoder == "task") != bool(self.task):
-            raise PolicyError("labeled texts belong to the encoder task, and that encoder needs some")
+            raise PolicyError(
+                "labeled texts belong to the encoder task, and that encoder needs some",
+                "use --encoder task with --labeled, or neither",
+            )
         if not 0.0 < self.share < 1.0:
-            raise PolicyError(f"share {self.share}; allowed: 0 < share < 1")
+            raise PolicyError(f"share {self.share}; allowed: 0 < share < 1", "pass a share such as 0.5")
 
 
 def build(sources: Sequence[Source], out: Path, options: Options, progress: Progress = lambda _: None) -> Corpus:

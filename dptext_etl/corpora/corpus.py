@@ -79,7 +79,10 @@ class WordEncoder:
             message = f"{len(self.words)} words have as many int16 vectors, got {self.vectors.dtype} of shape {shape}"
             raise ArtifactError(message, "give one row per word")
         if not 1 <= shape[1] <= MOST_DIMENSIONS:
-            raise ArtifactError(f"vectors have from 1 to {MOST_DIMENSIONS} dimensions, got {shape[1]}")
+            raise ArtifactError(
+                f"vectors have from 1 to {MOST_DIMENSIONS} dimensions, got {shape[1]}",
+                "use vectors with fewer dimensions",
+            )
 
     @cached_property
     def _vocabulary(self) -> _kernel.Vocabulary:
@@ -141,7 +144,10 @@ class SentenceModel:
             encoded = self._model.encode(cut, batch_size=self._batch, show_progress_bar=False)
             floats = np.asarray(encoded, dtype=np.float64)
         if floats.ndim != 2 or not 1 <= floats.shape[1] <= MOST_DIMENSIONS:
-            raise ArtifactError(f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide")
+            raise ArtifactError(
+                f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide",
+                "use a smaller encoder",
+            )
         lengths = np.linalg.norm(floats, axis=1, keepdims=True)
         usable = np.isfinite(lengths) & (lengths > 0) & np.array([[bool(text.strip())] for text in texts])
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -400,7 +406,9 @@ def write(
 ) -> None:
     """Write the file of a corpus; arguments and errors are those of `Corpus.save`."""
     if len(texts) < 2 or len(set(texts)) != len(texts):
-        raise ArtifactError(f"a corpus holds two distinct texts or more, got {len(set(texts))} among {len(texts)}")
+        raise ArtifactError(
+            f"a corpus holds two distinct texts or more, got {len(set(texts))} among {len(texts)}", "add public texts"
+        )
     for number, text in enumerate(texts):
         if not text or " ".join(text.split()) != text or unicodedata.normalize("NFC", text) != text:
             raise ArtifactError(
@@ -413,9 +421,15 @@ def write(
         vectors = quantised(encoder.sums(texts))
     if vectors.dtype != np.int8 or vectors.ndim != 2 or len(vectors) != len(texts):
         actual = f"{vectors.dtype} of shape {vectors.shape}"
-        raise ArtifactError(f"{len(texts)} texts have as many int8 vectors, got {actual}")
+        raise ArtifactError(
+            f"{len(texts)} texts have as many int8 vectors, got {actual}",
+            "build the corpus again with `dptext corpus build`",
+        )
     if not 1 <= vectors.shape[1] <= MOST_DIMENSIONS or int(vectors.min()) < -127:
-        raise ArtifactError(f"vectors have from 1 to {MOST_DIMENSIONS} dimensions and entries from -127 to 127")
+        raise ArtifactError(
+            f"vectors have from 1 to {MOST_DIMENSIONS} dimensions and entries from -127 to 127",
+            "build the corpus again with `dptext corpus build`",
+        )
     missing = {"licence", "provenance"} - {name for name, value in description.items() if value}
     if missing:
         raise ArtifactError(f"a corpus states its {' and '.join(sorted(missing))}", "say where its texts come from")

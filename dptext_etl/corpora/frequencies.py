@@ -271,7 +271,8 @@ def estimate_frequencies(
     if not total or not 1 <= near < len(topics) or not 0.0 < epsilon < math.inf:
         raise InputError(
             f"{total:,} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "
-            "allowed: one release or more, 1 <= near < texts, epsilon > 0"
+            "allowed: one release or more, 1 <= near < texts, epsilon > 0",
+            "pass the corpus and the mechanism of the releases",
         )
     foreign = sum(count for text, count in counts.items() if text not in topics)
     if foreign:

@@ -148,7 +148,10 @@ class WordByWord(Mechanism):
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:  # noqa: ARG002
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
-        raise PolicyError(f"{self.name} draws a word by its whole text, so a word alone has no distribution")
+        raise PolicyError(
+            f"{self.name} draws a word by its whole text, so a word alone has no distribution",
+            "call `release` with a whole text, or use `survival` for a bound",
+        )
 
     def survival(self, word: str) -> Fraction:  # noqa: ARG002
         """Return (an upper bound of) the probability that `word` comes back as itself."""
@@ -532,7 +535,10 @@ class WordMechanism(WordByWord):
     def _undivided(self) -> None:
         """Refuse to state the distribution of a word alone, where every text divides a budget among its words."""
         if self.allocation is not None:
-            raise PolicyError("a budget is divided by whole texts, so a word alone has no distribution")
+            raise PolicyError(
+                "a budget is divided by whole texts, so a word alone has no distribution",
+                "leave `allocation` out to get the distribution of a word",
+            )
 
     @abstractmethod
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:

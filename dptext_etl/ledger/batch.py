@@ -129,7 +129,10 @@ class IdKey:
         ids = _strings(ids, "subject ids")
         canary = np.zeros(len(ids), np.bool_) if canary is None else canary
         if len(ids) != len(canary):
-            raise InputError(f"{len(canary)} records and {len(ids)} subjects: one subject per record")
+            raise InputError(
+                f"{len(canary)} records and {len(ids)} subjects: one subject per record",
+                "pass arrays of the same length",
+            )
         person_ids = ids.filter(to_arrow(~canary)) if canary.any() else ids
         if person_ids.null_count:
             raise InputError(counted(person_ids.null_count, "record has no subject", "records have no subject"), hint)
@@ -152,7 +155,10 @@ def canary_mask(canary: Mask | None, size: int) -> Mask:
         return np.zeros(size, np.bool_)
     marked = np.asarray(canary, np.bool_)
     if marked.shape != (size,):
-        raise InputError(f"{size} records and {len(marked)} canary marks: one per record")
+        raise InputError(
+            f"{size} records and {len(marked)} canary marks: one per record",
+            "pass `canary` with one boolean per record",
+        )
     return marked
 
 
@@ -245,7 +251,10 @@ class PreparedBatch:
         same = self.ids is ids and self.subjects is subjects and self.unit == unit
         same &= len(charges) == len(self.charges) and all(map(operator.is_, charges, self.charges))
         if not (same and np.array_equal(canary_mask(canary, len(ids)), self.batch.canary)):
-            raise InputError("what was made ready is of another batch than the one that is to be reserved")
+            raise InputError(
+                "what was made ready is of another batch than the one that is to be reserved",
+                "call `make_ready` with the arrays that you pass to `reserve`",
+            )
 
 
 def hash_batch(
@@ -285,11 +294,13 @@ def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, 
 def read_charge(charge: Charge, size: int) -> ColumnCharge:
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
-        raise InputError(f"{size} records and {len(idem_keys)} idem keys: one per record")
+        raise InputError(
+            f"{size} records and {len(idem_keys)} idem keys: one per record", "pass one idem key per record"
+        )
     spends = {name: whole_numbers(charge.spends.get(name, INFINITE), size, name) for name in ADDITIVE}
     n_worst = whole_numbers(charge.n_worst, size, "n_worst")
     if size and n_worst.max() >= 1 << 32:
-        raise InputError("n_worst must be below 2^32")
+        raise InputError("n_worst must be below 2^32", "lower n_max")
     return ColumnCharge(charge.ref, idem_keys, hashed_ids(idem_keys), n_worst, spends)
 
 
@@ -301,16 +312,18 @@ def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64
             raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
         array = np.where(array >= INFINITE, INFINITE, finite.astype(np.int64))
     elif array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
-        raise InputError(f"{name} must be whole numbers, got {array.dtype}")
+        raise InputError(f"{name} must be whole numbers, got {array.dtype}", "round up with dptext_etl.guarantee.micro")
     elif array.dtype.kind != "i":  # whole numbers that may be beyond 64 bits
         array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)
     amounts = array.astype(np.int64, copy=False)
     if not array.ndim:
         amounts = np.broadcast_to(amounts, (size,))
     if amounts.shape != (size,):
-        raise InputError(f"{size} records and {len(amounts)} values of {name}: one per record")
+        raise InputError(
+            f"{size} records and {len(amounts)} values of {name}: one per record", "pass arrays of the same length"
+        )
     if size and amounts.min() < 0:
-        raise InputError(f"{name} must not be negative")
+        raise InputError(f"{name} must not be negative", "pass amounts from 0")
     return amounts
 
 

@@ -302,7 +302,7 @@ def read_results(  # noqa: PLR0917
     size, _ = records.ids.size, records.distinct_order
     identities, staged = hashed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
     if not size == identities.size == len(staged):
-        raise InputError("a commit has one idem key and one digest per record")
+        raise InputError("a commit has one idem key and one digest per record", "pass arrays of the same length")
     drawn = whole_numbers(0 if positions is None else positions, size, "positions")
     used = None if spent is None else whole_numbers(spent, size, "spent epsilons")
     return Results(records, identities, staged, drawn, used)
@@ -393,7 +393,8 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         worst = db.segments.read(batch, [PURE])[PURE][rows]
         if (used < 0).any() or (used > worst).any():
             raise LedgerError(
-                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
+                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed",
+                "reserve the worst case of the mechanism",
             )
         if pinned.measure == REFUNDED_MEASURE:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
@@ -416,7 +417,10 @@ def record_postprocessing(  # noqa: PLR0917
     db.releases.require_usable(ref)
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
-        raise LedgerError(f"post-processing costs nothing only where its training_provenance is {allowed}")
+        raise LedgerError(
+            f"post-processing costs nothing only where its training_provenance is {allowed}",
+            "declare training_provenance in the post-processing of the policy",
+        )
     # The first result under a chain is the one that is published: two writers must not both find none.
     db.store.lock(db.records.states_lock_name(ref))
     holdings = db.look_up(ref, records.ids, records.distinct_order)

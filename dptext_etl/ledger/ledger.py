@@ -256,9 +256,15 @@ class Ledger(LedgerReader):
             BudgetError: A record is over the cap and `on_cap` is "refuse".
         """
         if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
-            raise InputError("a batch needs a charge in at least one column, and at most one per release")
+            raise InputError(
+                "a batch needs a charge in at least one column, and at most one per release",
+                "pass one Charge per text column",
+            )
         if any(item.ref.dataset != scope.dataset for item in charges):
-            raise InputError("scope and releases must be of one dataset")
+            raise InputError(
+                "scope and releases must be of one dataset",
+                "use the dataset of the policy in the scope and in every release",
+            )
         if ready is None:
             ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
         else:
@@ -391,7 +397,7 @@ class Ledger(LedgerReader):
         """
         db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
         if records.distinct_order.size != len(staged):
-            raise InputError("post-processing has one digest per record")
+            raise InputError("post-processing has one digest per record", "pass one digest per record id")
         work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
         return db.store.write(len(staged), work)
 

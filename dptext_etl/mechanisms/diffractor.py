@@ -241,7 +241,9 @@ class Diffractor(ListMechanism):
             )
         lists = NeighbourLists.open(self.lists)
         if self.mode == "strict" and not lists.even:
-            raise PolicyError(_UNEVEN)
+            raise PolicyError(
+                _UNEVEN, 'build the lists with NeighborLists.build, or use mode "faithful" for experiments'
+            )
         return lists
 
     def table_description(self) -> dict[str, Any]:

@@ -43,7 +43,9 @@ def read(entries: Mapping[str, Any]) -> dict[str, Any]:
     try:
         stated = tomllib.loads(Path(entries["file"]).read_text("utf-8"))
     except (OSError, ValueError, TypeError):
-        raise PolicyError("the file of the cap is missing, or is not TOML") from None
+        raise PolicyError(
+            "the file of the cap is missing, or is not TOML", "name the file that `dptext ledger sign-cap` wrote"
+        ) from None
     return {**stated, "public_key": entries.get("public_key")}
 
 

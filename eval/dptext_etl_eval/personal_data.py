@@ -92,7 +92,9 @@ def by_presidio(text: str) -> list[Span]:
 def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
     """Count what is found in raw texts, and what of it is left in their releases."""
     if len(raw) != len(released):
-        raise InputError(f"{len(raw)} texts, {len(released)} releases: one each per row")
+        raise InputError(
+            f"{len(raw)} texts, {len(released)} releases: one each per row", "pass columns of the same length"
+        )
     with seam("counting survivors"):
         return count_spans(([] if text is None else find(text) for text in raw), released)
 

@@ -76,7 +76,10 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.each < 1 or not self.topics or not self.about.strip():
-            raise PolicyError("a label, a sentence about the texts, and at least one text per label are needed")
+            raise PolicyError(
+                "a label, a sentence about the texts, and at least one text per label are needed",
+                "pass --label, --about, and a positive --count",
+            )
         if not 1.0 <= self.guidance <= 5.0:
             raise PolicyError("guidance is from 1 (none) to 5", "1.6 works for opinions")
 

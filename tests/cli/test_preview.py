@@ -20,7 +20,9 @@ def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
     assert tuple(found) == preview.KEYS
     assert found["ledgered"] is False
     assert [row["before"] for row in found["sentences"]] == list(preview.SENTENCES)
-    assert all([item["epsilon"] for item in row["after"]] == list(CusText._shown_epsilons) for row in found["sentences"])
+    assert all(
+        [item["epsilon"] for item in row["after"]] == list(CusText._shown_epsilons) for row in found["sentences"]
+    )
 
 
 SLOW = ("adept", "dp_paraphrase", "dp_prompt", "dpbart")

@@ -46,7 +46,7 @@ class Partial:
 
     def __add__(self, other: Partial) -> Partial:
         if self.sums.shape != other.sums.shape:
-            raise InputError("partial sums of different statistics do not add up")
+            raise InputError("partial sums of different statistics do not add up", "add up the sums of one policy only")
         return Partial(self.sums + other.sums, added(self.digest, other.digest))
 
     def packed(self) -> bytes:
@@ -74,7 +74,10 @@ def partial_sum(
         raise InputError("labels are given exactly if the statistic lists labels", "list the labels in the policy")
     given = pa.nulls(len(texts), pa.string()) if labels is None else labels
     if len(given) != len(texts):
-        raise InputError(f"texts and labels have one row each; got {len(texts)} of one and {len(given)} of the other")
+        raise InputError(
+            f"texts and labels have one row each; got {len(texts)} of one and {len(given)} of the other",
+            "pass one label per text",
+        )
     if pa.types.is_dictionary(given.type):
         given = given.cast(given.type.value_type)
     digest = _kernel.table_digest(release_key, ids, texts, given)
@@ -171,7 +174,10 @@ class Noisy:
 
     def __post_init__(self) -> None:
         if self.sums.shape != self.statistic.shape or self.sums.dtype != np.int64:
-            raise InputError(f"noisy sums are int64 of shape {self.statistic.shape}, got another array")
+            raise InputError(
+                f"noisy sums are int64 of shape {self.statistic.shape}, got another array",
+                "pass the sums of this statistic",
+            )
 
     @cached_property
     def counts(self) -> npt.NDArray[np.float64]:

@@ -206,7 +206,10 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
 def _fitting(statistic: Statistic, learned: NearestMean, written: pa.Table) -> pa.Table:
     """Return the written texts of which the intended label is the nearest one."""
     if not {"text", "label"} <= {*written.column_names} or not statistic.labels:
-        raise InputError("written texts have the columns text and label, and the statistic has labels")
+        raise InputError(
+            "written texts have the columns text and label, and the statistic has labels",
+            "read the table that this release published",
+        )
     texts, intended = (written[name].cast(pa.large_string()).combine_chunks() for name in ("text", "label"))
     nearest = learned.scores(encoded(statistic, texts)).argmax(axis=1)
     labels = pa.array([learned.labels[number] for number in nearest], pa.large_string())

@@ -269,7 +269,7 @@ def describe(
         raise PolicyError(msg, "list each public label once; other labels count as one more, `other`")
     for name, value in {"per_subject": per_subject, "width": 1 if width is None else width, "n_max": n_max}.items():
         if value < 1:
-            raise PolicyError(f"{name} is {value}; allowed: 1 or more")
+            raise PolicyError(f"{name} is {value}; allowed: 1 or more", "pass a positive whole number")
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "take 0.01 / n_rec or less")
     axes = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))

@@ -91,9 +91,12 @@ def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if array.type != pa.binary(WIDTH):
-        raise InputError(f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}")
+        raise InputError(
+            f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}",
+            "pass SHA-256 digests as fixed-size binary (32)",
+        )
     if array.null_count:
-        raise InputError(f"{array.null_count:,} {what} are null")
+        raise InputError(f"{array.null_count:,} {what} are null", "pass one value per record")
     if not len(array):
         return np.zeros((0, WIDTH), np.uint8)
     return np.frombuffer(array.buffers()[1], np.uint8).reshape(-1, WIDTH)[array.offset : array.offset + len(array)]

@@ -271,7 +271,9 @@ class GenerativeMechanism(ScoreMechanism):
         if self.input_limit is None:
             return self.default_limit if most is None else min(self.default_limit, most)
         if most is not None and self.input_limit > most:
-            raise PolicyError(f"input_limit is {self.input_limit}; this model takes {most} next to the answer")
+            raise PolicyError(
+                f"input_limit is {self.input_limit}; this model takes {most} next to the answer", "lower input_limit"
+            )
         return self.input_limit
 
     @cached_property

@@ -77,7 +77,7 @@ def clipped_steps(clip: float) -> int:
     """
     steps = math.floor(clip * STEPS)
     if steps < 1:
-        raise PolicyError(f"a clip is at least one step of the grid, 2**-16; got {clip}")
+        raise PolicyError(f"a clip is at least one step of the grid, 2**-16; got {clip}", "raise the clip")
     return steps
 
 

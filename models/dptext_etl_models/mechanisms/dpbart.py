@@ -162,7 +162,10 @@ class DPBart(LatentMechanism):
         loaded = language_model.sequence_model(files, self.computing.device, self.computing.dtype)
         width = int(loaded.config.d_model)
         if kept is not None and kept.width != width:
-            raise PolicyError(f"the kept columns are those of {kept.width}, and this model has {width}")
+            raise PolicyError(
+                f"the kept columns are those of {kept.width}, and this model has {width}",
+                "use the kept columns of this model, or train them again",
+            )
         return SequenceModel(
             loaded,
             language_model.tokenizer(files),

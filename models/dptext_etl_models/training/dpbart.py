@@ -126,7 +126,10 @@ SMALL_NOISE = NoiseSettings(epochs=3, steps=500, rate=1e-3, warmup=50, constant=
 def sigma(settings: NoiseSettings, columns: int) -> float:
     """Return the standard deviation of the noise on every coordinate: 2 C sqrt(n) / mu, n = length x columns."""
     if not (0 < settings.epsilon < math.inf and 0 < settings.delta < 1):
-        raise PolicyError(f"epsilon {settings.epsilon} and delta {settings.delta} are no budget; both are above 0")
+        raise PolicyError(
+            f"epsilon {settings.epsilon} and delta {settings.delta} are no budget; both are above 0",
+            "pass a positive epsilon, and a delta such as 1e-6",
+        )
     return 2 * settings.clip * math.sqrt(settings.length * columns) / largest_mu(settings.epsilon, settings.delta)
 
 
