@@ -8,7 +8,6 @@ from typing import Any
 from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism, PostProcess
-from dptext_etl.parameters import validated
 
 
 def available() -> tuple[str, ...]:
@@ -40,18 +39,14 @@ def load_postprocess(name: str) -> type[PostProcess]:
 def build(parameters: Mapping[str, Any]) -> Mechanism:
     """Make a mechanism from plain data: `{"name": "custext", "epsilon": 2.0}`."""
     name, values = _named(parameters, "a mechanism", 'write { name = "custext", epsilon = 2.0 }')
-    kind = load(name)
-    with validated(name, kind, of=f"parameters of {name}"):
-        return kind(**values)
+    return load(name)(**values)
 
 
 def build_postprocess(parameters: Mapping[str, Any]) -> PostProcess:
     """Make a post-processing from plain data: `{"name": "rewrite_again", "model": "models/rewriter"}`."""
     hint = 'write postprocess = [{ name = "rewrite_again", model = "FOLDER" }]'
     name, values = _named(parameters, "a post-processing", hint)
-    kind = load_postprocess(name)
-    with validated(name, kind, of=f"parameters of {name}"):
-        return kind(**values)
+    return load_postprocess(name)(**values)
 
 
 def _named(parameters: Mapping[str, Any], what: str, hint: str) -> tuple[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,9 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.parameters import (
     Epsilon,
     changed_parameters,
+    checked_parameters,
     configuration_hash,
     parameters_alone,
-    validated,
     written_parameters,
 )
 
@@ -81,6 +81,8 @@ class Mechanism(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
     __getstate__ = parameters_alone
     __repr_args__ = changed_parameters
+    if not TYPE_CHECKING:  # which reads the parameters from the fields
+        __init__ = checked_parameters
 
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
@@ -126,8 +128,7 @@ class Mechanism(BaseModel, ABC):
         elif changed.get("allocation") is not None and "epsilon" not in changed:
             changed["epsilon"] = Allocation.model_validate(changed["allocation"]).epsilon
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        with validated(self.name, type(self), of=f"parameters of {self.name}"):
-            return type(self)(**{**given, **changed})
+        return type(self)(**{**given, **changed})
 
     @model_validator(mode="before")
     @classmethod
@@ -404,6 +405,8 @@ class PostProcess(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
     __getstate__ = parameters_alone
+    if not TYPE_CHECKING:
+        __init__ = checked_parameters
 
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""

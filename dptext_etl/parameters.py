@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]
 
 
+def checked_parameters(self: Any, /, **parameters: Any) -> None:
+    """Initialize a mechanism or a post-processing, so that wrong parameters raise one `PolicyError`."""
+    with validated(self.name, type(self), of=f"parameters of {self.name}"):
+        BaseModel.__init__(self, **parameters)
+
+
 class validated(seam):  # noqa: N801  (reads as a statement: `with validated("policy", …):`)
     """Turn a pydantic error in the block into one of ours, which never quotes the given value."""
 
@@ -61,7 +67,10 @@ _WORDS = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "must be a list"),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a table"),
     "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "has another form",
     "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
 }
 """What is wrong with an entry, by pydantic's name of the problem."""
 
@@ -69,7 +78,8 @@ _WORDS = {
 def sentence(problem: ErrorDetails) -> str:
     """Say in our words what is wrong with an entry; the given value is not quoted."""
     words, where = _WORDS.get(problem["type"]), ".".join(map(str, problem["loc"]))
-    said = words.format(**problem.get("ctx", {})) if words else problem["msg"].removeprefix("Value error, ")
+    ours = problem["msg"].removeprefix("Value error, ") if problem["type"] == "value_error" else "is not allowed"
+    said = words.format(**problem.get("ctx", {})) if words else ours
     return f"{where}: {said}" if where else said
 
 

@@ -88,7 +88,7 @@ class Source:
         if schema[self.column] != pl.String:
             raise InputError(
                 f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings",
-                "name a text column with --column, or cast this one to strings",
+                "name a text column with --text, or cast this one to strings",
             )
         label = pl.lit(None, pl.String) if self.label is None else pl.col(self.label).cast(pl.String)
         with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT):
@@ -119,7 +119,7 @@ class Cleaning:
         if not 1 <= self.fewest <= self.most:
             raise PolicyError(
                 f"lengths from {self.fewest} to {self.most} words; allowed: 1 <= fewest <= most",
-                "change --fewest or --most",
+                "give --words as SHORTEST:LONGEST, such as 4:40",
             )
 
 
@@ -207,13 +207,13 @@ class Options:
     share: float = SHARE  # share of the task's directions
 
     def __post_init__(self) -> None:
-        for what in ("licence", "provenance"):
-            if not getattr(self, what).strip():
-                raise PolicyError(f"a corpus states its {what}, got nothing", f"say it with --{what}; {_HINT}")
+        for name, stated in (("license", self.licence), ("provenance", self.provenance)):
+            if not stated.strip():
+                raise PolicyError(f"a corpus states its {name}, got nothing", f"give it with --{name}; {_HINT}")
         if self.texts < FEWEST_TEXTS:
             raise PolicyError(
                 f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more",
-                "add public texts, or lower --fewest",
+                "raise --texts",
             )
         if (self.encoder == "sentence-transformers") != (self.model is not None):
             raise PolicyError(
@@ -223,7 +223,7 @@ class Options:
         if (self.encoder == "task") != bool(self.task):
             raise PolicyError(
                 "labeled texts belong to the encoder task, and that encoder needs some",
-                "use --encoder task with --labeled, or neither",
+                "use --encoder task with --task, or neither",
             )
         if not 0.0 < self.share < 1.0:
             raise PolicyError(f"share {self.share}; allowed: 0 < share < 1", "pass a share such as 0.5")

@@ -96,7 +96,7 @@ _HINT = "such files are written by NeighborLists.build(…).save(path)"
 
 
 @dataclass(frozen=True, eq=False)
-class NeighbourLists:
+class NeighborLists:
     """Hold words and lists of them.
 
     Attributes:

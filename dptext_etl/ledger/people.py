@@ -449,7 +449,7 @@ class Losses:
             frozen = self._frozen()
             if dataset not in frozen:
                 raise LedgerError(
-                    f"the dataset {dataset} is not frozen", "`dptext ledger show` lists the frozen datasets"
+                    f"the dataset {dataset} is not frozen", "`dptext ledger history` lists freezes and thaws"
                 )
             datasets, groups = {dataset}, frozen[dataset]
             while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:

@@ -34,7 +34,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Event, MetricClaim, Unbounded
 from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, stopwords
-from dptext_etl.embeddings.neighbor_lists import NeighbourLists
+from dptext_etl.embeddings.neighbor_lists import NeighborLists
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.lists import GeometricDistribution, ListMechanism, PlaceDistribution, TemDistribution, rates_of
 from dptext_etl.families.words import Division, Indices, Scored, ScoredDraw
@@ -62,7 +62,7 @@ class Diffractor(ListMechanism):
             in the order of the first. The paper's five lists come from five embeddings.
         walks: Lists per embedding, from different starting words; more lists give a word more neighbors.
         metric: Distance for building the lists: "euclidean" (the paper) or "cosine".
-        lists: Path of saved lists (`NeighbourLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
+        lists: Path of saved lists (`NeighborLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
         unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out
             before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
         stopwords: Public list that faithful mode keeps in clear: "english" or a path.
@@ -112,7 +112,7 @@ class Diffractor(ListMechanism):
         given = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
         if given:
             raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(given)}")
-        if self.mode == "strict" and Path(self.lists).is_file() and not NeighbourLists.open(self.lists).even:
+        if self.mode == "strict" and Path(self.lists).is_file() and not NeighborLists.open(self.lists).even:
             raise ValueError(_UNEVEN)
         return self
 
@@ -180,7 +180,7 @@ class Diffractor(ListMechanism):
         """Return the largest distance of two places: gamma, or N - 1 for "geometric"."""
         if self.variant == "tem":
             return Fraction(self.gamma)
-        return Fraction(len(self.neighbour_lists().words) - (0 if self.length != "disclose" else 1))
+        return Fraction(len(self.neighbor_lists().words) - (0 if self.length != "disclose" else 1))
 
     @property
     def _unit_epsilon(self) -> float:
@@ -233,13 +233,13 @@ class Diffractor(ListMechanism):
         apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
         return super()._cost_factors(positions) | apart
 
-    def neighbour_lists(self) -> NeighbourLists:
+    def neighbor_lists(self) -> NeighborLists:
         if self.lists is None:
             vocabulary: Literal["common", "own"] = "common" if self.mode == "strict" else "own"
-            return NeighbourLists.build(
+            return NeighborLists.build(
                 self.vectors, metric=self.metric, walks=self.walks, limit=self.limit, vocabulary=vocabulary
             )
-        lists = NeighbourLists.open(self.lists)
+        lists = NeighborLists.open(self.lists)
         if self.mode == "strict" and not lists.even:
             raise PolicyError(
                 _UNEVEN, 'build the lists with NeighborLists.build, or use mode "faithful" for experiments'
@@ -253,7 +253,7 @@ class Diffractor(ListMechanism):
             "variant": self.variant,
             "epsilon": repr(self._unit_epsilon),
             "gamma": self.gamma if self.variant == "tem" else None,
-            "lists": self.neighbour_lists().content,
+            "lists": self.neighbor_lists().content,
             "pad": self.length != "disclose",
             "kept": stopwords(self.stopwords).artifact.sha256 if self.mode == "faithful" else None,
         }
@@ -280,7 +280,7 @@ class Diffractor(ListMechanism):
         probe = cls(**{"epsilon": 1.0, **parameters})
         furthest = probe.gamma
         if probe.variant == "geometric":
-            furthest = len(probe.neighbour_lists().words) - (0 if probe.length != "disclose" else 1)
+            furthest = len(probe.neighbor_lists().words) - (0 if probe.length != "disclose" else 1)
         shared = math.floor(Fraction(repr(epsilon)) / furthest * 10**12)
         return cls(**{**parameters, "epsilon": float(Fraction(shared, 10**12))})
 
@@ -290,4 +290,4 @@ class Diffractor(ListMechanism):
 
 
 _UNEVEN = """the lists hold different words, so a word that a list misses could be recognized with certainty; \
-allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"""
+allowed in strict mode: lists of one vocabulary, as NeighborLists.build makes them from embeddings"""

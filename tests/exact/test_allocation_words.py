@@ -182,5 +182,5 @@ def test_faithful_mode_divides_by_the_words_of_the_text_and_claims_nothing(name,
 
 
 def test_faithful_mode_divides_in_no_other_way():
-    with pytest.raises(ValueError, match="as the paper does: give scores"):
+    with pytest.raises(PolicyError, match="as the paper does: give scores"):
         CusText(mode="faithful", allocation={"template": "uniform", "total": 5.0})

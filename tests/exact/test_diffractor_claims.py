@@ -126,7 +126,7 @@ def test_e7_lists_of_unequal_vocabularies_are_refused(uneven, variant):
         Diffractor(epsilon=1.0, variant=variant, lists=uneven)
     late = Diffractor.model_construct(epsilon=1.0, variant=variant, lists=uneven)
     with pytest.raises(PolicyError, match="different words"):
-        late.neighbour_lists()
+        late.neighbor_lists()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_e7_lists_of_unequal_vocabularies_are_refused(uneven, variant):
     ],
 )
 def test_what_has_no_theorem_is_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(PolicyError, match=said):
         Diffractor(**{"epsilon": 1.0, **options})
 
 

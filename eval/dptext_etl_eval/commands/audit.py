@@ -92,7 +92,7 @@ def _show(found: Mapping[str, Any], confidence: float) -> None:
             f"claimed per {found['unit']}": found["claim"],
             **({"at delta": found["delta"]} if found["delta"] else {}),
             "charged, tight": found["charged"],
-            "realised": realised,
+            "realized": realised,
             "certificate": found["by_table"],
             "trials": found["by_trials"],
             "draws can refute up to": found["largest"],
