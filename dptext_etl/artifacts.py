@@ -78,7 +78,7 @@ class Artifact:
     """A public input: a file, the hash of its bytes, and where it comes from.
 
     Attributes:
-        path: Path of the file on this machine, which is no part of its identity.
+        path: Path of the file on this machine, which is not part of its identity.
         sha256: The identity, 64 hex digits.
         provenance: Origin of the content, for people and for the ledger.
         licence: Terms of its license, one sentence.
@@ -135,7 +135,7 @@ def cache_directory() -> Path:
 def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suffix: str = "", **facts: str) -> Artifact:
     """Return the artifact of a description; build it if neither the package nor this machine has it.
 
-    Several processes may call this at once. Each builds in a folder of its own, one entry is moved into place, and all
+    Several processes may call this at once. Each builds in its own folder, one entry is moved into place, and all
     processes get that entry.
     """
     name = hashlib.sha256(canon(description)).hexdigest()
@@ -171,7 +171,7 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
 
 
 def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file whose bytes depend on its content alone.
+    """Write a safetensors file whose bytes depend only on its content.
 
     (The library's own writer orders metadata differently in every process, so equal contents would get different
     hashes.)

@@ -20,7 +20,7 @@ from dptext_etl.mechanism import Mechanism, Released, Rewritten
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 
 INFINITE = np.iinfo(np.int64).max
-"""Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
+"""Number that represents an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
 
 _OUTPUTS = 2**64 - 1
 """The nonce of keyed digests of outputs: no release has it, so they never equal the identity of a text."""
@@ -143,7 +143,7 @@ def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArra
 
 
 def steps_of(mechanism: Mechanism, used: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the draws of a refundable mechanism that cost so much: `step_costs` backward."""
+    """Return the draws of a refundable mechanism that cost that amount: `step_costs` backward."""
     each = exact(mechanism.epsilon) * MICRO
     costs, where = np.unique(used, return_inverse=True)
     return np.array([int(cost // each) for cost in costs.tolist()], dtype=np.uint32)[where]
@@ -208,7 +208,7 @@ def keyed_digests(key: _kernel.ReleaseKey, ids: pa.Array, outputs: pa.Array) -> 
 
 
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return where each distinct id stands first, and for every row which of those it is."""
+    """Return where each distinct id occurs first, and for every row which of those it is."""
     encoded = ids.dictionary_encode()
     where: npt.NDArray[np.int64] = to_numpy(encoded.indices)
     if len(encoded.dictionary) == len(ids):

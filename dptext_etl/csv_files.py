@@ -159,5 +159,5 @@ def require_names(names: Sequence[str], name: str) -> None:
     alike = [place for place, column in enumerate(names, start=1) if counts[column.casefold()] > 1]
     if alike:
         msg = f"columns {', '.join(map(str, alike))} of {name} have the same name (upper and lower case are the same)"
-        hint = "does the file have a header line? Give every column a name of its own there"
+        hint = "does the file have a header line? Give every column its own name there"
         raise InputError(msg, hint, {"columns": alike})

@@ -122,7 +122,7 @@ def take_gpu(address: str) -> None:
     if address not in visible:
         raise PolicyError(
             f"this process cannot reach the GPU that its task was given: {_VISIBLE} does not name it",
-            "set spark.python.worker.reuse=false, so that every task has a process of its own",
+            "set spark.python.worker.reuse=false, so that every task has its own process",
         )
     before, _taken[0] = _taken[0], visible.index(address)
     if _taken[0] != before:

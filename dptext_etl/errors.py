@@ -27,7 +27,7 @@ EXIT_CODES = {
     UNEXPECTED: "unexpected: anything else; without a text of the failure, which could quote data",
     USAGE: "usage: an unknown option, or options that do not fit together",
     BUDGET: "budget: a cap does not allow it",
-    GATE: "gate: a check failed, of what was to be published, is published, or of a plan",
+    GATE: "gate: a check of staged rows, of published rows, or of a plan failed",
     POLICY: "policy: the policy, a key, an input or the ledger does not allow it",
     UNAVAILABLE: "busy: a ledger, store, catalog, or token is unavailable, or another run works there; repeat the call",
     DISK: "disk: no space is left; free some, and repeat the call",
@@ -37,7 +37,7 @@ EXIT_CODES = {
 """The exit codes of the command line, with their meanings."""
 TRANSIENT = frozenset({UNEXPECTED, UNAVAILABLE, DISK})
 """Exit codes of failures that may be gone when the same call is repeated; all others refuse again."""
-DISK_HINT = "free some space; what was charged is kept, and the same call goes on from there"
+DISK_HINT = "free some space and repeat the call: it continues, and charges are kept"
 
 
 class DPTextError(Exception):
@@ -46,7 +46,7 @@ class DPTextError(Exception):
     A subclass names its code and exit code as arguments of the class; without them it has those of its base.
 
     Args:
-        message: Says what is wrong, what was given and what is allowed. It never quotes a cell, a token or a secret.
+        message: States the problem and the allowed values. It never quotes a cell, a token, or a secret.
         hint: Says what to do next.
         fields: The figures and names of the message for programs, such as `{"rows": 24, "column": "user_id"}`. It holds
             nothing that the message could not hold.
@@ -106,7 +106,7 @@ class InputError(PolicyError, code="input"):
 
 
 class UnknownIdError(InputError, code="unknown", exit_code=UNCHANGED):
-    """A person or record of whom nothing here knows anything; nothing was changed."""
+    """A person or record that is unknown here; nothing was changed."""
 
 
 class DiskError(InputError, code="disk", exit_code=DISK):
@@ -196,7 +196,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
 
 
 class without_panics(seam):  # noqa: N801
-    """Raise an error in place of a panic of compiled code, which is no `Exception` and may quote a text."""
+    """Raise an error in place of a panic of compiled code, which is not an `Exception` and may quote a text."""
 
     def __init__(self) -> None:
         super().__init__("calling compiled code", DPTextError)
@@ -239,11 +239,11 @@ def unavailable(error: BaseException | None) -> tuple[str, str] | None:
     expired = _EXPIRED.search(text)
     if expired is not None or "AuthorizationExpiredError" in names:
         code = "AuthorizationExpired" if expired is None else expired[1]
-        hint = "renew the credentials, and repeat the call; what was charged is kept, and the call goes on from there"
+        hint = "renew the credentials and repeat the call: it continues, and charges are kept"
         return f"the store answers {code}", hint
     if names.isdisjoint(_AWAY_TYPES) and not _AWAY.search(text):
         return None
-    hint = "repeat the call later: it goes on from there"
+    hint = "repeat the call later: it continues from there"
     return f"it cannot be reached now, or cannot serve ({type(error).__name__})", hint
 
 
@@ -301,7 +301,7 @@ def by_place(names: Iterable[str], among: Iterable[str], *, shown: bool = False)
 
 
 def meant(wrong: Iterable[str], among: Sequence[str], hidden: str | None) -> str:
-    """Return a hint about names that are no columns: those that may be meant, or why it names none."""
+    """Return a hint about names that are not columns: those that may be meant, or why it names none."""
     if hidden is not None:
         return f"The names of the columns are not shown: {hidden}, so they may be values."
     close = " ".join(filter(None, (suggestion(name, among) for name in wrong)))

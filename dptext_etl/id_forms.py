@@ -39,7 +39,7 @@ class IdForm:
             dtype = dtype.value_type
         fields = tuple((field.name, IdForm.of(field.type)) for field in dtype)
         if len({name for name, _ in fields}) < len(fields):
-            raise InputError("two fields of a composite id have one name", "give every field a name of its own")
+            raise InputError("two fields of a composite id have one name", "give every field its own name")
         return cls(kind, fields)
 
     @classmethod

@@ -35,7 +35,7 @@ def reference(value: Any) -> str:
         raise KeyReferenceError(msg, _HOW)
     if _MAY_BE_A_KEY.search(value):
         msg = "a key reference names a variable or a file; got 64 hex digits, which may be a key itself"
-        raise KeyReferenceError(msg, f"take that key as known to anyone who saw it; {_HOW}")
+        raise KeyReferenceError(msg, f"treat that key as exposed to anyone who saw it; {_HOW}")
     kind, _, name = value.partition(":")
     if kind == "file" and name.strip():
         return value
@@ -48,7 +48,7 @@ def reference(value: Any) -> str:
     elif name.strip() and kind not in BUILT_IN and kind in installed():
         if holds_password(value) or holds_password(name):
             msg = "a key reference holds a password, and policies and plans show it"
-            raise KeyReferenceError(msg, "name the key alone; its provider signs in by itself")
+            raise KeyReferenceError(msg, "give only the name of the key; its provider signs in by itself")
     else:
         more = "".join(f', or "{scheme}:NAME"' for scheme in sorted(installed()))
         msg = f"a key is given by reference, got something else; allowed: {REFERENCE_FORMS}{more}"
@@ -112,7 +112,7 @@ def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
     id_type(ids.type)
     if ids.null_count:
         raise InputError(
-            counted(ids.null_count, "record id is null", "record ids are null"), "every record needs an id of its own"
+            counted(ids.null_count, "record id is null", "record ids are null"), "every record needs its own id"
         )
     return pa.array(_kernel.canonical_ids(ids, by_name))
 

@@ -194,7 +194,7 @@ class Mechanism(BaseModel, ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def configuration(self) -> dict[str, Any]:
-        """Return everything that determines the output next to key, record and text; its hash is `cfg`.
+        """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`.
 
         Specification: docs/spec/stream.md#configuration.
         """
@@ -232,7 +232,7 @@ class Mechanism(BaseModel, ABC):
         return None
 
     def _unit(self, draw: str) -> str:
-        """Return what `epsilon` is the price of, by the name of what one draw releases."""
+        """Return the unit that `epsilon` is charged per, by the unit of one draw."""
         return draw if self.allocation is None else "record"
 
     @property
@@ -241,7 +241,7 @@ class Mechanism(BaseModel, ABC):
         """Return the claim: class, disclosures, neighbors, unit."""
 
     def event(self, positions: int) -> Event:  # noqa: ARG002
-        """Return what releasing one record with that many draws does, as data that the accountant converts.
+        """Return the event of releasing one record with that many draws, which the accountant converts to costs.
 
         The default has no finite cost.
         """
@@ -288,7 +288,7 @@ class Mechanism(BaseModel, ABC):
         return None
 
     def probe(self) -> None:
-        """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
+        """Compute on public texts, and refuse to continue where that fails; nothing where there is no model.
 
         Anyone who releases probes on a fixed schedule, before and after each part, whatever became of the texts: what
         fails on those is drawn uniformly and decides nothing (docs/spec/privacy.md#probe).
@@ -306,7 +306,7 @@ class Mechanism(BaseModel, ABC):
         return {}
 
     def _units(self, text: str) -> tuple[list[str], Marked]:
-        """Return what takes a share of a divided budget of a public text, for explanations: words, and their marks."""
+        """Return the words of a public text that share a divided budget, and their marks, for explanations."""
         words = [piece for piece, is_word in _kernel.split(text) if is_word]
         return words, Marked(words, range(len(words)), max(1, len(words)))
 
@@ -427,7 +427,7 @@ class PostProcess(BaseModel, ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def configuration(self) -> dict[str, Any]:
-        """Return everything that determines the output next to key, record and released text; its hash is `cfg`."""
+        """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`."""
         return {
             "postprocess": self.name,
             "postprocess_version": self.version,
@@ -456,7 +456,7 @@ class PostProcess(BaseModel, ABC):
     @property
     @abstractmethod
     def provenance(self) -> Provenance | None:
-        """Return what it learned from, as declared; None if no one declared it."""
+        """Return the declared provenance of its training data; None if it is not declared."""
 
     @property
     def learnt_for(self) -> str | None:
@@ -475,13 +475,13 @@ class PostProcess(BaseModel, ABC):
 
     @abstractmethod
     def foreign_word_chance(self) -> float:
-        """Return an upper bound of the probability that a text of its own holds one given word of 20 random letters.
+        """Return an upper bound of the probability that one of its texts holds one given word of 20 random letters.
 
         The word is independent of what is rewritten. The words of canary rows are, wherever a mechanism does not spell.
         """
 
     def probe(self) -> None:
-        """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
+        """Compute on public texts, and refuse to continue where that fails; nothing where there is no model.
 
         Raises:
             PolicyError: The model fails on public texts.

@@ -274,7 +274,7 @@ _CLIENT = re.compile(
 )
 """Options of the connection; all stores have them, with a prefix or without."""
 _RETRIES = "max_retries"
-_POLARS = re.compile(r"retry_.*|file_cache_ttl")  # options that Polars alone takes
+_POLARS = re.compile(r"retry_.*|file_cache_ttl")  # options that only Polars accepts
 _NUMBERS: dict[str, type[int] | type[float]] = {
     "max_retries": int,
     "retry_timeout_ms": int,
@@ -283,7 +283,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "retry_base_multiplier": float,
     "file_cache_ttl": int,
 }
-"""Options that Polars itself takes, as numbers."""
+"""Options of Polars itself, as numbers."""
 _TAIL = 1 << 16  # bytes at the end of a Parquet file that are read first: most descriptions of columns fit
 _READ_HINT = "is the object store reachable, and may these credentials read there?"
 
@@ -421,7 +421,7 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
     if not any(kind_of(name, known) is Kind.ENDPOINT for name in values):
         for name in values:
             if name.lower().endswith("allow_invalid_certificates"):
-                raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
+                raise PolicyError(f"{name} is for a store with its own endpoint", "remove it")
     return {name: _typed(name, value) for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""Account for privacy: events say what a release does, and the accountant converts them to epsilon, delta, and rho."""
+"""Account for privacy: events describe releases, and the accountant converts them to epsilon, delta, and rho."""
 
 from dptext_etl.accounting.conversion import MEASURES as MEASURES
 from dptext_etl.accounting.conversion import Approximate as Approximate

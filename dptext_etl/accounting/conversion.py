@@ -1,4 +1,4 @@
-"""Convert events (what a release did) to costs: epsilon, (epsilon, delta), rho, and powers of ten of the odds.
+"""Convert events (descriptions of releases) to costs: epsilon, (epsilon, delta), rho, and powers of ten of the odds.
 
 A cap is a *filter*: no one may be charged more than a sum that was fixed in advance. This holds for releases that are
 chosen after earlier outputs were seen. The ledger shows running sums of additive measures only. A converted epsilon
@@ -286,7 +286,7 @@ class Unbounded:
 
 
 Event = PureDraws | DividedDraws | GaussianNoise | ZeroConcentrated | Approximate | Composed | Unbounded
-"""What a release does to a record, as plain data; the accountant says what it costs."""
+"""An event: the effect of a release on a record, as plain data, which the accountant converts to costs."""
 
 MEASURES: dict[str, tuple[str, ...]] = {"pure": (PURE,), "zcdp": ("rho",), "approx": ("eps_approx", "delta")}
 """The measures that a cap may count, each with the components of a spend that it adds up."""
@@ -390,7 +390,7 @@ def _of_division(draws: DividedDraws) -> _Cost:
     """Return the cost of draws that divide one budget, and of a first release.
 
     The text itself may divide the budget of range-bounded draws (docs/spec/privacy.md#theorem-a). What divides the
-    budget of noise is public, or was released before at a cost of its own, so that the epsilons of the draws add up
+    budget of noise is public, or was released before at its own cost, so that the epsilons of the draws add up
     (docs/spec/privacy.md#allocation-allowed).
     """
     if not draws.count:

@@ -41,7 +41,7 @@ Template = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], .
 """Shares of the draws by their positions; the last one counts for all positions beyond."""
 
 
-Place = int | range | None  # the word that a draw stands for, its words, or none
+Place = int | range | None  # the word that a draw represents, its words, or none
 
 
 class Allocation(Tools):
@@ -54,8 +54,8 @@ class Allocation(Tools):
         template: Shares by position, the last of which counts for all positions beyond; "uniform" for equal ones.
         templates: Public templates, one of which is chosen.
         choosing: Epsilon of that choice.
-        eps_lo: Least epsilon of a draw; None takes a tenth of an even share.
-        eps_hi: Largest epsilon of a draw; None takes four even shares, which keeps rho small.
+        eps_lo: Least epsilon of a draw; None uses a tenth of an even share.
+        eps_hi: Largest epsilon of a draw; None uses four even shares, which keeps rho small.
     """
 
     total: Epsilon
@@ -91,7 +91,7 @@ class Allocation(Tools):
         if (self.choosing is not None) != (len(self.templates) > 1) or len(self.templates) == 1:
             raise ValueError("choosing is the price of a choice among two or more templates: give both or neither")
         if self.first is not None and (self.templates or self.template):
-            raise ValueError("first is a first release whose words are scored: it goes with scores alone")
+            raise ValueError("first is a first release whose words are scored, so it needs scores")
         if self.templates and self.template:
             raise ValueError("a template is given, or chosen among templates by scores")
         for shares in (self.template or (), *self.templates):
@@ -162,7 +162,7 @@ class Allocation(Tools):
         return self.total if self.eps_hi is None else min(self.eps_hi, self.total)
 
     def problem(self, draws: int) -> str | None:
-        """Return what is wrong with the budget of so many draws; None if every draw gets a part of it."""
+        """Return what is wrong with the budget of that many draws; None if every draw gets a part of it."""
         low, _ = self.bounds(draws)
         if draws * low > in_millionths(self.total):
             return f"eps_lo times {draws} draws, the most of any text, exceeds total: lower eps_lo or the longest text"
@@ -231,7 +231,7 @@ class Allocation(Tools):
             return [1.0] * len(tokens)
 
     def probe(self) -> None:
-        """Score public words, and refuse to go on if a tool is missing or broken, which would split evenly."""
+        """Score public words, and refuse to continue if a tool is missing or broken, which would split evenly."""
         for scorer in self.scorers:
             with seam(f"scoring public words by {scorer.name}", PolicyError, "its tools are named in the allocation"):
                 scorer.of(_PUBLIC)

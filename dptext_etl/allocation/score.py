@@ -126,7 +126,7 @@ _UNIT = 2.0**40
 def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> list[int]:
     """Divide a budget: each part is inversely proportional to its score, within bounds, rounded down.
 
-    Amounts are in millionths. A score that is no number counts as 1. The sum of the parts is at most `total`.
+    Amounts are in millionths. A score that is not a number counts as 1. The sum of the parts is at most `total`.
 
     >>> spread([0.1, 0.2, 0.4], 7_000_000, 1, 7_000_000)
     [4000000, 2000000, 1000000]

@@ -183,7 +183,7 @@ def _own_data() -> Path:
     for place in nltk.data.path:
         if (Path(place) / _NLTK).is_dir():
             return Path(place)
-    hint = 'name the folder of the data ("nltk:FOLDER"), or take "english"; nothing is downloaded'
+    hint = 'name the folder of the data ("nltk:FOLDER"), or use "english"; nothing is downloaded'
     raise ArtifactError("NLTK does not find its English tagger on this machine", hint)
 
 

@@ -71,7 +71,7 @@ class Source:
         elif kind in (".parquet", ".csv"):
             yield from self._table(kind)
         else:
-            raise InputError(f"{self.path.name} is no source of texts: its suffix is {kind}", _SOURCE_HINT)
+            raise InputError(f"{self.path.name} is not a source of texts: its suffix is {kind}", _SOURCE_HINT)
 
     def _table(self, kind: str) -> Iterator[tuple[str, str | None]]:
         import polars as pl

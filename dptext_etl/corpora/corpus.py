@@ -11,7 +11,7 @@ the files that were read. The file:
 * `texts`: U8, distinct texts, one per line, in Unicode form NFC with single spaces;
 * `vectors`: I8, shape (m, k), entries from -127 to 127;
 * `words`: U8, one word per line in the form of lookups; `word_vectors`: I16, shape (v, k). Both are empty where the
-  encoder is no sum of word vectors;
+  encoder is not a sum of word vectors;
 * metadata: `format` and `description`, plain data as canonical JSON: name, license, provenance, `encoder` (`kind` and
   `name`), `hits` (hit rates by epsilon), build options.
 
@@ -47,8 +47,8 @@ Int8s = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-MOST_DIMENSIONS = 1040  # inner products of int8 vectors of so many dimensions stay below 2^24
-MOST_WORDS = 65_535  # so many int16 vectors add up in int32
+MOST_DIMENSIONS = 1040  # inner products of int8 vectors of that many dimensions stay below 2^24
+MOST_WORDS = 65_535  # that many int16 vectors add up in int32
 _UNKNOWN = 2**32 - 1
 
 
@@ -56,7 +56,7 @@ def quantised(sums: Integers) -> Int8s:
     """Scale every row to length 127 and round it to integers; a row of zeros stays."""
     sums = np.asarray(sums, np.int64)
     squares: npt.NDArray[np.float64]
-    if np.abs(sums).max(initial=0) < 2**26:  # the squares of so many dimensions add up in int64
+    if np.abs(sums).max(initial=0) < 2**26:  # the squares of that many dimensions add up in int64
         squares = np.einsum("ij,ij->i", sums, sums).astype(np.float64)
     else:
         squares = np.array([float(sum(number * number for number in row)) for row in sums.tolist()])
@@ -259,7 +259,7 @@ def add_directions(
 
 
 def _words_of_labels(rows: Integers, numbers: Integers, codes: Integers, shape: tuple[int, int]) -> Reals:
-    """Return smoothed logarithms of how much more often a word stands in texts of a label, shape (v, labels)."""
+    """Return smoothed logarithms of how much more often a word occurs in texts of a label, shape (v, labels)."""
     counts = np.zeros(shape)
     np.add.at(counts, (numbers, codes[rows]), 1.0)
     shares = counts.sum(axis=0) / counts.sum()

@@ -255,7 +255,7 @@ def estimate_frequencies(
         topics: Topic of every text of the corpus.
         epsilon: Epsilon of one draw.
         near: Number of near texts of the mechanism.
-        corpus: The corpus; with `public` alone.
+        corpus: The corpus; only with `public`.
         public: Topics of public texts like the private ones, to measure the shrinkage. Texts of the corpus are left
             out, since each is near itself. Never give private texts or their topics.
 
@@ -263,7 +263,7 @@ def estimate_frequencies(
         One estimate per topic of the corpus, in alphabetical order.
 
     Raises:
-        InputError: A number is out of range, releases are no texts of the corpus, `corpus` and `public` do not come
+        InputError: A number is out of range, releases are not texts of the corpus, `corpus` and `public` do not come
             together, `topics` does not name the texts of the corpus, or `public` holds no other text.
     """
     counts = Counter(released)
@@ -277,7 +277,7 @@ def estimate_frequencies(
     foreign = sum(count for text, count in counts.items() if text not in topics)
     if foreign:
         raise InputError(
-            f"{foreign:,} of {total:,} releases are no texts of the corpus",
+            f"{foreign:,} of {total:,} releases are not texts of the corpus",
             "give the topics of the corpus that the release was made with; with parts, give the parts one by one",
         )
     shrinkage = _shrinkage(topics, near, corpus, public)

@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 DEFAULT_VECTORS, SYNONYMS = "english-20k", "english-20k-synonyms"
 SHIPPED = (DEFAULT_VECTORS, SYNONYMS)
-"""Names of the vectors that ship: learned from text alone, and the same moved by synonyms and antonyms."""
+"""Names of the vectors that ship: learned only from text, and the same moved by synonyms and antonyms."""
 DATA = Path(__file__).parent.parent / "data"
 _ROWS = 256  # vectors whose lengths are computed at once
 
@@ -191,7 +191,7 @@ class WordVectors:
 
 
 def _file(source: str | Path) -> Path:
-    """Return the file of vectors; a name that is no file may be one of dptext-etl-models, if that is installed."""
+    """Return the file of vectors; a name that is not a file may be one of dptext-etl-models, if that is installed."""
     if source in SHIPPED:
         return DATA / f"{source}.safetensors"
     if not Path(source).exists() and str(source) in extensions.installed("vectors"):
@@ -212,7 +212,7 @@ _HINT = "such files are written by dptext_etl; other formats are distinguished b
 
 
 def written(word: str) -> str | None:
-    r"""Return a word in the form of vocabularies, or None if it is empty or has white space, so that it is no word.
+    r"""Return a word in the form of vocabularies, or None if it is empty or has white space, so that it is not a word.
 
     >>> written("Don\u2019t"), written("New York"), written("")
     ("don't", None, None)

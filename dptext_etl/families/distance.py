@@ -102,7 +102,7 @@ class PairWeights:
         """Draw an output for words, and write the indices among `outputs` into `chosen` at the draws' own places.
 
         The weights of a word are computed once for all its occurrences, or are kept from an earlier batch. Every
-        occurrence has a draw of its own, with its own record's key and its own position.
+        occurrence has its own draw, with its own record's key and its own position.
         """
         words = draws.words[order]
         starts = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])[: len(words)])
@@ -235,7 +235,7 @@ AT_ONCE = 2**23  # draws that are processed at once, 40 bytes each
 
 @dataclass(frozen=True)
 class Draws(Slots):
-    """The draws of a batch: one per word that is not kept in clear."""
+    """The draws of a batch: one per word that is not kept unchanged."""
 
     words: Indices  # id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,)
 
@@ -397,11 +397,11 @@ class DistanceMechanism(VectorMechanism):
 
     @property
     def shows_words(self) -> bool:
-        """Return True if some words can be released in clear."""
+        """Return True if some words can be released unchanged."""
         return False
 
     def _shown(self, number: int) -> Fraction:  # noqa: ARG002
-        """Return the probability that a known word is released in clear, without a draw."""
+        """Return the probability that a known word is released unchanged, without a draw."""
         return Fraction(0)
 
     def _drawn_words(self) -> npt.NDArray[np.int64]:

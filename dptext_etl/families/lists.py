@@ -261,7 +261,7 @@ class ListMechanism(MappedMechanism):
         """Return the distribution of places on lists of that length."""
 
     def _kept(self) -> Iterable[str]:
-        """Return the words that are released in clear (a disclosed list)."""
+        """Return the words that are released unchanged (a disclosed list)."""
         return ()
 
     def _build(self, path: Path, description: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Draw every word of a text independently, from its own distribution, and divide the budget of a record among words.
 
-What a mechanism brings is its `Division`: how words with given epsilons are drawn. Draws from integer weights have a
+Each mechanism returns a `Division`, which draws words with given epsilons. Draws from integer weights have a
 floor of every probability, so the text itself may divide their budget (Theorem A). Noise has none: what divides its
 budget is public, or was released before. A bound per distance does not survive: two texts may give one word two
 epsilons (docs/spec/privacy.md#allocation-by-mechanism).
@@ -149,7 +149,7 @@ class WordByWord(Mechanism):
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:  # noqa: ARG002
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
         raise PolicyError(
-            f"{self.name} draws a word by its whole text, so a word alone has no distribution",
+            f"{self.name} draws a word by its whole text, so a single word has no distribution",
             "call `release` with a whole text, or use `survival` for a bound",
         )
 
@@ -185,7 +185,7 @@ class Read(NamedTuple):
     """The words of a text."""
 
     words: list[str]  # words that the model reads, in faithful mode also marks of punctuation
-    kept: list[bool]  # True for each that is released in clear
+    kept: list[bool]  # True for each that is released unchanged
 
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
@@ -219,7 +219,7 @@ def _form(word: str) -> str:
 
 
 def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into parts of at most `most` draws or cells; a longer row is a part of its own."""
+    """Cut rows into parts of at most `most` draws or cells; a longer row is its own part."""
     ends = offsets.astype(np.int64)
     first, rows = 0, len(ends) - 1
     while first < rows:
@@ -233,8 +233,8 @@ AT_ONCE = 2**18  # draws that are processed at once
 UNKNOWN = 2**32 - 1  # number of every word outside the vocabulary
 NOISE = (
     "its noise has no least probability, so two scales of one word can be distinguished without a bound; divide by "
-    "what is no private text: template = [3, 2, 1] by position, templates and choosing, or first, a first release "
-    'whose words are scored; or take santext, or diffractor with variant "tem", which the text itself may divide'
+    "something public: template = [3, 2, 1] by position, templates and choosing, or first, a first release "
+    'whose words are scored; or use santext, or diffractor with variant "tem", which the text itself may divide'
 )
 """Why the words of a text do not divide the budget of noise, and what is sound."""
 PAPER = "faithful mode divides a budget by the words of the text only, as the paper does: give scores and total"
@@ -259,7 +259,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Division:
-    """How a mechanism reads texts as words, and draws words that have epsilons of their own.
+    """How a mechanism reads texts as words, and draws words that have their own epsilons.
 
     Attributes:
         reader: Reads texts as numbers of words.
@@ -267,7 +267,7 @@ class Division:
         draw: Draws an output for every word at its epsilon: from the numbers of the words, shape (n,), their slots, a
             sampler, the epsilons of each text, and the purpose number of the draws; returns numbers, shape (n,).
         largest_set: Size of the largest output set.
-        kept: Words that are released in clear.
+        kept: Words that are released unchanged.
     """
 
     reader: _kernel.Vocabulary
@@ -358,7 +358,7 @@ def _policy(mechanism: WordMechanism) -> str:
 
 
 def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
-    """Read a text as words, and say which word each draw stands for; the draws of padding stand for none."""
+    """Read a text as words, and say which word each draw represents; the draws of padding represent none."""
     division, count = mechanism._division, len(numbers)
     if mechanism.input_policy()["oov"] == "drop":
         words = [division.names[number] for number in numbers.tolist()]
@@ -379,7 +379,7 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
 def _marked_again(
     names: Sequence[str], marks: Sequence[Marked], counts: Sequence[int], chosen: Indices
 ) -> list[Marked]:
-    """Put what was drawn into the places of the words; padding stands for no word."""
+    """Put what was drawn into the places of the words; padding represents no word."""
     outputs, marked = iter(chosen.tolist()), []
     for (tokens, places, most), count in zip(marks, counts, strict=True):
         words, drawn = list(tokens), [names[next(outputs)] for _ in range(count)]
@@ -421,7 +421,7 @@ class WordMechanism(WordByWord):
 
     @property
     def _unproven(self) -> bool:
-        """Return True if faithful mode divides a budget: words kept in clear and scales of noise have no bound."""
+        """Return True if faithful mode divides a budget: words kept unchanged and scales of noise have no bound."""
         return self.mode == "faithful" and self.allocation is not None
 
     @property
@@ -525,7 +525,7 @@ class WordMechanism(WordByWord):
         return {"∞": math.inf} if self._unproven else super()._cost_factors(positions)
 
     def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
-        """Count the words of the vocabulary among those read, and words that are kept in clear, shape (texts,)."""
+        """Count the words of the vocabulary among those read, and words that are kept unchanged, shape (texts,)."""
         return count_words(texts, self.n_max, self._lexicon)
 
     @cached_property
@@ -533,10 +533,10 @@ class WordMechanism(WordByWord):
         return _kernel.Vocabulary(self.input_words())
 
     def _undivided(self) -> None:
-        """Refuse to state the distribution of a word alone, where every text divides a budget among its words."""
+        """Refuse to state the distribution of a single word, where every text divides a budget among its words."""
         if self.allocation is not None:
             raise PolicyError(
-                "a budget is divided by whole texts, so a word alone has no distribution",
+                "a budget is divided by whole texts, so a single word has no distribution",
                 "leave `allocation` out to get the distribution of a word",
             )
 
@@ -583,7 +583,7 @@ def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.
     """
     padding = word == PAD and mechanism.length != "disclose"
     if n < 1 or not (padding or _kernel.split(word) == [(word, True)]):
-        raise PolicyError("sampling takes one word and at least one draw", "give a word without blanks")
+        raise PolicyError("sampling needs one word and at least one draw", "give a word without blanks")
     same: dict[str, Any] = {"n_max": n}
     if mechanism.length != "disclose":
         same |= {"length": "fixed", "epsilon_length": None}
@@ -595,5 +595,5 @@ def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.
     if mechanism.length != "disclose":
         return [*outputs, *[PAD] * (n - len(outputs))]
     if len(outputs) != n:
-        raise PolicyError("the word is not in the vocabulary, and is not drawn", "take one of input_words()")
+        raise PolicyError("the word is not in the vocabulary, and is not drawn", "use one of input_words()")
     return outputs

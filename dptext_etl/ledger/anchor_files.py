@@ -54,7 +54,7 @@ class FrozenError(FrozenLedgerError):
 
 
 class StoredAnchor(NamedTuple):
-    """What is stored of a dataset in a ledger."""
+    """The stored head and names of a dataset in a ledger."""
 
     anchor: Anchor  # the anchor of the ledger after its last charge
     releases: tuple[str, ...]  # the release names that were used

@@ -31,7 +31,7 @@ from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
 
 RECENT = 4
 """Batches whose hashes are kept: as many as are under way at a time, between their reservation and their commit."""
-LOSS = "without this key no balance can go on: restore it from a copy, or revoke the releases and start a new ledger"
+LOSS = "without this key no balance can continue: restore it from a copy, or revoke the releases and start a new ledger"
 
 
 class RecordIds:
@@ -51,7 +51,7 @@ class RecordIds:
         if repeated:
             raise InputError(
                 f"{counted(repeated, 'record id of the batch is', 'record ids of the batch are')} repeated",
-                "every record needs an id of its own",
+                "every record needs its own id",
             )
         return order
 
@@ -105,7 +105,7 @@ class IdKey:
         if ids.null_count:
             raise InputError(
                 counted(ids.null_count, "record id is null", "record ids are null"),
-                "every record needs an id of its own",
+                "every record needs its own id",
             )
         for recent in tuple(self._recent):
             if recent.is_of(ids, marked):
@@ -171,7 +171,7 @@ def resolve_id_key(reference: str) -> _kernel.Secret:
 
 
 def ensure_key_file(path: Path) -> None:
-    """Make the id key of a new ledger, readable by its owner alone. If two processes do so, both use the first key."""
+    """Make the id key of a new ledger, readable only by its owner. If two processes do so, both use the first key."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -215,14 +215,14 @@ class BatchIds(NamedTuple):
 
 
 class SealedRows(NamedTuple):
-    """Rows of a batch in one column, encoded: what the event states of them, and blobs."""
+    """Encoded rows of a batch in one column: facts of the event, and blobs."""
 
     facts: Mapping[str, Any]
     blobs: Mapping[str, Blob]
 
 
 class ColumnCharge(NamedTuple):
-    """What a batch takes in one column: identities, positions and amounts, shape (records, 32) and (records,).
+    """The charge of a batch in one column: identities, positions, and amounts, shape (records, 32) and (records,).
 
     `sealed` holds all its rows, encoded, where that was done ahead.
     """
@@ -247,12 +247,12 @@ class PreparedBatch:
     def require_of(
         self, unit: Unit, ids: pa.Array, subjects: pa.Array | None, charges: Sequence[Charge], canary: Mask | None
     ) -> None:
-        """Refuse another batch than that which this was made of; arrays must be the very same ones."""
+        """Refuse a batch other than the prepared one; arrays must be the same objects."""
         same = self.ids is ids and self.subjects is subjects and self.unit == unit
         same &= len(charges) == len(self.charges) and all(map(operator.is_, charges, self.charges))
         if not (same and np.array_equal(canary_mask(canary, len(ids)), self.batch.canary)):
             raise InputError(
-                "what was made ready is of another batch than the one that is to be reserved",
+                "the prepared batch is not the batch that is to be reserved",
                 "call `make_ready` with the arrays that you pass to `reserve`",
             )
 
@@ -260,7 +260,7 @@ class PreparedBatch:
 def hash_batch(
     id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None, *, own: bool = False
 ) -> BatchIds:
-    """Hash the ids of a batch; with `own`, a record without a subject is a unit of its own."""
+    """Hash the ids of a batch; with `own`, a record without a subject is its own unit."""
     marked = canary_mask(canary, len(ids))
     records = id_key.records(ids, marked)
     order = records.distinct_order
@@ -285,7 +285,7 @@ def hash_ids(
 
 
 def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, canary: Mask, *, own: bool) -> Bytes:
-    """Hash the subjects of records; with `own`, a record without one is a unit of its own."""
+    """Hash the subjects of records; with `own`, a record without one is its own unit."""
     without_subject = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)
     units = id_key.subjects(subjects, canary | without_subject)
     return np.where(without_subject[:, None], records.hashes, units) if without_subject.any() else units

@@ -1,4 +1,4 @@
-"""Keep scopes, their caps, and what every unit has used of them (docs/spec/privacy.md#caps).
+"""Keep scopes, their caps, and the amounts that units have used (docs/spec/privacy.md#caps).
 
 A cap is a filter on one measure, declared before the charges that it judges.
 """
@@ -222,7 +222,7 @@ class Scopes:
             self._refuse_after_a_loss(scope)
         if uncounted and not raising:
             msg = f"a first cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
-            hint = "name that period (and group) in the policy; or start everybody at zero on purpose: "
+            hint = "name that period (and group) in the policy; or start everyone at zero on purpose: "
             raise LedgerError(msg, hint + _SET_CAP)
         if pinned.measure is None:
             self._refuse_uncountable(wanted)
@@ -328,7 +328,7 @@ class Scopes:
         return self._store.row(query, (dataset,)) is not None
 
     def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
-        """Refuse another measure, unless an `approx` cap of the same epsilon takes the place of a `pure` one.
+        """Refuse another measure, unless an `approx` cap of the same epsilon replaces a `pure` one.
 
         Specification: docs/spec/privacy.md#conversion.
         """

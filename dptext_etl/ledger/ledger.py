@@ -1,4 +1,4 @@
-"""Charge batches and commit what was computed (docs/spec/privacy.md#ledger)."""
+"""Charge batches and commit their results (docs/spec/privacy.md#ledger)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Ledger(LedgerReader):
         Args:
             url: "sqlite:///PATH", a path, "postgresql://USER@HOST/DATABASE" (see `ledger.storage.postgres`), or
                 "env:NAME", the variable that holds the URL.
-            id_key: Reference to the id key; None takes "<path>.id.key", which is made with a new SQLite ledger.
+            id_key: Reference to the id key; None uses "<path>.id.key", which is made with a new SQLite ledger.
             create: Make a new ledger if there is none.
             read_only: Never write.
             timeout: Seconds to wait for another writer.
@@ -111,14 +111,14 @@ class Ledger(LedgerReader):
         _ = self._db.id_key.secret
 
     def checkpoint(self) -> None:
-        """Do now, in any thread, what closing this ledger would wait for; what fails here is left to that."""
+        """Checkpoint the store in any thread, so that closing is quick; closing reports what fails."""
         with suppress(LedgerError):
             self._db.store.checkpoint()
 
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False, reason: str | None = None) -> None:
         """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name.
 
-        With `raising`, it may also be raised, start everybody at zero, or take the place of a `pure` cap as an
+        With `raising`, it may also be raised, start everyone at zero, or replace a `pure` cap as an
         `approx` one of the same epsilon: then nothing counts that commits gave back. The journal keeps the reason.
 
         Raises:
@@ -140,7 +140,7 @@ class Ledger(LedgerReader):
         self._db.store.write(0, agree)
 
     def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
-        """Refuse what `agree_on_cap` would refuse, or charges without a cap where there is one; nothing is written."""
+        """Refuse a cap as `agree_on_cap` does, and charges without a cap where one is pinned; write nothing."""
         with self._db.store.snapshot():
             self._db.standing.refuse_frozen(scope.dataset, scope.group)
             self._db.scopes.check(scope, cap, lowering=lowering)
@@ -161,12 +161,12 @@ class Ledger(LedgerReader):
 
         Args:
             unit: Who has the budget, "subject" or "record".
-            ids: As `reserve` takes them, and so the others.
+            ids: Canonical record ids, strings, no nulls, each once.
             subjects: Canonical subject ids.
             charges: One charge per text column.
             canary: Marks canary rows, shape (records,).
             sealed: Encode the rows, too, as they will be if all of them are new.
-            own: A record without a subject is a unit of its own; otherwise it is refused.
+            own: A record without a subject is its own unit; otherwise it is refused.
 
         Raises:
             InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
@@ -193,10 +193,10 @@ class Ledger(LedgerReader):
 
         Args:
             scope: Where the spends of the run add up.
-            rows: Canonical record ids, subject ids, and canary marks, in any parts, as `make_ready` takes them.
+            rows: Canonical record ids, subject ids, and canary marks, in parts, as for `make_ready`.
             count: How many records there are. If these and all records of the ledger fit into memory, batches are as
                 quick without a plan: then the rows are not read, and the plan is None.
-            own: A record without a subject is a unit of its own.
+            own: A record without a subject is its own unit.
 
         Raises:
             InputError: As `make_ready`.
@@ -238,7 +238,7 @@ class Ledger(LedgerReader):
         Args:
             job: The name of the caller; `expire` and `abort` take reservations by job.
             scope: Where the spends add up.
-            cap: The cap of the policy; its first use pins it, and `set_cap` alone changes it. None asks for none,
+            cap: The cap of the policy; its first use pins it, and only `set_cap` changes it. None asks for none,
                 but a pinned cap still holds.
             ids: Canonical record ids, strings, no nulls, each once.
             subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
@@ -246,11 +246,11 @@ class Ledger(LedgerReader):
             canary: Marks canary rows, shape (records,); they belong to no one and take nothing from any cap.
             on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
             forms: The forms that the ids had before they were canonical strings; their first use pins them.
-            ready: What `make_ready` made of the same batch; None makes it now.
+            ready: The result of `make_ready` for the same batch; None prepares the batch now.
             again: Charge a record whose text changed once more, for the new text, which the release then holds.
 
         Raises:
-            InputError: As `make_ready`, or that was made of another batch.
+            InputError: As `make_ready`, or `ready` is of another batch.
             LedgerError: A release is revoked or unknown, the cap or a form differs from the pinned one, or the ledger
                 is locked.
             BudgetError: A record is over the cap and `on_cap` is "refuse".
@@ -283,12 +283,12 @@ class Ledger(LedgerReader):
 
     @bare
     def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False) -> Preview:
-        """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
+        """Return the answer of `reserve` to a batch without a cap; nothing is written.
 
         Args:
             scope: Where the spends would add up.
-            ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
-            again: As `reserve` takes it.
+            ready: The result of `make_ready`; a release that is not pinned yet has the number `types.NEW`.
+            again: As in `reserve`.
 
         Raises:
             LedgerError: A release is revoked.
@@ -309,7 +309,7 @@ class Ledger(LedgerReader):
         canary: Mask | None = None,
         spent: npt.ArrayLike | None = None,
     ) -> U8:
-        """Make what was computed and durably staged the release. The reserved charge stays unless `spent` is given.
+        """Commit staged results, which become the release. The reserved charge stays unless `spent` is given.
 
         Args:
             job: The name of the caller.
@@ -343,7 +343,7 @@ class Ledger(LedgerReader):
         canary: Mask | None = None,
         spent: npt.ArrayLike | None = None,
     ) -> PreparedCommit:
-        """Compare what was computed with what was reserved, and encode it for `commit_examined`; nothing is written.
+        """Compare results with their reservation, and encode them for `commit_examined`; nothing is written.
 
         The texts need not be staged yet. Arguments and errors are those of `commit`.
         """
@@ -352,11 +352,11 @@ class Ledger(LedgerReader):
             return PreparedCommit(ref, results, examine(self._db, ref, results))
 
     def commit_examined(self, job: str, ready: PreparedCommit) -> U8:
-        """Make what was examined, and is durably staged by now, the release.
+        """Commit examined results that are durably staged.
 
         Args:
             job: The name of the caller.
-            ready: What `examine` made ready in this ledger.
+            ready: The result of `examine` in this ledger.
 
         Returns:
             A `CommitOutcome` per record, as `commit` does.
@@ -378,13 +378,13 @@ class Ledger(LedgerReader):
         *,
         canary: Mask | None = None,
     ) -> U8:
-        """Record what post-processing made of released texts, after it was durably staged. It spends nothing.
+        """Record the staged results of post-processing. This spends nothing.
 
         Args:
             job: The name of the caller.
             ref: The release; its records are committed.
             chain: The hash that names the post-processings in their order (`postprocessing.chain`).
-            steps: What is said of each of them: `name`, `cfg`, `model_hash`, `training_provenance`.
+            steps: Facts of each step: `name`, `cfg`, `model_hash`, `training_provenance`.
             ids: Canonical record ids, each once.
             digests: Digests of the staged results, fixed-size binary (32).
             canary: Marks canary rows, as they were reserved.
@@ -393,7 +393,7 @@ class Ledger(LedgerReader):
             A `CommitOutcome` per record. Never publish a row that DIVERGED: the first result under a chain is the one.
 
         Raises:
-            LedgerError: A record is not committed, or nothing is declared of what a post-processing learned from.
+            LedgerError: A record is not committed, or a post-processing does not declare its training data.
         """
         db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
         if records.distinct_order.size != len(staged):

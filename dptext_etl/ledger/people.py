@@ -46,7 +46,7 @@ from dptext_etl.ledger.types import (
 PINNED_FORMS = "form/"  # the prefix of names in the table `meta` of pinned forms and of pinned names of columns
 _COLUMN = "name"
 _ROLES = ("record", "subject")
-_HINT = "bring the column into the pinned form: another one would give everybody a new budget"
+_HINT = "bring the column into the pinned form: another one would give everyone a new budget"
 
 
 def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
@@ -67,7 +67,7 @@ def require_forms(
         what = f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"
         if now is None:
             if before is not None:
-                msg = f"the {what} are pinned as {before}; this call does not say what it brings"
+                msg = f"the {what} are pinned as {before}; this call states no form"
                 raise LedgerError(msg, "give the forms of the ids: Ledger.reserve(…, forms=IdForms(…))")
             continue
         if before is None:
@@ -95,7 +95,7 @@ def require_forms(
                 _pin(db, place, column)
         elif (before := json.loads(pinned)) != column:
             msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
-            hint = "another column may give everybody a new budget: name the pinned one, or accept the change by "
+            hint = "another column may give everyone a new budget: name the pinned one, or accept the change by "
             raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
 
 
@@ -278,7 +278,7 @@ def as_rows(hashes: Collection[bytes]) -> Bytes:
 
 
 class People:
-    """What the ledger knows of people and their records, as keyed hashes. Every method is one transaction."""
+    """People and their records in a ledger, as keyed hashes. Every method is one transaction."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -435,7 +435,7 @@ class Losses:
     def thaw(
         self, dataset: str, lost: Mapping[str, float], *, reason: str | None = None
     ) -> dict[str, dict[str, Micro]]:
-        """Let a frozen dataset and all that froze with it go on.
+        """Let a frozen dataset and all that froze with it continue.
 
         Their releases are revoked, and their caps are lowered by what may have been lost. The journal keeps the reason.
 

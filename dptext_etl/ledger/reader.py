@@ -283,7 +283,7 @@ class LedgerReader:
         self._db.store.close()
 
     def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
-        """Look up what was committed for some records; replays and gates need it."""
+        """Look up the commits of some records; replays and gates need them."""
         records = self._db.id_key.records(ids, canary).ids
         digests, idem_keys = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
         positions = np.zeros(records.size, np.int64)
@@ -310,7 +310,7 @@ class LedgerReader:
         return mask, used
 
     def postprocessed(self, ref: ReleaseRef, chain: str, ids: pa.Array, *, canary: Mask | None = None) -> Postprocessed:
-        """Look up what a chain of post-processing made of some records."""
+        """Look up the results of a chain of post-processings for some records."""
         records = self._db.id_key.records(ids, canary).ids
         digests = np.zeros((records.size, 32), np.uint8)
         with self._db.store.snapshot():
@@ -321,7 +321,7 @@ class LedgerReader:
         return Postprocessed(mask, binaries(digests, mask))
 
     def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:
-        """Look up what `committed` or `postprocessed` says, in steps that several processes can share out."""
+        """Look up the same as `committed` or `postprocessed`, in steps that several processes can share."""
         return Lookup(self._db, ref, chain)
 
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
@@ -336,7 +336,7 @@ class LedgerReader:
             return self._db.records.count(ref)
 
     def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
-        """Return what units may still lose in a scope: quantiles over all units, and amounts of given units."""
+        """Return the remaining amounts in a scope: quantiles over all units, and amounts of given units."""
         with self._db.store.snapshot():
             return views.remaining(self._db, scope, subjects)
 
@@ -362,7 +362,7 @@ class LedgerReader:
             return views.further(self._db, scope, cap, costs, most)
 
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
-        """Return what some units have used in a scope, by component of its cap; pure epsilon where there is no cap."""
+        """Return the used amounts of units in a scope, by component of its cap; pure epsilon without a cap."""
         with self._db.store.snapshot():
             return views.used(self._db, scope, units)
 
@@ -377,7 +377,7 @@ class LedgerReader:
             people.require_forms(self._db, scope, columns, forms, pin=False)
 
     def cap_change(self, scope: Scope, cap: Cap | None) -> CapChange | None:
-        """Return what a policy with this cap would change, or None if it changes nothing that is pinned."""
+        """Return the change that a policy with this cap would make to the pinned cap, or None."""
         with self._db.store.snapshot():
             return cap_change(scope, self._db.scopes.find(scope), cap)
 

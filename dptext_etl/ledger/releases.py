@@ -28,7 +28,7 @@ PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
 SINK = "sink"  # names in a PUBLISH or RETIRE event the keyed hash of the sink
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
-_NEW_NAME = "take a new release name; its spend is charged in full"
+_NEW_NAME = "use a new `release` name, which is charged in full"
 _COMMITTED_NAMES = ("dataset", "column", "release")
 _KEY_LABEL = b"dptext/key/v1\0"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -217,7 +217,7 @@ class Releases:
     def _refuse_revoked(self, dataset: str, release: str) -> None:
         if self._is_revoked(dataset, release):
             msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
-            raise LedgerError(msg, f"if a gate fired, mend the defect; then {_NEW_NAME}")
+            raise LedgerError(msg, f"if a gate fired, fix the cause; then {_NEW_NAME}")
 
     def sinks(self) -> dict[str, set[str]]:
         """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
@@ -313,5 +313,5 @@ def _require_publication(refs: list[ReleaseRef], manifest: str) -> None:
 
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:
     """Refuse records or texts that are not those to which a release is pinned as a whole."""
-    msg = f"{ref} is pinned to other records or texts: it holds one table, whole"
+    msg = f"{ref} is pinned to other records or texts: it holds one complete table"
     raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")

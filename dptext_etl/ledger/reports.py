@@ -1,10 +1,10 @@
-"""Write a ledger as plain tables, show what it holds to people and their tools, and copy it while others write.
+"""Write a ledger as plain tables, report on it, and copy it while others write.
 
 Ids are the ledger's own keyed hashes, amounts are in units of epsilon, rho and delta. docs/ledger.md#tables lists the
 columns. The tables are internal: the number of charged words may reveal more than a release.
 
 The copy has the same name, journal and head as the ledger at one moment, and no id key. Writing to it instead of the
-ledger means to go on with an old copy (docs/spec/privacy.md#lost-ledger).
+ledger means to continue with an old copy (docs/spec/privacy.md#lost-ledger).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
 
 
 def _records(db: Database) -> Rows:
-    """Iterate over reserved records, batch by batch: their charges as they stand, after refunds."""
+    """Iterate over reserved records, batch by batch: their charges after refunds."""
     names, scopes, settled = _releases_by_id(db), _scopes_by_id(db), settlements(db)
     for seq, release, nonce, scope, job in db.store.rows(
         "select seq, release, nonce, scope, job from batch order by seq"
@@ -342,12 +342,12 @@ class Reports:
             return views.together(self._db)
 
     def history(self) -> list[dict[str, Any]]:
-        """List what people decided: changes of caps, freezes, thaws, revocations, and who may be released (`views`)."""
+        """List decisions: changes of caps, freezes, thaws, revocations, and forgotten people (`views`)."""
         with self._db.store.snapshot():
             return views.history(self._db)
 
     def export(self) -> dict[str, Any]:
-        """Return what may be published: configurations, claims, constants, and the number of subjects of a dataset.
+        """Return the facts that may be published: configurations, claims, constants, and numbers of subjects.
 
         Specification: docs/spec/privacy.md#export.
         """

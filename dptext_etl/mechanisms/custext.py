@@ -5,7 +5,7 @@ Where the paper is wrong, and what holds here (docs/spec/privacy.md#custext):
 
 * Its epsilon-DP for documents holds only between texts whose words lie in the same output sets: the set of every word
   is disclosed ("cluster"). CusText+ releases stopwords, which is a disclosure and not free.
-* A remainder of one word would be released in clear, so strict mode merges the remainder into the set before it.
+* A remainder of one word would be released unchanged, so strict mode merges the remainder into the set before it.
 * The order of the words is public (that of the vectors); it never comes from frequencies in the private data.
 * Unknown words and numbers are drawn uniformly from the vocabulary instead of being kept or shifted.
 """
@@ -47,7 +47,7 @@ class CusText(TableMechanism):
 
     Attributes:
         epsilon: Epsilon per word.
-        variant: "plain" draws every word; "plus" keeps stopwords in clear (disclosure "stopwords").
+        variant: "plain" draws every word; "plus" keeps stopwords unchanged (disclosure "stopwords").
         k: Number of words in an output set, at least 2.
         norm: Range that scales the scores: the extremes over the whole set ("cluster", the paper) or over the input's
             row ("row", the published code; faithful only).
@@ -163,7 +163,7 @@ class CusText(TableMechanism):
         sizes = np.array([len(members) for members in sets])
         if sizes.min() <= ONE_LEVEL < sizes.max():
             problem = f"sets of {sizes.min()} and of {sizes.max()} words share no width of a draw"
-            raise PolicyError(problem, "take another k, or no allocation")
+            raise PolicyError(problem, "use another k, or no allocation")
         order = np.concatenate(sets)
         of_word, place = np.empty((2, len(order)), np.int64)
         of_word[order] = np.repeat(np.arange(len(sets)), sizes)

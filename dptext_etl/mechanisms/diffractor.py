@@ -65,7 +65,7 @@ class Diffractor(ListMechanism):
         lists: Path of saved lists (`NeighborLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
         unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out
             before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
-        stopwords: Public list that faithful mode keeps in clear: "english" or a path.
+        stopwords: Public list that faithful mode keeps unchanged: "english" or a path.
 
     Example:
         >>> mechanism = Diffractor.example()
@@ -128,7 +128,7 @@ class Diffractor(ListMechanism):
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided; faithful lists hold one vocabulary if they come from one file."""
         if self.mode == "faithful" and (self.lists is not None or len(self.vectors) > 1):
-            return "lists of several vocabularies share no range of places: a divided budget takes one set of vectors"
+            return "lists of several vocabularies share no range of places: a divided budget needs one set of vectors"
         return super()._refuses(allocation)
 
     @property
@@ -198,7 +198,7 @@ class Diffractor(ListMechanism):
 
     @cached_property
     def _division(self) -> Division:
-        """Return how words with given epsilons are drawn: from weights, or by steps of rates of their own."""
+        """Return how words with given epsilons are drawn: from weights, or by steps of their own rates."""
         names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
         weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self.places), self.places)
         draw = weights if self.variant == "tem" else self.moved
@@ -263,11 +263,11 @@ class Diffractor(ListMechanism):
             return GeometricDistribution(self._rate)
         weights = TemDistribution.of(self._unit_epsilon, self.gamma, places)
         if weights.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
-            raise PolicyError("the weights have a loss above epsilon * gamma per word", "take another epsilon or gamma")
+            raise PolicyError("the weights have a loss above epsilon * gamma per word", "use another epsilon or gamma")
         return weights
 
     def _kept(self) -> Iterable[str]:
-        """Return the words that are kept in clear: stopwords in faithful mode."""
+        """Return the words that are kept unchanged: stopwords in faithful mode."""
         return stopwords(self.stopwords).words if self.mode == "faithful" else ()
 
     @classmethod

@@ -10,8 +10,8 @@ own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What ho
 
 * The nearest word is found exactly. The noisy vector is rounded to a grid 2**16 times as fine as the vectors' own, or
   as fine as exact arithmetic allows. All further arithmetic is on integers, the same on every machine and device.
-* Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and consists of IEEE operations
-  alone. These numbers stand for a continuous density: this is the assumption IDEAL_LAPLACE, which every ledger row
+* Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and consists only of IEEE
+  operations. These numbers represent a continuous density: this is the assumption IDEAL_LAPLACE, which every ledger row
   states.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
   the ledger charges this product; `Madlib.aligned` takes the product as its parameter.
@@ -178,7 +178,7 @@ class Madlib(VectorMechanism):
     def guarantee(self) -> Guarantee:
         """Return the guarantee of word mechanisms with the assumption on continuous noise; unknown words never stay.
 
-        If the length is hidden, all texts disclose the same. The class stays COND_PURE: real numbers that stand for a
+        If the length is hidden, all texts disclose the same. The class stays COND_PURE: real numbers that represent a
         density are not the exact draws that PURE_LDP asks for (docs/spec/privacy.md#grid-laplace).
         """
         stated = super().guarantee
@@ -282,7 +282,7 @@ class Madlib(VectorMechanism):
         self,
         words: Indices,
         slots: Slots,
-        sampler: WordSampler,  # noqa: ARG002  (noise is no choice among scores)
+        sampler: WordSampler,  # noqa: ARG002  (noise does not choose among scores)
         epsilons: Sequence[Epsilons],
         purpose: int,
     ) -> Indices:

@@ -5,13 +5,13 @@ P(y | x) is proportional to exp(-epsilon d(x, y) / 2), where d is the Euclidean 
 published code has defects, which this mechanism avoids (docs/spec/privacy.md#santext):
 
 * The code takes its vocabulary and its sensitive words from the private texts; here both are public.
-* The code forks one public seed to all workers, so documents share draws; here every draw has a key of its own.
+* The code forks one public seed to all workers, so documents share draws; here every draw has its own key.
 * The metric guarantee holds for the real numbers of the formula. For the integers of the sampler it is claimed only
   under a certificate (docs/spec/privacy.md#metric-certificate), and never between an unknown word and another word,
   since unknown words are drawn uniformly.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
   the ledger charges this product; `SanText.aligned` takes the product as its parameter.
-* SanText+ shows words that are not sensitive in clear with probability 1 - p, so it has no finite epsilon (class
+* SanText+ shows words that are not sensitive unchanged with probability 1 - p, so it has no finite epsilon (class
   UMLDP). With p = 1 it is SanText onto the sensitive words, and has a finite epsilon.
 """
 
@@ -84,7 +84,7 @@ class SanText(DistanceMechanism):
         if self.variant == "plain" and any(
             getattr(self, name) != type(self).model_fields[name].default for name in given
         ):
-            raise ValueError(f'{", ".join(sorted(given))}: for variant "plus" alone')
+            raise ValueError(f'{", ".join(sorted(given))}: only for variant "plus"')
         if self.sensitive is not None and "sensitive_share" in self.model_fields_set and self.sensitive_share != 0.5:
             raise ValueError("give sensitive words by a list or by a share of the vocabulary, not by both")
         if Fraction(repr(self.p)).denominator >= 2**64:
@@ -125,7 +125,7 @@ class SanText(DistanceMechanism):
         return mask
 
     def _shown(self, number: int) -> Fraction:
-        """Return the probability that a word is shown in clear: 1 - p for "plus" if it is not sensitive."""
+        """Return the probability that a word is shown unchanged: 1 - p for "plus" if it is not sensitive."""
         return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
 
     def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
@@ -145,7 +145,7 @@ class SanText(DistanceMechanism):
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: words are shown, or as for other words."""
         if self.shows_words:
-            return 'words that are not sensitive may be shown, which no budget bounds: take p = 1, or variant "plain"'
+            return 'words that are not sensitive may be shown, which no budget bounds: use p = 1, or variant "plain"'
         return super()._refuses(allocation)
 
     @property

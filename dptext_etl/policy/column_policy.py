@@ -82,8 +82,8 @@ class ColumnPolicy(Checked):
         accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
         nonce: Number of a deliberate extra release; 0 unless you want a second sample of the same text.
         sql_function: Whether the column may be a SQL function whose callers choose the ids.
-        postprocess: Post-processings, which rewrite what the mechanism released, at no cost; in runs alone.
-        keep_intermediate: Publish what the mechanism released as well, in a column of its own.
+        postprocess: Post-processings, which rewrite what the mechanism released, at no cost; only in runs.
+        keep_intermediate: Publish what the mechanism released as well, in its own column.
 
     Raises:
         DisclosureError: The mechanism discloses something that `allow` does not list, or its class has no finite

@@ -69,12 +69,12 @@ class Policy(Checked):
         subject: Column of the person behind a record; caps are per subject.
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
             share a budget: "nfc", "casefold", "strip". The ledger pins it per scope.
-        unit: "subject", or "record" to declare that every record is a unit of its own.
+        unit: "subject", or "record" to declare that every record is its own unit.
         ids: What is published as the record id: "keep" the id itself, "drop" nothing, "keyed" a keyed hash, which is
             the same within a release and different in the next.
         keep: Columns that are published next to the texts: a name for one that is published unchanged, or a table that
             coarsens it (`Kept`), such as { column = "opened", as = "month" }.
-        keep_unique: "accepted" publishes a first version although the kept columns single out more than 5 % of the
+        keep_unique: "accepted" publishes a first version although the kept columns single out more than 5% of the
             rows, which a person who knows them can then find; by default such a run is refused.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
@@ -82,7 +82,7 @@ class Policy(Checked):
         cap: The largest amount that a unit may spend.
         on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
         on_null_subject: If a row has no person: "refuse" stops the run, "quarantine" leaves the row out, "own" treats
-            it as a person of its own.
+            it as its own person.
         on_changed: If the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
             released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
         per_subject: The most records of a person that a run takes from a partition, chosen by the key; released ones
@@ -105,7 +105,7 @@ class Policy(Checked):
             only reported.
         reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
             512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
-        dagster: Settings for Dagster alone: `tags` of the staging step and of the job's runs.
+        dagster: Settings only for Dagster: `tags` of the staging step and of the job's runs.
         unlinked: Publish the multiset of released texts, without ids, order, and other columns than labels.
         synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
         columns: The text columns; none with `synthetic`.
@@ -326,7 +326,7 @@ class Policy(Checked):
 
     @property
     def one_table(self) -> bool:
-        """Whether a release holds one table, whole: it is unlinked, or a synthetic table."""
+        """Whether a release holds one complete table: it is unlinked, or a synthetic table."""
         return self.unlinked is not None or self.synthetic is not None
 
     @property
@@ -368,7 +368,7 @@ class Policy(Checked):
         """Return the same policy with the policies of its text columns as another machine has them.
 
         Args:
-            columns: One per text column, in order; their artifacts stand where that machine finds them.
+            columns: One per text column, in order; their artifacts are where that machine finds them.
         """
         again = self.model_copy()
         again._column_policies = tuple(columns)  # noqa: SLF001  (a copy of this one)
@@ -406,7 +406,7 @@ def _require_consistent(policy: Policy) -> None:
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
     null_as_unit = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
-    table = "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole"
+    table = "on_changed is about records: an [unlinked] or [synthetic] release is one complete table"
     adds = f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, '
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
     types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
@@ -474,7 +474,7 @@ def _require_fit(policy: Policy, column: ColumnPolicy) -> None:
         raise ValueError(msg)
     if cap is not None and kind is GuaranteeClass.UMLDP:
         msg = f"{where}{mechanism.name} costs an infinite amount on every measure, class UMLDP: "
-        msg += "no cap can hold it; put it into a dataset of its own, without a cap"
+        msg += "no cap can hold it; put it into its own dataset, without a cap"
         raise ValueError(msg)
     if policy.discloses_changes:
         _require_changes(policy, column)
@@ -492,7 +492,7 @@ def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
     if policy.on_changed == "release_again" and not column.mechanism.reproducible:
         msg = f'column {column.column!r}: on_changed = "release_again" needs a mechanism that gives the same bytes '
         msg += f"again, and a model such as {column.mechanism.name} may not: where a text comes back to what it was, "
-        raise ValueError(f'{msg}its draw is repeated; write "keep", or take a new release name')
+        raise ValueError(f'{msg}its draw is repeated; write "keep", or use a new release name')
 
 
 def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked) -> None:
@@ -503,7 +503,7 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked
     drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
     problems = [
         (not choice, f"the bound is that of surrogate; {mechanism.name} is released row by row"),
-        (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
+        (len(names) > 1, "an unlinked release has one text column: give each column its own policy"),
         (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
         (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
         (
@@ -512,7 +512,7 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked
         ),
         (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
-        (PARTITION in policy.source, "a release is one batch: give each partition a release name of its own"),
+        (PARTITION in policy.source, "a release is one batch: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: it counts draws by record"),
         (any(item.postprocess for item in policy.columns), "leave out postprocess"),
         (policy.unit == "record" and unlinked.per_subject > 1, 'per_subject is for unit = "subject"'),
@@ -531,7 +531,7 @@ def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
         (bool(policy.kept_columns), "keep must be empty: its rows are public texts, which have no other columns"),
         (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one table; new rows take a new release name"),
-        (PARTITION in policy.source, "a release is one table: give each partition a release name of its own"),
+        (PARTITION in policy.source, "a release is one table: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: no text of a record is released"),
         (bool(policy.reports), "leave out reports: no text of a record is released"),
         (policy.unlinked is not None, "leave out [unlinked]: a policy publishes either of them"),
@@ -579,7 +579,7 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     if not isinstance(policy, ColumnPolicy):
         return resolve(policy).model_copy(update=entries)
     if policy.nonce:
-        raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
+        raise PolicyError("a run takes the first release of a name (nonce 0)", "use another release name")
     names = ("mechanism", "allow", "accept_unbounded", "postprocess", "keep_intermediate")
     column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
     shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}

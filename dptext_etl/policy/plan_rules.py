@@ -104,7 +104,7 @@ class Content:
     ) -> Content:
         """Return the content of a function that gives each row its value from the values of the same row alone.
 
-        Without `nulls`, the function may give nulls of its own.
+        Without `nulls`, the function may give its own nulls.
         """
         mixed, rows = cls.made_from(parts), None
         for part in parts:
@@ -249,7 +249,7 @@ class Releases:
     ) -> None:
         """Refuse a release of raw text that is not the policy's."""
         if text.form is None:
-            raise GateError("a release takes text that is not made from its own row alone", _ROW)
+            raise GateError("a release takes text that is not made only from its own row", _ROW)
         if text.nulls is None:
             msg = "a release takes text that may be null although its source is not: a null text stays null, so which "
             raise GateError(f"{msg}texts are null would depend on the content of raw texts", _EMPTY)
@@ -306,7 +306,7 @@ def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[st
     for column in columns:
         if column.mechanism.mode != "strict":
             msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks"
-            raise PolicyError(msg, "a guard stands before what leaves the boundary: take strict mode")
+            raise PolicyError(msg, "results that leave the boundary need strict mode")
     return {str(column.column): column for column in columns}, ids
 
 

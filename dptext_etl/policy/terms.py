@@ -112,7 +112,7 @@ class Checked(BaseModel):
 
 
 class DagsterSpec(Checked):
-    """Settings of a policy for Dagster alone.
+    """Settings of a policy only for Dagster.
 
     Attributes:
         tags: Tags of the staging step, and of the job's runs if these compute it: texts under names without "/",
@@ -186,7 +186,7 @@ class CsvSpec(Checked):
     def _one_character(cls, value: str, info: ValidationInfo) -> str:
         empty = info.field_name == "quote" and not value
         if not empty and (len(value) != 1 or not value.isascii() or value.isalnum() or value in "\n\r"):
-            raise ValueError("must be one ASCII character, and no letter, digit or line break")
+            raise ValueError("must be one ASCII character other than a letter, a digit, or a line break")
         return value
 
     @model_validator(mode="after")
@@ -281,7 +281,7 @@ class TableSpec(Checked):
 
 
 class Retention(Checked):
-    """What `dptext clean` keeps of files that neither readers nor runs need; without a setting, it keeps everything.
+    """Settings of `dptext clean` for files that neither readers nor runs need; without a setting, all are kept.
 
     Attributes:
         versions: Number of newest versions whose published files stay, the current one included.
@@ -342,7 +342,7 @@ class Cap(Checked):
         return self
 
     def stated(self) -> dict[str, Any]:
-        """Return what a signature covers: all entries but those of the signature."""
+        """Return the signed entries: all but those of the signature."""
         return self.model_dump(mode="json", exclude={"public_key", "signature"}, exclude_none=True)
 
     @model_validator(mode="after")
@@ -382,7 +382,7 @@ class Kept(Checked):
         if self.bins is not None and any(low >= high for low, high in pairwise(self.bins)):
             raise ValueError("bins must ascend")
         if self.top is not None and (len(set(self.top)) < len(self.top) or OTHER in self.top):
-            raise ValueError(f'top lists different values, and not "{OTHER}", which stands for all others')
+            raise ValueError(f'top lists different values, and not "{OTHER}", which covers all others')
         return self
 
     @property
@@ -412,7 +412,7 @@ def require_other_variables(ledger: str, key: str, id_key: str | None, options: 
 
 
 def _holds(value: str, reference: str) -> bool:
-    """Return whether a value is the key of a reference; a key that is not here is no value of this environment."""
+    """Return whether a value is the key of a reference; a key that is not here is not a value of this environment."""
     if not KEY_DIGITS.fullmatch(value):
         return False
     try:

@@ -60,7 +60,7 @@ class Pairs:
         split: Whether the rows are the test rows of a split, and `rest` its training rows: then no row here is learned
             from.
         seed: Number of what is drawn at random: folds, initial weights, orders of rows.
-        memory: What measures share, by name; it depends on the other attributes alone.
+        memory: What measures share, by name; it depends only on the other attributes.
     """
 
     raw: tuple[str, ...] = field(repr=False)
@@ -220,7 +220,7 @@ def join(
         pl.col(after).cast(pl.String).fill_null("").alias(RELEASED),
         *(pl.col(name).cast(pl.String).fill_null("").alias(SECOND[RELEASED]) for name in pair),
     )
-    with seam("reading the two tables", InputError, "are both files whole and readable?"):
+    with seam("reading the two tables", InputError, "are both files intact and readable?"):
         first, second = left.collect(), right.collect()
     for frame, name in ((first, "raw"), (second, "released")):
         _refuse_ids(frame["id"], name)

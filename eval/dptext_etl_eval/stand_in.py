@@ -51,7 +51,7 @@ def _everyday() -> pl.LazyFrame:
 
 
 def read(source: str, *, text: str, label: str, rows: int, words: int | None = None) -> StandIn:
-    """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on."""
+    """Read rows in a fixed order: `rows` that represent private ones, then at most 2,000 to test on."""
     frame = _everyday() if ships(source) else Files.at(source).scan()
     known = schema_of(frame).names()
     if missing := [name for name in (text, label) if name not in known]:

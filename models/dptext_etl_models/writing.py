@@ -1,10 +1,10 @@
 """Write public texts with a causal language model, from the names of labels and one public sentence about the domain.
 
-The texts become part of a corpus: they stand for what people might say about each label. Nothing private enters: the
+The texts become part of a corpus: they represent what people might say about each label. Nothing private enters: the
 labels are the public list of a policy, and the model has learned from public texts.
 
 The prompt is a plain list of six examples from other domains, in shuffled order, and ends where the new text begins.
-Sampling takes the words that hold 95 % of the probability, at the temperatures 0.8 and 1.0 in turn. With `guidance`,
+Sampling takes the words that hold 95% of the probability, at the temperatures 0.8 and 1.0 in turn. With `guidance`,
 each score is moved away from the score under the label "any", which makes opinions clearer (classifier-free guidance).
 """
 

@@ -171,7 +171,7 @@ def test_unknown_words_take_a_draw_in_every_pass(name):
 @BOTH
 def test_the_words_of_the_text_itself_divide_nothing(name):
     kind, options = KINDS[name]
-    with pytest.raises(PolicyError, match="without a bound; divide by what is no private text"):
+    with pytest.raises(PolicyError, match="without a bound; divide by something public"):
         kind(allocation=Allocation(total=4.0, scores=("fixed",)), **options)
 
 

@@ -195,7 +195,7 @@ def test_an_event_may_not_change_what_it_follows(braided):
     blind = problems(braided, *rewrite(braided, last, after={**after, "0": earlier["0"][-2]}))
     assert any("of chain 0, and not what stands there" in one for one in blind)
     forgetful = problems(braided, *rewrite(braided, last, after={**after, "5": earlier["5"][0]}))
-    assert any("stand behind others which it does not follow" in one for one in forgetful)
+    assert any("come after others which it does not follow" in one for one in forgetful)
     other = problems(braided, *rewrite(braided, last, after={**after, "8": earlier["2"][0]}))
     assert any("of chain 8, which is missing" in one for one in other)
     assert problems(braided, *rewrite(braided, last, lane=7)), "a chain that it is not in"

@@ -88,7 +88,7 @@ def test_a_database_without_an_encoding_holds_a_ledger(postgres, raw):
 
 
 def test_its_id_key_must_be_named(place):
-    with pytest.raises(KeyReferenceError, match="needs an id key of its own"):
+    with pytest.raises(KeyReferenceError, match="needs its own id key"):
         Ledger.open(place)
     Ledger.open(place, KEY).close()
     with Ledger.open(place) as ledger, pytest.raises(KeyReferenceError, match="neither given\n"):

@@ -108,7 +108,7 @@ def counted(
 ) -> npt.NDArray[np.bool_]:
     """Return which records of a whole table count: of each person the first `per_subject` in a keyed order of ids.
 
-    The order depends on ids alone, never on texts or labels. Where a table is partitioned, order by
+    The order depends only on ids, never on texts or labels. Where a table is partitioned, order by
     `_kernel.order_keys` within each person across all partitions.
     """
     import polars as pl  # policies import this module, and expressions without tables must start without Polars

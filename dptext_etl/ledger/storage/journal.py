@@ -58,7 +58,7 @@ def event_hash(before: bytes, body: str) -> bytes:
 
 
 def event_hash_of_chains(start: bytes, heads: Iterable[bytes], body: str) -> bytes:
-    """Return the hash of an event in a ledger with several chains, whose heads stand before it."""
+    """Return the hash of an event in a ledger with several chains, whose heads precede it."""
     return hashlib.sha256(b"".join((_TAG_OF_CHAINS, start, *heads, body.encode()))).digest()
 
 
@@ -167,7 +167,7 @@ def stored_heads(store: Store) -> dict[str, str]:
 
 
 class Link(NamedTuple):
-    """An event in its chain, and the last event of every chain that it stands behind, itself included."""
+    """An event in its chain, and the last event of every chain that precedes it, itself included."""
 
     chain: int
     hash: bytes
@@ -217,11 +217,11 @@ class ChainCheck:
             yield f"{what}: it follows event {after[other]} of chain {other}, which is missing"
         for other in {chain, 0} if chain else {*self._heads, 0}:
             if after.get(other) != self._heads.get(other) and after.get(other) == valid.get(other):
-                why = "and not what stands there before it: events were added, moved, or written twice"
+                why = "and not the event that is there before it: events were added, moved, or written twice"
                 yield f"{what}: it follows event {after.get(other, 0)} of chain {other}, {why}"
         ends = [self._links[seq].after for seq in valid.values()]
         if any(seq > after.get(other, 0) for each in ends for other, seq in each.items()):
-            yield f"{what}: it follows events that stand behind others which it does not follow"
+            yield f"{what}: it follows events that come after others which it does not follow"
         hashes = (self._links[after[other]].hash for other in sorted(after))
         if len(valid) < len(after) or event_hash_of_chains(self._genesis, hashes, entry.body) != entry.hash:
             yield f"{what}: the chain is broken here"

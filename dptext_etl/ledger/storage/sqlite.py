@@ -147,7 +147,7 @@ class SqliteStore(Store):
     def copy_pages(self, target: SqliteStore) -> None:
         """Make another file a copy of this one, as it is at one moment; others may write meanwhile."""
         with self._thread_lock, self._translate_errors(), target._thread_lock:
-            self._run("select 1", ())  # after a fork: a connection of its own
+            self._run("select 1", ())  # after a fork: its own connection
             self._connection.backup(target._connection)
 
     def checkpoint(self) -> None:
@@ -195,7 +195,7 @@ _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
     sqlite3.SQLITE_READONLY: (LedgerError, "is read-only", "open it with read_only=False, or ask for write access"),
     sqlite3.SQLITE_CANTOPEN: _PERMISSIONS,
     sqlite3.SQLITE_PERM: _PERMISSIONS,
-    sqlite3.SQLITE_NOTADB: (LedgerError, "is no ledger", "name a ledger, or a file that does not exist"),
+    sqlite3.SQLITE_NOTADB: (LedgerError, "is not a ledger", "name a ledger, or a file that does not exist"),
     sqlite3.SQLITE_CORRUPT: (LedgerError, "is damaged", "restore it from a copy; its datasets are frozen until then"),
 }
 

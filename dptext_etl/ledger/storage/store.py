@@ -36,7 +36,7 @@ create table meta(name text primary key, value text not null) strict;
 -- The journal: hash = SHA-256(tag || hash of the event before || body).
 create table event(seq integer primary key, kind text not null, body text not null, hash blob not null) strict;
 
--- Sealed segments: one blob per column of a batch; how to read it stands in the event's body.
+-- Sealed segments: one blob per column of a batch; the event's body says how to read it.
 create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict;
 
 -- Names of releases and what they pin.

@@ -2,7 +2,7 @@
 
 An audit gives two independent answers. The certificate (`auditing.certificate`) is computed exactly from the sampler's
 integers, for every pair of words; it does not test the code around them. The trials release public words through the
-same code as texts, under keys of their own, and count outputs. They bound the loss from below, so they can refute a
+same code as texts, under their own keys, and count outputs. They bound the loss from below, so they can refute a
 claim but never prove one. n draws cannot show a loss above ln n - 3. A claim near or above this limit is tested on the
 same mechanism at a small epsilon, through the same code (docs/spec/privacy.md#audit-bound,
 docs/spec/privacy.md#audit-planted).
@@ -57,7 +57,7 @@ def audit(
         policy: The policy, or the path of its file; the audit does not use its key or read its source.
         draws: Number of records to release per input and trial.
         confidence: Joint confidence of all lower bounds of a column, between 0 and 1.
-        secrets: Two noise keys, for tests; None takes new random ones.
+        secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
 
     Raises:
@@ -90,7 +90,7 @@ def audit_mechanism(
         mechanism: The mechanism.
         draws: Number of records to release per input and trial.
         confidence: Joint confidence of all lower bounds, between 0 and 1.
-        secrets: Two noise keys, for tests; None takes new random ones.
+        secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
 
     Raises:
@@ -104,7 +104,7 @@ def audit_mechanism(
     """
     if draws < _LEAST_DRAWS or not 0 < confidence < 1:
         raise InputError(
-            f"an audit takes {_LEAST_DRAWS:,} draws or more and a confidence between 0 and 1", f"try {DRAWS:,} and 0.95"
+            f"an audit needs {_LEAST_DRAWS:,} draws or more and a confidence between 0 and 1", f"try {DRAWS:,} and 0.95"
         )
     begun = Audit("", mechanism.name, mechanism.epsilon)
     secrets = secrets or (_kernel.Secret(), _kernel.Secret())
@@ -221,7 +221,7 @@ def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
 
 
 def _far_words(mechanism: WordMechanism) -> tuple[str, str]:
-    """Return two words that are probably easiest to distinguish, chosen from public inputs alone."""
+    """Return two words that are probably easiest to distinguish, chosen only from public inputs."""
     if isinstance(mechanism, VectorMechanism):
         return far_words(mechanism.words)
     words = [word for word in mechanism.input_words() if word != PAD]

@@ -48,7 +48,7 @@ class Certificate:
 
 def certificate_of(mechanism: WordMechanism | ChoiceMechanism) -> Certificate | None:
     """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""
-    if hasattr(mechanism, "certificate"):  # a mechanism of another package, with a computation of its own
+    if hasattr(mechanism, "certificate"):  # a mechanism of another package, with its own computation
         own: Certificate | None = mechanism.certificate()
         return own
     if isinstance(mechanism, ChoiceMechanism):

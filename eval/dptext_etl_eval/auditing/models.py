@@ -236,7 +236,7 @@ def _of_vectors(mechanism: LatentMechanism, other: str) -> LatentMechanism:
 
 
 def _of_steps(mechanism: GenerativeMechanism, steps: int) -> GenerativeMechanism:
-    """Return the mechanism for answers of so many steps."""
+    """Return the mechanism for answers of that many steps."""
     return mechanism.model_copy(update={"l_max": steps, "mode": "strict"})
 
 

@@ -195,7 +195,7 @@ def _of_one_word(mechanism: WordMechanism, words: int) -> WordMechanism:
 
 
 def _released(mechanism: Mechanism, key: Any, texts: Sequence[str | None], nonce: int = 0) -> Texts:
-    """Release texts, each a record of its own."""
+    """Release texts, each its own record."""
     ids = pa.array(np.arange(len(texts)).astype(str))
     text = mechanism.release(pa.array(texts, pa.large_string()), RecordKeys(key, ids, nonce)).text
     released: Texts = text.fill_null(_NULL).to_numpy(zero_copy_only=False)

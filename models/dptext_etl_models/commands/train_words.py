@@ -98,7 +98,7 @@ def vectors(
 ) -> None:
     """Move public word vectors so that synonyms come near and antonyms part (counter-fitting).
 
-    Vectors that are learned from text alone have "bad" next to "good". The words and their order stay, so whatever is
+    Vectors that are learned only from text have "bad" next to "good". The words and their order stay, so whatever is
     public about the vocabulary stays public. The new file is another artifact: a policy names it, and its releases have
     another configuration hash.
     """

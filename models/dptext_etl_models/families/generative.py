@@ -8,7 +8,7 @@ docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
 * Both published codes bound the answer by the length of the text, which discloses that length. Strict mode uses a
   constant, `l_max`: all texts then have the same possible answers, and the claim holds between any two texts, for
   `l_max` draws. Empty texts and blanks are texts like all others and cost as much. Faithful mode uses the codes' bound.
-* The answer itself shows the number of draws, so a pure cap may be charged for these draws alone.
+* The answer itself shows the number of draws, so a pure cap may be charged only for these draws.
 * Nothing filters, reranks or cuts scores after the clip; before the clip, any change is allowed.
 """
 
@@ -55,7 +55,7 @@ class GenerativeMechanism(ScoreMechanism):
         epsilon: Epsilon per drawn token.
         l_max: Number of draws of every text, the end included: a constant for all texts.
         template: The prompt, which holds "{text}" once. It is configuration, never data.
-        input_limit: Largest number of tokens of a prompt; longer texts are cut. None takes the room that the model has
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses the room that the model has
             next to the answer, at most `default_limit`.
         allow_list: A public file with a JSON list of token ids that can be drawn next to the end; None allows all
             tokens that the model scores.
@@ -114,7 +114,7 @@ class GenerativeMechanism(ScoreMechanism):
         return self.allocation is None
 
     def _units(self, text: str) -> tuple[list[str], Marked]:
-        """Return for each step of an answer the word that it stands for."""
+        """Return for each step of an answer the word that it represents."""
         marks = marked_along(text, self._most_draws, self.n_max)
         return [marks.tokens[place] if isinstance(place, int) else "" for place in marks.places], marks
 
@@ -248,7 +248,7 @@ class GenerativeMechanism(ScoreMechanism):
         except ValueError:
             listed = None
         if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < size for item in listed):
-            raise ArtifactError("the allow-list is no JSON list of the model's token numbers", "write it as [0, 1, …]")
+            raise ArtifactError("the allow-list is not a JSON list of token numbers", "write it as [0, 1, …]")
         return np.array(sorted({*listed, *self.end_tokens}), np.int64)
 
     @property
@@ -265,14 +265,14 @@ class GenerativeMechanism(ScoreMechanism):
         else:
             most = None if taken is None else taken - self.l_max if self.continues else taken
             if taken is not None and self.l_max >= taken:
-                raise PolicyError(f"l_max is {self.l_max}; this model takes {taken} tokens in all", "lower l_max")
+                raise PolicyError(f"l_max is {self.l_max}; this model accepts {taken} tokens in all", "lower l_max")
         if most is not None and not self.continues and isinstance(self._settings.get(_TABLE), int):
             most -= SPARE  # a padded prompt needs a place for each of its tokens
         if self.input_limit is None:
             return self.default_limit if most is None else min(self.default_limit, most)
         if most is not None and self.input_limit > most:
             raise PolicyError(
-                f"input_limit is {self.input_limit}; this model takes {most} next to the answer", "lower input_limit"
+                f"input_limit is {self.input_limit}; this model accepts {most} next to the answer", "lower input_limit"
             )
         return self.input_limit
 

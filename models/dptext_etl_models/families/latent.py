@@ -1,6 +1,6 @@
 """Encode a whole text as one vector of constant size, add noise to it, and decode a text.
 
-A decoder writes the released text from the noisy vector alone. So the guarantee is that of the noise, between any two
+A decoder writes the released text only from the noisy vector. So the guarantee is that of the noise, between any two
 texts of any lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart):
 
 * A text on which the encoder fails becomes the zero vector before noise (docs/spec/privacy.md#fail-closed), at the same
@@ -179,7 +179,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     def _noisy(
         self, model: LatentModel, texts: pa.Array, record_keys: pa.Array
     ) -> Iterator[tuple[list[list[int]], Latents, npt.NDArray[np.bool_]]]:
-        """Yield the rows that each record of a batch stands in, its noisy latent, and whether the encoder failed on it.
+        """Yield the rows of each record of a batch, its noisy latent, and whether the encoder failed on it.
 
         Rows with the same key are one record with one text (a join made copies); this record is released once.
         """

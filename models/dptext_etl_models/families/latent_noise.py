@@ -156,7 +156,7 @@ class Scale:
 
 TEXT = (
     "the size of the noise would depend on the text, and no finite epsilon bounds that; give one epsilon per record, "
-    "or divide it among sentences by what is no private text: template = [2, 1] by their order, templates and "
+    "or divide it among sentences by something public: template = [2, 1] by their order, templates and "
     "choosing, or first, a first release whose words are scored"
 )
 """Why the words of a text do not divide the budget of its vectors, and what is sound."""
@@ -169,11 +169,11 @@ class LatentNoise(Mechanism):
         epsilon: Epsilon per record.
         n_max: Leave at its default: texts are cut at the model's constant length, which does not count words.
         noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon with far more noise.
-        delta: Delta of one record, for Gaussian noise; None takes the largest allowed one: in strict mode
+        delta: Delta of one record, for Gaussian noise; None uses the largest allowed one: in strict mode
             min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
         n_rec: Public bound on the number of records of the table, never its size; strict Gaussian noise needs it.
         clip: Bound of every coordinate or of the vector's length, depending on the mechanism.
-        sentences: Public number of sentences, each with a vector of its own; epsilon and delta are those of all
+        sentences: Public number of sentences, each with its own vector; epsilon and delta are those of all
             together. Empty ones are added, and the last one holds all that is left of a long text. 1 takes whole texts.
     """
 

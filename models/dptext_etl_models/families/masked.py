@@ -82,7 +82,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     Attributes:
         epsilon: Epsilon per word.
         model: A masked language model, such as RoBERTa, BERT, ModernBERT or DeBERTa.
-        stopwords: Public list ("english" or a path) of words that are kept in clear, which is a disclosure; None draws
+        stopwords: Public list ("english" or a path) of words that are kept unchanged, which is a disclosure; None draws
             them. In faithful mode, None keeps the English ones.
         decoding: "sequential" draws one word after the other, given the draws before; "block" draws the words of a
             block at once; "parallel" draws all words at once.
@@ -112,7 +112,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
 
     @cached_property
     def kept_words(self) -> frozenset[str]:
-        """Return the words that are released in clear."""
+        """Return the words that are released unchanged."""
         return frozenset() if self._kept_source is None else frozenset(stopwords(self._kept_source).words)
 
     @property

@@ -29,7 +29,7 @@ class ScoreMechanism(ModelMechanism):
     """A mechanism that draws outputs by a language model's clipped scores.
 
     Attributes:
-        clip: Public range of the scores, (low, high), or a file of `dptext calibrate`; None takes the file in the
+        clip: Public range of the scores, (low, high), or a file of `dptext calibrate`; None uses the file in the
             model's folder, or the papers' range for that model.
     """
 

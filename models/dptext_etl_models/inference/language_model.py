@@ -109,7 +109,7 @@ def is_here(model: str) -> bool:
         return False
     from huggingface_hub import try_to_load_from_cache
 
-    with suppress(ValueError):  # this is no name of the hub
+    with suppress(ValueError):  # this is not a name on the hub
         return isinstance(try_to_load_from_cache(model, CONFIG), str)
     return False
 

@@ -13,7 +13,7 @@ docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
   that were made. The printed algorithm counts deletions but never makes them, and leaves original words at the end of
   the text; here these words are deleted.
 * The score of appendix A (similarity of words plus a small multiple of the model's score) is unbounded in the paper;
-  with `alpha`, it is clipped to a range of its own. The similarity is that of the model's word embeddings.
+  with `alpha`, it is clipped to its own range. The similarity is that of the model's word embeddings.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class DPMLM(MaskedMechanism):
         return Approximate(worst, likely * exact(self.epsilon), self.delta)
 
     def _scripts(self, texts: pa.Array, counts: Numbers, keys: pa.Array) -> Scripts:
-        """Return the script of each text; for "plusminus" it follows a plan from a stream of its own."""
+        """Return the script of each text; for "plusminus" it follows a plan from its own stream."""
         if self.variant == "plain":
             return super()._scripts(texts, counts, keys)
         drawn = draw_plans(keys, counts, self.deletion, self.addition)

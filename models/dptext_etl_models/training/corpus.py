@@ -53,7 +53,7 @@ class Corpus:
             number = 0.0
         if not 0.0 < number < float("inf"):
             raise PolicyError(
-                f"{share!r} is no share of a corpus; allowed: PATH or PATH=SHARE, a number above 0",
+                f"{share!r} is not a share of a corpus; allowed: PATH or PATH=SHARE, a number above 0",
                 "write a share such as reviews.parquet=0.5",
             )
         return cls(Path(path), number, column)
