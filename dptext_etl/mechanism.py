@@ -127,8 +127,8 @@ class Mechanism(BaseModel, ABC):
             changed["epsilon"] = changed["allocation"].epsilon
         elif changed.get("allocation") is not None and "epsilon" not in changed:
             changed["epsilon"] = Allocation.model_validate(changed["allocation"]).epsilon
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**{**given, **changed})
+        parameters = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**parameters, **changed})
 
     @model_validator(mode="before")
     @classmethod

@@ -241,8 +241,8 @@ def host_of(url: str) -> str:
     return "" if match is None or not match["host"] else _named(match)
 
 
-def _named(found: re.Match[str]) -> str:
-    return (found["host"] if found["port"] is None else f"{found['host']}:{found['port']}").lower()
+def _named(match: re.Match[str]) -> str:
+    return (match["host"] if match["port"] is None else f"{match['host']}:{match['port']}").lower()
 
 
 def require_host(host: str, what: str) -> None:
@@ -300,7 +300,7 @@ def client(url: str, options: Mapping[str, Any]) -> Any:
 def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     from obstore.store import from_url
 
-    connection = {found[1]: str(value) for name, value in options if (found := _CLIENT.fullmatch(name))}
+    connection = {option[1]: str(value) for name, value in options if (option := _CLIENT.fullmatch(name))}
     config = {
         name: str(value)
         for name, value in options

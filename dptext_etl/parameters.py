@@ -44,10 +44,10 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
     def _names_meant(self, problems: list[ErrorDetails]) -> str:
         """Return the names that may be meant by those that do not exist, or all of a small model."""
         unknown = [(str(item["loc"][-1]), item["loc"][:-1]) for item in problems if item["type"] == "extra_forbidden"]
-        asked = {suggestion(name, _entries(self._model, path), most=3): path for name, path in unknown}
-        names = _entries(self._model, next(iter(asked.values()), ()))
+        suggestions = {suggestion(name, _entries(self._model, path), most=3): path for name, path in unknown}
+        names = _entries(self._model, next(iter(suggestions.values()), ()))
         listed = f"{self._of}: {', '.join(names)}" if len(names) <= _FEW else ""
-        return "; ".join(filter(None, asked)) or listed or "docs/policy.md describes every entry"
+        return "; ".join(filter(None, suggestions)) or listed or "docs/policy.md describes every entry"
 
 
 _FEW = 15  # names that a hint lists, at most

@@ -255,7 +255,7 @@ class Objects(Storage):
         """Return an object and the tag that `replace_object` takes, or None if there is none."""
         # Google Cloud Storage compares generations, all others compare tags
         state = "version" if self.url.startswith("gs://") else "e_tag"
-        return self._get(name, lambda found: (bytes(found.bytes()), str(found.meta[state])))
+        return self._get(name, lambda result: (bytes(result.bytes()), str(result.meta[state])))
 
     def etag(self, name: str) -> str | None:
         """Return the tag that identifies the state of an object, or None if there is none."""
@@ -281,9 +281,9 @@ class Objects(Storage):
         return footer
 
     def sha256(self, name: str) -> str | None:
-        def digest(found: Any) -> str:
+        def digest(result: Any) -> str:
             whole = hashlib.sha256()
-            for chunk in found.stream():
+            for chunk in result.stream():
                 whole.update(chunk)
             return whole.hexdigest()
 
@@ -292,10 +292,10 @@ class Objects(Storage):
     def download(self, name: str, path: Path) -> bool:
         """Copy an object to a local file, and return whether there is such an object."""
 
-        def fill(found: Any) -> bool:
+        def fill(result: Any) -> bool:
             files.make_folders(path.parent)
             with open(path, "wb", opener=files.private) as file:
-                file.writelines(found.stream())
+                file.writelines(result.stream())
             return True
 
         return self._get(name, fill) or False

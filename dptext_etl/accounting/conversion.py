@@ -93,8 +93,8 @@ def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
     if place in (top, 2 * top):
         return 0.0 if place == top else pure * (1 + _ROUNDING)
     mass, other = above(place - 1)  # delta falls to its value between this loss and the next one
-    found = float(losses[place - 1]) + math.log((mass - delta) / other)
-    return min(pure, found) * (1 + _ROUNDING)
+    epsilon_at_delta = float(losses[place - 1]) + math.log((mass - delta) / other)
+    return min(pure, epsilon_at_delta) * (1 + _ROUNDING)
 
 
 def _loss_masses(epsilon: float, width: float, bins: int) -> npt.NDArray[np.float64]:

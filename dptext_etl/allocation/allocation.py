@@ -71,15 +71,15 @@ class Allocation(Tools):
 
     @field_validator("template", mode="before")
     @classmethod
-    def _uniform_is_one_share(cls, given: Any) -> Any:
-        return (1.0,) if given == "uniform" else given
+    def _uniform_is_one_share(cls, template: Any) -> Any:
+        return (1.0,) if template == "uniform" else template
 
     @field_validator("scores")
     @classmethod
     def _scores_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known = score.available()
-        if len(set(names)) < len(names) or not set(names) <= set(known):
-            raise ValueError(f"scores are some of {', '.join(known)}, each once")
+        available = score.available()
+        if len(set(names)) < len(names) or not set(names) <= set(available):
+            raise ValueError(f"scores are some of {', '.join(available)}, each once")
         return names
 
     @model_validator(mode="after")
@@ -142,8 +142,8 @@ class Allocation(Tools):
         """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths."""
         factor = exact(epsilon) / exact(self.epsilon)
         names = ("total", "first", "choosing", "eps_lo", "eps_hi")
-        given = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**given | {n: _down(given[n], factor) for n in names if given[n] is not None})
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**fields | {n: _down(fields[n], factor) for n in names if fields[n] is not None})
 
     def bounds(self, draws: int) -> tuple[int, int]:
         """Return the least and the largest epsilon of a draw, in millionths, rounded down."""
@@ -198,8 +198,8 @@ class Allocation(Tools):
             return []
         rated = self.rated(tokens)
         scores = [_score(rated, place) for place in wanted]
-        known = [score for score in scores if score is not None]
-        usual = sum(known) / len(known) if known else 1.0
+        scored_words = [score for score in scores if score is not None]
+        usual = sum(scored_words) / len(scored_words) if scored_words else 1.0
         return self._spread([usual if score is None else score for score in scores], draws)
 
     def scored(self, tokens: Sequence[str], places: Sequence[Place]) -> dict[str, list[float]]:
@@ -316,15 +316,15 @@ def divided(allocation: Allocation, texts: Sequence[Marked], keys: pa.Array, sam
         for text in texts
     ]
     taking = [number for number, text in enumerate(texts) if text.places]
-    found: list[Sequence[int]] = list(wanted)
+    divisions: list[Sequence[int]] = list(wanted)
     if taking:
         fits = np.array([fit(wanted[number], offered[number]) for number in taking])
         slots = Slots(keys, np.array(taking, np.uint32), np.zeros(len(taking), np.uint64))
         price = allocation.choosing or 0.0
         chosen = sampler.choose(fits, slots, epsilon=price, low=0.0, high=1.0, purpose=TEMPLATE)
         for number, template in zip(taking, chosen.tolist(), strict=True):
-            found[number] = offered[number][template]
-    return [_numbers(parts) for parts in found]
+            divisions[number] = offered[number][template]
+    return [_numbers(parts) for parts in divisions]
 
 
 def fit(wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:

@@ -67,8 +67,8 @@ class NltkTagger:
     def read(cls, path: Path) -> Self:
         """Read a tagger in one file, as `studies/shipped_data/tagger.py` writes it."""
         with seam("reading a tagger", ArtifactError, "is it a tagger in the format of `english-tags.json`?"):
-            held = json.loads(path.read_text(encoding="utf-8"))
-            weights, tagdict, classes = held["weights"], held["tagdict"], held["classes"]
+            content = json.loads(path.read_text(encoding="utf-8"))
+            weights, tagdict, classes = content["weights"], content["tagdict"], content["classes"]
         return cls(weights, tagdict, classes)
 
     @classmethod
@@ -77,8 +77,8 @@ class NltkTagger:
         with seam(
             "reading NLTK's tagger", ArtifactError, "its folder holds three JSON files: weights, tagdict, classes"
         ):
-            held = [json.loads(path.read_text(encoding="utf-8")) for path in parts(folder)]
-        return cls(*held)
+            contents = [json.loads(path.read_text(encoding="utf-8")) for path in parts(folder)]
+        return cls(*contents)
 
     def classes(self, words: Sequence[str]) -> list[str]:
         """Return the class of every word; in a text with capitals, a name begins with one."""

@@ -101,8 +101,8 @@ class WordEncoder:
         sums = np.zeros((len(texts) * parts, self.vectors.shape[1]), np.int64)
         for row, numbers in enumerate(self.numbers(texts, n_max) if len(texts) else ()):
             for part in range(parts):
-                own = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
-                in_vocabulary = own[own != _UNKNOWN]
+                part_numbers = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
+                in_vocabulary = part_numbers[part_numbers != _UNKNOWN]
                 sums[row * parts + part] = self.vectors[in_vocabulary].sum(axis=0, dtype=np.int64)
         return sums
 
@@ -200,9 +200,9 @@ def _sums(table: Reals, rows: Integers, numbers: Integers, texts: int) -> Reals:
     ends = np.append(starts[1:], len(rows))
     step = max(1, 2**24 // max(1, table.shape[1] * 20))  # texts of about 20 words, 128 MiB of numbers at once
     for first in range(0, len(filled), step):
-        own, last = filled[first : first + step], min(first + step, len(filled))
+        block, last = filled[first : first + step], min(first + step, len(filled))
         words = numbers[starts[first] : ends[last - 1]]
-        total[own] = np.add.reduceat(table[words], starts[first:last] - starts[first], axis=0)
+        total[block] = np.add.reduceat(table[words], starts[first:last] - starts[first], axis=0)
     return total
 
 
@@ -452,7 +452,7 @@ def _file(reference: str | Path) -> Path:
     if path.is_file():
         return path
     name = str(reference).replace("-", "_")
-    if "_" in str(reference) or not extensions.known("corpora", name):
+    if "_" in str(reference) or not extensions.exists("corpora", name):
         raise ArtifactError(f"there is no corpus {str(reference)!r}", _HINT)
     module = extensions.module("corpora", name)  # written once per machine
     return store(module.description(), module.build, suffix=".safetensors").path

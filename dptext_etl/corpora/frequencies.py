@@ -154,12 +154,12 @@ def _gains(vectors: Int8s, queries: Int8s, labels: npt.NDArray[np.int64] | None)
     total = np.zeros(len(vectors))
     label_shares = None if labels is None else _label_shares(vectors, queries, labels)
     for first in range(0, len(queries), _WEIGHTS_BLOCK):
-        own = slice(first, first + _WEIGHTS_BLOCK)
-        scores = products(queries[own], vectors)
+        block = slice(first, first + _WEIGHTS_BLOCK)
+        scores = products(queries[block], vectors)
         order = np.argsort(-scores, axis=1, kind="stable")
         likeness = np.maximum(scores, 0.0).astype(np.float64) ** POWER
         if label_shares is not None and labels is not None:
-            likeness = label_shares[:, labels[own]].T
+            likeness = label_shares[:, labels[block]].T
         likeness = likeness - likeness.mean(axis=1, keepdims=True)
         total += np.take_along_axis(likeness, order, axis=1).sum(axis=0)
     return np.cumsum(total) / max(1, len(queries))

@@ -416,9 +416,9 @@ class WordList:
 
 def stopwords(source: str | Path = "english") -> WordList:
     """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's)."""
-    own = source == "english"
-    path = _ENGLISH if own else Path(source)
-    stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if own else {}
+    is_shipped = source == "english"
+    path = _ENGLISH if is_shipped else Path(source)
+    stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if is_shipped else {}
     artifact = Artifact.open(path, **stated)
     words: dict[str, None] = {}
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):

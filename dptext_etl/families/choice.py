@@ -127,7 +127,7 @@ class Unlinked(BaseModel):
         rows = [{"rows": 10**power, "delta": min(self.delta, 1e-8)} for power in range(3, 8) if 10**power > self.rows]
         fewer = [{"per_subject": most} for most in range(self.per_subject - 1, 0, -1)]
         one, most = (next(filter(partial(self._works, law), tried), {}) for tried in ([*deltas, *rows], fewer))
-        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in found.items()) for found in (one, most)]
+        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in change.items()) for change in (one, most)]
         parts[0] += " (if there are that many texts)" if "rows" in one else ""
         return f"{' or '.join(filter(None, parts))} works"
 

@@ -125,9 +125,9 @@ class PairWeights:
             bounds = ends[first : first + len(rows) + 1]
             some = order[bounds[0] : bounds[-1]]
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
-            asked = -(-every // at_once)
+            block_threads = -(-every // at_once)
             block, named = self.block(rows.astype(np.int64)), {"some": to_arrow(some), "words": to_arrow(rows)}
-            drawn = law.draw(*block, to_arrow(row), *arrays, threads=asked, **named)
+            drawn = law.draw(*block, to_arrow(row), *arrays, threads=block_threads, **named)
             chosen[some] = to_numpy(pa.array(drawn))
 
         if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
@@ -336,17 +336,17 @@ class VectorMechanism(WordMechanism):
         return int(numbers[0].as_py())
 
 
-def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifact:
+def stored_fact(description: dict[str, Any], compute: Callable[[], Any]) -> Artifact:
     """Store a fact about public inputs as plain data; it is computed once per machine, under its description."""
-    return store(description, lambda path: _write(path, found()), suffix=".json")
+    return store(description, lambda path: _write(path, compute()), suffix=".json")
 
 
 def read_fact(artifact: Artifact) -> Any:
     return json.loads(artifact.path.read_bytes())["found"]
 
 
-def _write(path: Path, found: Any) -> None:
-    path.write_bytes(canon({"found": found}))
+def _write(path: Path, fact: Any) -> None:
+    path.write_bytes(canon({"found": fact}))
 
 
 def number_draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
@@ -400,7 +400,7 @@ class DistanceMechanism(VectorMechanism):
         """Return True if some words can be released unchanged."""
         return False
 
-    def _shown(self, number: int) -> Fraction:  # noqa: ARG002
+    def _unchanged_chance(self, number: int) -> Fraction:  # noqa: ARG002
         """Return the probability that a known word is released unchanged, without a draw."""
         return Fraction(0)
 
@@ -433,12 +433,12 @@ class DistanceMechanism(VectorMechanism):
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
         order, chosen = draws.by_word(), np.empty(len(draws.words), np.uint32)
-        known = len(order) - int(np.count_nonzero(draws.words == UNKNOWN))
-        chosen[order[known:]] = self._uniform(draws.take(order[known:]))
-        self._known(draws, order[:known], chosen)
+        known_count = len(order) - int(np.count_nonzero(draws.words == UNKNOWN))
+        chosen[order[known_count:]] = self._uniform(draws.take(order[known_count:]))
+        self._draw_known(draws, order[:known_count], chosen)
         return chosen
 
-    def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
+    def _draw_known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         self.pair_weights.draw(draws, order, chosen)
         if not self._ids_are_indices:
             chosen[order] = self._output_ids[chosen[order]]
@@ -480,7 +480,7 @@ class DistanceMechanism(VectorMechanism):
             return self.pair_weights.settled
         return bool(self._fact("certificate", self.pair_weights.is_metric))
 
-    def _fact(self, fact: str, found: Any) -> Any:
+    def _fact(self, fact: str, compute: Any) -> Any:
         """Return a fact about the integer weights, which is computed and stored once."""
         description = {
             "format": "dptext-santext-fact/1",
@@ -491,7 +491,7 @@ class DistanceMechanism(VectorMechanism):
             "padded": self.length != "disclose",
             "outputs": self._output_ids.tolist() if not self._draws_from_all else "all",
         }
-        return read_fact(stored_fact(description, found))
+        return read_fact(stored_fact(description, compute))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -516,10 +516,10 @@ class DistanceMechanism(VectorMechanism):
         weights: list[int] = self.pair_weights.weights(np.array([number]))[0].tolist()
         total = sum(weights)
         chances = [Fraction(weight, total) for weight in weights]
-        shown = self._shown(number)
-        if not shown:
+        unchanged = self._unchanged_chance(number)
+        if not unchanged:
             return outputs, chances
-        return [*outputs, self.words.words[number]], [*((1 - shown) * chance for chance in chances), shown]
+        return [*outputs, self.words.words[number]], [*((1 - unchanged) * chance for chance in chances), unchanged]
 
     def survival(self, word: str) -> Fraction:
         if self.allocation is not None:
@@ -529,7 +529,7 @@ class DistanceMechanism(VectorMechanism):
             return Fraction(0)
         at = np.flatnonzero(self._output_ids == number)
         if not len(at):
-            return self._shown(number)
+            return self._unchanged_chance(number)
         weights = self.pair_weights.weights(np.array([number]))[0]
         return Fraction(int(weights[at[0]]), int(weights.sum()))
 

@@ -202,8 +202,8 @@ class TemDistribution:
         if places * len(lists) * (2 * self.reach - 1) > _PAIRS:
             return None
         place_of = np.empty((len(lists), places), dtype=np.int64)
-        for own, order in zip(place_of, lists, strict=True):
-            own[order] = np.arange(places)
+        for places_of_words, order in zip(place_of, lists, strict=True):
+            places_of_words[order] = np.arange(places)
         inverse = (1 / self.totals(places).astype(np.float64))[place_of]
         far = self.outside * inverse.sum(axis=0)  # by input: probability of an output that is near it in no list
         by_distance = np.array([*self.near, self.outside], dtype=np.float64)
@@ -224,7 +224,8 @@ class TemDistribution:
         steps = np.arange(1 - self.reach, self.reach)
         last = place_of.shape[1] - 1
         neighbors = [
-            order[np.clip(own[words][:, None] + steps, 0, last)] for own, order in zip(place_of, lists, strict=True)
+            order[np.clip(places_of_words[words][:, None] + steps, 0, last)]
+            for places_of_words, order in zip(place_of, lists, strict=True)
         ]
         return np.concatenate(neighbors, axis=1).astype(np.int64)
 

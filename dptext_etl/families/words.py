@@ -88,9 +88,9 @@ class WordByWord(Mechanism):
     @property
     def _length_is_shown_by(self) -> str | None:
         """Return the reason why the number of words shows whatever `length` says; None if it can be hidden."""
-        shown = sorted(self.word_disclosures)
-        if shown:
-            return f"its words disclose {', '.join(shown)}"
+        disclosures = sorted(self.word_disclosures)
+        if disclosures:
+            return f"its words disclose {', '.join(disclosures)}"
         return "faithful mode keeps it" if self.mode == "faithful" else None
 
     @property
@@ -106,15 +106,15 @@ class WordByWord(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """Return the claim between any two texts if the length is hidden, otherwise if disclosures are equal."""
-        shown = {Disclosure.NULLNESS} | self.word_disclosures
+        disclosures = {Disclosure.NULLNESS} | self.word_disclosures
         if self.length != "disclose":
             return Guarantee(
-                GuaranteeClass.PURE_LDP, frozenset(shown), "any two texts of one record", self._unit("word")
+                GuaranteeClass.PURE_LDP, frozenset(disclosures), "any two texts of one record", self._unit("word")
             )
-        shown |= {Disclosure.LENGTH} | (self._faithful_disclosures if self.mode == "faithful" else frozenset())
+        disclosures |= {Disclosure.LENGTH} | (self._faithful_disclosures if self.mode == "faithful" else frozenset())
         return Guarantee(
             guarantee_class=GuaranteeClass.COND_PURE,
-            disclosures=frozenset(shown),
+            disclosures=frozenset(disclosures),
             neighbours="two texts of one record that agree on everything disclosed and differ in any words",
             unit=self._unit("word"),
         )
@@ -277,7 +277,7 @@ class Division:
     kept: frozenset[str] = frozenset()
 
     @cached_property
-    def known(self) -> frozenset[str]:
+    def known_forms(self) -> frozenset[str]:
         return frozenset(self.names)
 
 
@@ -304,11 +304,11 @@ class ScoredDraw:
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
         """Draw an output for every word at its epsilon."""
-        each, chosen, known = np.concatenate([[], *epsilons]), np.empty_like(words), words != UNKNOWN
+        each, chosen, in_vocabulary = np.concatenate([[], *epsilons]), np.empty_like(words), words != UNKNOWN
         width = sampling.slot_width(self.largest_set)
-        drawn = _kernel.uniform_choices(*slots.take(~known).arrays(), purpose, width, len(self.uniform))
-        chosen[~known] = self.uniform[pa.array(drawn).to_numpy()]
-        at = np.flatnonzero(known)
+        drawn = _kernel.uniform_choices(*slots.take(~in_vocabulary).arrays(), purpose, width, len(self.uniform))
+        chosen[~in_vocabulary] = self.uniform[pa.array(drawn).to_numpy()]
+        at = np.flatnonzero(in_vocabulary)
         for places, scores, outputs in self.scored(words[at], slots.take(at), purpose - TOKEN):
             some = at[places]
             mine, one = slots.take(some), each[some]
@@ -368,7 +368,7 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
     read = reading(text or "", division.kept, mechanism.n_max)
     places = [place for place, kept in enumerate(read.kept) if not kept]
     if mechanism.input_policy()["oov"] == "keep":
-        places = [place for place in places if _form(read.words[place]) in division.known]
+        places = [place for place in places if _form(read.words[place]) in division.known_forms]
     elif mechanism.length != "disclose":
         places = places[:count]
     if mechanism.length == "disclose" and len(places) != count:
@@ -410,8 +410,8 @@ class WordMechanism(WordByWord):
 
     @property
     def _length_is_shown_by(self) -> str | None:
-        shown = super()._length_is_shown_by
-        return shown if shown or self._pads else "this mechanism cannot pad texts"
+        reason = super()._length_is_shown_by
+        return reason if reason or self._pads else "this mechanism cannot pad texts"
 
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided; None in strict mode, if every word is drawn over one fixed set."""
@@ -455,9 +455,9 @@ class WordMechanism(WordByWord):
     def guarantee(self) -> Guarantee:
         """Return the guarantee; the number of released words reveals which unknown words were dropped."""
         stated = super().guarantee
-        shown = {Disclosure.OOV_FLAG} if self._unknown == "drop" and self.length == "disclose" else set()
+        flags = {Disclosure.OOV_FLAG} if self._unknown == "drop" and self.length == "disclose" else set()
         claimed = GuaranteeClass.NONE if self._unproven else stated.guarantee_class
-        return replace(stated, guarantee_class=claimed, disclosures=stated.disclosures | shown)
+        return replace(stated, guarantee_class=claimed, disclosures=stated.disclosures | flags)
 
     @property
     def _bounded_range(self) -> bool:
@@ -518,8 +518,8 @@ class WordMechanism(WordByWord):
 
     def _units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted, or stay, take no share."""
-        known = self._unknown == "drop" or self.mode == "faithful"
-        return units_of_known_words(self, text) if known else super()._units(text)
+        known_only = self._unknown == "drop" or self.mode == "faithful"
+        return units_of_known_words(self, text) if known_only else super()._units(text)
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         return {"∞": math.inf} if self._unproven else super()._cost_factors(positions)

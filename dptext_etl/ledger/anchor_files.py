@@ -408,12 +408,12 @@ def maintain(
         UnavailableLedgerError: The ledger does not answer.
     """
     place = ledger_place(ledger, anchors, options)
-    found = ledger.verify()
-    problems, before = list(found.problems), _verified(place)
+    report = ledger.verify()
+    problems, before = list(report.problems), _verified(place)
     if before is not None and not ledger.holds(Anchor.parse(before["anchor"])):
         problems.append("the journal does not hold the head of the last maintenance: it was cut or is an old copy")
     if problems:
-        return Maintained(problems, found.counts)
+        return Maintained(problems, report.counts)
     anchor, copy, removed = ledger.anchor(), None, list[str]()
     if backup is not None:
         with seam(f"making a backup in {backup}", InputError, "the folder must be writable by you"):
@@ -430,7 +430,7 @@ def maintain(
         files.make_folders(place.folder)
     place.write(_FILE, content, action="storing the anchor of the ledger")
     telemetry.count(METRIC, 0, ledger=ledger.ledger_id)
-    return Maintained([], found.counts, str(anchor), copy, removed)
+    return Maintained([], report.counts, str(anchor), copy, removed)
 
 
 def seconds_since_verified(

@@ -194,8 +194,8 @@ def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
         request.db.releases.require_usable(ref)
     holdings = request.plan.holdings(request.db, ref, request.at)
     same = holdings.same_text(column.identities)
-    changed = holdings.known & ~same
-    new = ~holdings.known | changed if request.again else ~holdings.known
+    changed = holdings.present & ~same
+    new = ~holdings.present | changed if request.again else ~holdings.present
     return ColumnState(column, holdings, new, changed, same & (holdings.state == State.COMMITTED))
 
 
@@ -315,7 +315,7 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     holdings = db.look_up(ref, records, order)
     same = holdings.same_text(results.identities)
     if not same.all():
-        missing, other = int((~holdings.known).sum()), int((holdings.known & ~same).sum())
+        missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
         msg = (
             f"{counted(missing, 'record was', 'records were')} never reserved in this "
             f"release, {counted(other, 'was', 'were')} reserved with another text"

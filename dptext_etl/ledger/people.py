@@ -323,7 +323,7 @@ class People:
         """Return how many records of a release are forgotten in its dataset."""
         with self._db.store.snapshot():
             hashes = hashed_ids(as_rows(forgotten(self._db, ref.dataset).records))
-            return int(self._db.look_up(ref, hashes).known.sum()) if hashes.size else 0
+            return int(self._db.look_up(ref, hashes).present.sum()) if hashes.size else 0
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
@@ -350,7 +350,7 @@ class People:
         with self._db.store.snapshot():
             mask = are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
-                mask |= self._db.look_up(ref, records, order).known
+                mask |= self._db.look_up(ref, records, order).present
         return mask
 
     def unit_hashes(self, subjects: pa.Array) -> pa.Array:

@@ -218,7 +218,7 @@ class LedgerPlan:
             if not len(rows):
                 break
             holdings = self.holdings(db, ref, at[rows])
-            binding = holdings.known & (holdings.places.batch > since)
+            binding = holdings.present & (holdings.places.batch > since)
             charged = hashed_ids(db.records.reserved(holdings.places.take(binding), "unit"))
             moved[rows[binding]] = ~charged.equal(units.take(rows[binding]))
             unseen[rows[binding]] = False
@@ -309,7 +309,7 @@ class Plans:
                 at, unit_at[real] = places
                 return plan, at, unit_at
         plan = LedgerPlan(dataset, WantedIds(records, order), WantedIds(wanted))
-        at, unit_at[real] = plan.records.given(), plan.units.given()
+        at, unit_at[real] = plan.records.places_as_passed(), plan.units.places_as_passed()
         self._recent.append((plan, records, at))
         return plan, at, unit_at
 

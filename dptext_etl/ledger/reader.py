@@ -328,7 +328,7 @@ class LedgerReader:
         """Return which records the release holds, shape (records,)."""
         records = self._db.id_key.records(ids).ids
         with self._db.store.snapshot():
-            return self._db.look_up(ref, records).known
+            return self._db.look_up(ref, records).present
 
     def records(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, over all partitions, without canary rows."""

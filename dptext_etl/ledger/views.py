@@ -77,7 +77,7 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
     for name, limit in limited.items():
         for amount, count in histograms[name].items():
             left[name][max(0, limit - amount)] += count
-    asked = []
+    by_subject = []
     if subjects is not None:
         amounts_by_name = used(db, scope, subjects)
         for row in zip(*(amounts.tolist() for amounts in amounts_by_name.values()), strict=True):
@@ -86,7 +86,7 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
                 entry[name] = {"used": _finite(name, amount)}
                 if limited:
                     entry[name]["left"] = millionths(name, max(0, limited[name] - amount))
-            asked.append(entry)
+            by_subject.append(entry)
     return Remaining(
         str(scope),
         pinned.unit,
@@ -96,7 +96,7 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
         exhausted,
         {name: {at: _finite(name, x) for at, x in quantiles(table).items()} for name, table in histograms.items()},
         {name: {at: millionths(name, x) for at, x in quantiles(table).items()} for name, table in left.items()},
-        asked,
+        by_subject,
     )
 
 
@@ -345,7 +345,7 @@ def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str
     wanted, entries = hashed_ids(np.unique(records, axis=0)), []
     for ref in db.releases.of_dataset(dataset):
         versions = sorted(published(db, ref))
-        count = int(db.look_up(ref, wanted).known.sum()) if versions and wanted.size else 0
+        count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
         if count:
             entries.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
     return entries

@@ -109,9 +109,9 @@ class Diffractor(ListMechanism):
         if self.lists is None:
             return self
         fields = type(self).model_fields
-        given = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
-        if given:
-            raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(given)}")
+        changed = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
+        if changed:
+            raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(changed)}")
         if self.mode == "strict" and Path(self.lists).is_file() and not NeighborLists.open(self.lists).even:
             raise ValueError(_UNEVEN)
         return self

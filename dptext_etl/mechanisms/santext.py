@@ -80,11 +80,11 @@ class SanText(DistanceMechanism):
 
     @model_validator(mode="after")
     def _plus_alone(self) -> Self:
-        given = self.model_fields_set & {"sensitive_share", "sensitive", "p"}
+        changed = self.model_fields_set & {"sensitive_share", "sensitive", "p"}
         if self.variant == "plain" and any(
-            getattr(self, name) != type(self).model_fields[name].default for name in given
+            getattr(self, name) != type(self).model_fields[name].default for name in changed
         ):
-            raise ValueError(f'{", ".join(sorted(given))}: only for variant "plus"')
+            raise ValueError(f'{", ".join(sorted(changed))}: only for variant "plus"')
         if self.sensitive is not None and "sensitive_share" in self.model_fields_set and self.sensitive_share != 0.5:
             raise ValueError("give sensitive words by a list or by a share of the vocabulary, not by both")
         if Fraction(repr(self.p)).denominator >= 2**64:
@@ -124,17 +124,17 @@ class SanText(DistanceMechanism):
         mask[self._output_ids] = True
         return mask
 
-    def _shown(self, number: int) -> Fraction:
+    def _unchanged_chance(self, number: int) -> Fraction:
         """Return the probability that a word is shown unchanged: 1 - p for "plus" if it is not sensitive."""
         return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
 
-    def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
+    def _draw_known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         """Draw an output for words of the vocabulary; for "plus" some words stay."""
         if self.shows_words:
-            known = draws.take(order)
-            chosen[order] = known.words
-            order = order[self._drawn_again(known)]
-        super()._known(draws, order, chosen)
+            ordered = draws.take(order)
+            chosen[order] = ordered.words
+            order = order[self._drawn_again(ordered)]
+        super()._draw_known(draws, order, chosen)
 
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """Return True for each word to draw: sensitive ones always, others by a Bernoulli trial of probability p."""

@@ -454,10 +454,10 @@ def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict
 
 
 def _with_values(entry: str, text: str) -> str:
-    found = _VARIABLE.sub(lambda match: _value_of(entry, match[1]), text)
+    resolved = _VARIABLE.sub(lambda match: _value_of(entry, match[1]), text)
     if "${" in _VARIABLE.sub("", text):
         raise PolicyError(f"{entry} holds ${{ without the name of a variable and }}", "write ${NAME}")
-    return found
+    return resolved
 
 
 def _value_of(entry: str, variable: str) -> str:
@@ -500,7 +500,7 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _anchor_named(group: extensions.Group, parameters: Any, folder: Path) -> None:
     """Resolve the paths among the parameters of a mechanism or a post-processing, which are checked later."""
-    if isinstance(parameters, dict) and extensions.known(group, parameters.get("name")):
+    if isinstance(parameters, dict) and extensions.exists(group, parameters.get("name")):
         load = catalog.load if group == "mechanisms" else catalog.load_postprocess
         _anchor(parameters, load(parameters["name"]), folder)
 

@@ -299,7 +299,7 @@ def explain(
     from dptext_etl.families.words import WordMechanism
 
     facts: dict[str, Any]
-    if extensions.known("postprocesses", name):
+    if extensions.exists("postprocesses", name):
         step = catalog.load_postprocess(name)
         values = parse_parameters(step, name, parameter)
         facts = dict.fromkeys(KEYS) | options.postprocess_facts(name, step, values)

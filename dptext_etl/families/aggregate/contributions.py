@@ -72,17 +72,17 @@ def partial_sum(
     """Return the sums over the records that count."""
     if (labels is None) != (not statistic.labels):
         raise InputError("labels are given exactly if the statistic lists labels", "list the labels in the policy")
-    given = pa.nulls(len(texts), pa.string()) if labels is None else labels
-    if len(given) != len(texts):
+    label_column = pa.nulls(len(texts), pa.string()) if labels is None else labels
+    if len(label_column) != len(texts):
         raise InputError(
-            f"texts and labels have one row each; got {len(texts)} of one and {len(given)} of the other",
+            f"texts and labels have one row each; got {len(texts)} of one and {len(label_column)} of the other",
             "pass one label per text",
         )
-    if pa.types.is_dictionary(given.type):
-        given = given.cast(given.type.value_type)
-    digest = _kernel.table_digest(release_key, ids, texts, given)
+    if pa.types.is_dictionary(label_column.type):
+        label_column = label_column.cast(label_column.type.value_type)
+    digest = _kernel.table_digest(release_key, ids, texts, label_column)
     sums = np.zeros(statistic.shape, np.int64)
-    blocks = _blocks(statistic, given)
+    blocks = _blocks(statistic, label_column)
     for at in range(0, len(texts), _ROWS):
         some = texts.slice(at, _ROWS)
         there = to_numpy(some.is_valid())
@@ -135,8 +135,8 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
     numbers = {name: number for number, name in enumerate(statistic.blocks)}
     other = numbers[OTHER]
     with seam("reading labels"):
-        found = column.cast(pl.String).replace_strict(numbers, default=other, return_dtype=pl.Int64)
-        blocks: npt.NDArray[np.int64] = found.fill_null(other).to_numpy()
+        label_numbers = column.cast(pl.String).replace_strict(numbers, default=other, return_dtype=pl.Int64)
+        blocks: npt.NDArray[np.int64] = label_numbers.fill_null(other).to_numpy()
     return blocks
 
 

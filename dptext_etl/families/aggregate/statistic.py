@@ -112,8 +112,8 @@ def projection(vectors: Int8s, width: int) -> Projection:
     reach = math.isqrt(stretch * longest) + math.isqrt(int((center**2).sum())) + 2
     if stretch * longest >= 2**48:
         raise PolicyError("the vectors of the corpus are too long for exact sums", "scale them to length 127")
-    own = _products(vectors, directions) - center
-    norms = np.sort(np.einsum("ij,ij->i", own, own))
+    projected = _products(vectors, directions) - center
+    norms = np.sort(np.einsum("ij,ij->i", projected, projected))
     clip = math.isqrt(int(norms[len(norms) // 2])) // 4 * 4
     if not clip or (reach * clip) ** 2 >= _ROOM:
         raise PolicyError("the vectors of the corpus do not differ, or are too long", "build the corpus again")

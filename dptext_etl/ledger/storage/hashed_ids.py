@@ -154,7 +154,7 @@ class WantedIds:
         ids = ids.take(order)
         starts = ids.starts()
         self.ids = ids if len(starts) == ids.size else ids.take(starts)
-        self._given = order, starts
+        self._sorted = order, starts
         bits = min(self.ids.size.bit_length(), MOST_BITS)
         self._shift, self._sieve_shift = np.uint64(64 - bits), np.uint64(64 - bits - SIEVE_BITS)
         self._sieve = np.zeros(1 << (bits + SIEVE_BITS), np.bool_)
@@ -177,9 +177,9 @@ class WantedIds:
         order = np.argsort(rows, kind="stable")  # few lists in order
         return rows[order], places[order].astype(np.intp)
 
-    def given(self) -> Index:
+    def places_as_passed(self) -> Index:
         """Return the places of the ids that these were made of, shape (ids,)."""
-        order, starts = self._given
+        order, starts = self._sorted
         places = np.empty(len(order), np.intp)
         places[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
         return places

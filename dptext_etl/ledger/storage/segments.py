@@ -323,24 +323,24 @@ class Holdings(NamedTuple):
     """The state of some records in a release, shape (records,).
 
     Attributes:
-        known: Whether the release holds the record; an aborted reservation does not count.
+        present: Whether the release holds the record; an aborted reservation does not count.
         idem_keys: The first 16 bytes of the identity of the text that it holds.
         places: Where the record was reserved.
-        state: A `State`, where the record is known.
+        state: A `State`, where the record is present.
     """
 
-    known: Mask
+    present: Mask
     idem_keys: HashedIds
     places: Places
     state: U8
 
     @property
     def committed(self) -> Mask:
-        committed: Mask = self.known & (self.state == State.COMMITTED)
+        committed: Mask = self.present & (self.state == State.COMMITTED)
         return committed
 
     def same_text(self, idem_keys: HashedIds) -> Mask:
-        return self.known & self.idem_keys.equal(idem_keys)
+        return self.present & self.idem_keys.equal(idem_keys)
 
 
 class Records:
