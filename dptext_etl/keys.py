@@ -29,6 +29,12 @@ def reference(value: Any) -> str:
 
     A policy checks this when it is built, before it can be printed or sent. The name is resolved later, perhaps on
     another machine; only then a missing key is noticed.
+
+    Args:
+        value: The reference.
+
+    Raises:
+        KeyReferenceError: The value is not a reference, or may be a key.
     """
     if not isinstance(value, str):
         msg = f"a key is given by reference, got {type(value).__name__}; allowed: {REFERENCE_FORMS}"
@@ -57,7 +63,14 @@ def reference(value: Any) -> str:
 
 
 def resolve(name: str) -> _kernel.Secret:
-    """Return the secret that a reference names; a process resolves a reference once."""
+    """Return the secret that a reference names; a process resolves a reference once.
+
+    Args:
+        name: "env:NAME", "file:PATH", or the reference of a provider.
+
+    Raises:
+        KeyReferenceError: The reference is malformed, or its key cannot be read.
+    """
     return _kernel.Secret.resolve(reference(name))
 
 
@@ -81,7 +94,17 @@ class RecordKeys:
 
 
 def id_type(dtype: pa.DataType) -> str:
-    """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id)."""
+    """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id).
+
+    Args:
+        dtype: Arrow type of the column.
+
+    Returns:
+        "string", "integer", "decimal", "date", "timestamp", "uuid", "bytes", or "composite".
+
+    Raises:
+        InputError: Ids of this type are not allowed.
+    """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     if isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == "arrow.uuid":
@@ -108,7 +131,18 @@ _ID_TYPES = {
 
 @bare
 def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
-    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record."""
+    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id).
+
+    Args:
+        ids: Record ids of an allowed type, shape (records,), without nulls.
+        by_name: Order the fields of composite ids by name.
+
+    Returns:
+        Strings, shape (records,).
+
+    Raises:
+        InputError: An id is null, or the type is not allowed.
+    """
     id_type(ids.type)
     if ids.null_count:
         raise InputError(

@@ -241,14 +241,24 @@ class Mechanism(BaseModel, ABC):
         """Return the claim: class, disclosures, neighbors, unit."""
 
     def event(self, positions: int) -> Event:  # noqa: ARG002
-        """Return the event of releasing one record with that many draws, which the accountant converts to costs.
+        """Return the event of releasing one record, which the accountant converts to costs.
 
         The default has no finite cost.
+
+        Args:
+            positions: Number of draws of the record.
         """
         return Unbounded()
 
     def spend(self, positions: int) -> Spend:
-        """Return the cost of releasing one record with that many draws: by default, that of its event."""
+        """Return the cost of releasing one record: by default, that of its event.
+
+        Args:
+            positions: Number of draws of the record.
+
+        Returns:
+            Amounts in millionths, rounded up.
+        """
         return spend(self.guarantee, self.event(positions), positions)
 
     @property
@@ -267,11 +277,29 @@ class Mechanism(BaseModel, ABC):
 
     @abstractmethod
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Count the draws that each text will take, uint32, without drawing; reservations use this."""
+        """Count the draws of each text without drawing; reservations use this.
+
+        Args:
+            texts: Strings, shape (texts,); nulls allowed.
+
+        Returns:
+            Draws per text, uint32, shape (texts,).
+        """
 
     @abstractmethod
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Release texts; a null stays null. The same key, record and text always give the same bytes."""
+        """Release texts. The same key, record, and text always give the same bytes.
+
+        Args:
+            texts: Strings, shape (texts,); a null stays null.
+            keys: The release key and the record ids, shape (texts,).
+
+        Returns:
+            Released texts and draws per record, shape (texts,).
+
+        Raises:
+            PolicyError: The model fails on public texts.
+        """
 
     def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that are read, of those that it has; all others are cut. Shapes (texts,).
@@ -342,16 +370,32 @@ class Mechanism(BaseModel, ABC):
 def count_words(
     texts: pa.Array, most: int = 2**32 - 1, known: _kernel.Vocabulary | None = None
 ) -> npt.NDArray[np.uint32]:
-    """Count the first `most` words of each text, or those of them that a vocabulary has, shape (texts,)."""
+    """Count the words of each text.
+
+    Args:
+        texts: Strings, shape (texts,).
+        most: Number of first words that count.
+        known: Count only words of this vocabulary.
+
+    Returns:
+        Counts, uint32, shape (texts,).
+    """
     others = "uniform" if known is None else "drop"
     policy = {"case": "lower", "punctuation": "drop", "null": "pass", "numbers": others, "oov": others, "n_max": most}
     return to_numpy(pa.array((known or _NO_WORDS).positions(texts, json.dumps(policy))))
 
 
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
-    """Return the cost to reserve before a text is scored: of `positions` draws, or of any text if None.
+    """Return the cost to reserve before a text is scored.
 
     Where a budget is divided, what grows with the largest draw is for any text that of a text of one draw.
+
+    Args:
+        mechanism: The mechanism.
+        positions: Number of draws; None covers any text.
+
+    Returns:
+        Amounts in millionths, rounded up.
     """
     most = mechanism.spend(min(mechanism.most_positions, mechanism.most_positions if positions is None else positions))
     if positions is not None or mechanism.allocation is None:

@@ -34,6 +34,16 @@ _FINE = 48  # halvings
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Convert rho-zCDP to epsilon at `delta`, by the best order (Canonne, Kamath and Steinke 2020, proposition 12).
 
+    Args:
+        rho: Rho of zCDP, 0 or more.
+        delta: Delta, between 0 and 1.
+
+    Returns:
+        Epsilon, rounded up.
+
+    Raises:
+        PolicyError: Delta is out of range.
+
     >>> round(zcdp_epsilon(20 / 8, 1e-6), 2)
     13.37
     """
@@ -441,16 +451,29 @@ class Bound:
 
 
 def compose(spends: Iterable[Spend]) -> Spend:
-    """Add up what releases of one unit cost: components add, disclosures unite, the weakest class stays.
+    """Add up the costs of releases of one unit: components add, disclosures unite, the weakest class stays.
 
     The sum holds for releases that are chosen after earlier outputs were seen. It compares histories that agree on
     every disclosure (docs/spec/privacy.md#spend-composition).
+
+    Args:
+        spends: Costs of releases, in any order.
+
+    Returns:
+        The cost of all of them.
     """
     return reduce(add, spends, Spend.zero())
 
 
 def bounds(spend: Spend) -> list[Bound]:
-    """Return every finite statement about a spend, pure ones first. The list is empty where no theorem is known."""
+    """Return every finite statement about a spend, pure ones first.
+
+    Args:
+        spend: The cost of a release.
+
+    Returns:
+        Statements (epsilon, delta, rule); empty where no theorem is known.
+    """
     stated = [
         Bound(spend.eps_pure, 0, "pure"),
         Bound(spend.eps_tight, 0, "tight"),
@@ -477,9 +500,20 @@ def least(stated: Spend | Iterable[Bound]) -> Bound:
 def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] | None = None) -> list[Bound]:
     """Return every finite statement at one fixed delta about several releases of one subject.
 
+    The Gaussian rules hold for parameters that were fixed beforehand, as in a policy.
+
     Specification: docs/spec/privacy.md#composition.
 
-    The Gaussian rules hold for parameters that were fixed beforehand, as those of a policy are.
+    Args:
+        spends: Costs of the releases.
+        delta: Delta of all statements, between 0 and 1.
+        draws: The range-bounded draws of all releases, if all are such draws; their composition is tighter.
+
+    Returns:
+        Statements (epsilon, delta, rule).
+
+    Raises:
+        PolicyError: Delta is out of range.
     """
     require_delta(delta)
     listed = list(spends)

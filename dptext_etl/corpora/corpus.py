@@ -300,7 +300,15 @@ class Corpus:
 
     @classmethod
     def open(cls, reference: str | Path, sha256: str | None = None) -> Self:
-        """Open a corpus by its folder, its file, their URL or its name."""
+        """Open a corpus by its folder, its file, their URL, or its name.
+
+        Args:
+            reference: The folder, file, URL, or name.
+            sha256: The expected hash of the file, 64 hex digits; None accepts any.
+
+        Raises:
+            ArtifactError: There is no such corpus, or its hash differs.
+        """
         path = _file(reference)
         artifact = Artifact.open(path, sha256)
         with seam(f"reading the corpus {path.name}", ArtifactError, _HINT), safe_open(path, "np") as file:

@@ -64,11 +64,17 @@ class WordVectors:
 
     @classmethod
     def load(cls, source: str | Path = DEFAULT_VECTORS, *, limit: int | None = None) -> Self:
-        """Read vectors that ship or a file; a file is quantised once and then kept in the artifact cache.
+        """Read vectors that ship or a file; a file is quantized once and then kept in the artifact cache.
 
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
-        word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
-        `embeddings.grid` for the rules on words and for quantization.
+        word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here.
+
+        Args:
+            source: A name such as "english-20k", or a path.
+            limit: Number of first words to use; None uses all.
+
+        Raises:
+            ArtifactError: There are no such vectors, or the file is malformed.
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
@@ -415,7 +421,14 @@ class WordList:
 
 
 def stopwords(source: str | Path = "english") -> WordList:
-    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's)."""
+    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's).
+
+    Args:
+        source: "english", or a path.
+
+    Raises:
+        ArtifactError: The file cannot be read.
+    """
     is_shipped = source == "english"
     path = _ENGLISH if is_shipped else Path(source)
     stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if is_shipped else {}

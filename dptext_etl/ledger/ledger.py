@@ -116,10 +116,16 @@ class Ledger(LedgerReader):
             self._db.store.checkpoint()
 
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False, reason: str | None = None) -> None:
-        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name.
+        """Pin the cap of a scope, or change it; a lower cap needs no flag here, because the call names it.
 
-        With `raising`, it may also be raised, start everyone at zero, or replace a `pure` cap as an
-        `approx` one of the same epsilon: then nothing counts that commits gave back. The journal keeps the reason.
+        The journal keeps the reason.
+
+        Args:
+            scope: The scope whose cap changes.
+            cap: The new cap.
+            raising: Also allow a higher cap, a cap that starts everyone at zero, or an `approx` cap instead of a `pure`
+                one of the same epsilon; refunds of commits then no longer count.
+            reason: Short plain words that the journal keeps; never a text.
 
         Raises:
             LedgerError: The cap cannot be changed in this way, the reason is not plain, or this user is not a steward.
@@ -131,7 +137,16 @@ class Ledger(LedgerReader):
             self._db.scopes.charge(scope, cap, raising=raising, lowering=True, reason=reason)
 
     def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
-        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap."""
+        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap.
+
+        Args:
+            scope: The scope of the policy.
+            cap: The cap of the policy.
+            lowering: Accept a cap below the pinned one.
+
+        Raises:
+            LedgerError: The cap differs from the pinned one, or the dataset is frozen.
+        """
 
         def agree() -> None:
             self._db.standing.refuse_frozen(scope.dataset)
@@ -140,7 +155,16 @@ class Ledger(LedgerReader):
         self._db.store.write(0, agree)
 
     def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
-        """Refuse a cap as `agree_on_cap` does, and charges without a cap where one is pinned; write nothing."""
+        """Refuse a cap as `agree_on_cap` does, and charges without a cap where one is pinned; write nothing.
+
+        Args:
+            scope: The scope of the policy.
+            cap: The cap of the policy; None if it has none.
+            lowering: Accept a cap below the pinned one.
+
+        Raises:
+            LedgerError: The cap differs from the pinned one, or the dataset is frozen.
+        """
         with self._db.store.snapshot():
             self._db.standing.refuse_frozen(scope.dataset, scope.group)
             self._db.scopes.check(scope, cap, lowering=lowering)
@@ -211,7 +235,11 @@ class Ledger(LedgerReader):
         return LedgerPlan(scope.dataset, WantedIds(records), WantedIds(units.real()))
 
     def use(self, plan: LedgerPlan) -> None:
-        """Answer calls that name only records of a plan from it. The plan must be of the same ledger."""
+        """Answer calls that name only records of a plan from this plan.
+
+        Args:
+            plan: A plan of the same ledger.
+        """
         self._db.plans.run = plan
 
     @bare
