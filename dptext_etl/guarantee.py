@@ -62,7 +62,7 @@ class Disclosure(_Explained):
     """A property of the input that a mechanism releases exactly (docs/spec/privacy.md#disclosures)."""
 
     LENGTH = "length", "the number of words"
-    STOPWORDS = "stopwords", "which stopwords are where"
+    STOPWORDS = "stopwords", "which stopwords occur, and where"
     PUNCT = "punct", "punctuation and white space"
     OOV = "oov", "every word outside the vocabulary, unchanged"
     NUMBERS = "numbers", "every number outside the vocabulary, unchanged"

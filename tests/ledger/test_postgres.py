@@ -53,7 +53,7 @@ def test_a_ledger_is_a_schema_and_its_name_holds_no_password(postgres, monkeypat
     with Ledger.open(default, KEY) as ledger:
         assert repr(ledger).endswith("(schema dptext_ledger)')")
     for bad in ("Mine", "a b", 'x";drop schema mine', "1a", "ü"):
-        with pytest.raises(LedgerError, match="no plain name"):
+        with pytest.raises(LedgerError, match="not a plain name"):
             Ledger.open(postgres.url(bad), KEY)
 
 
