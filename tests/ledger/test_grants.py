@@ -19,7 +19,7 @@ from dptext_etl.policy import Cap
 from .conftest import ID_KEY, Kit
 
 KEY = f"env:{ID_KEY}"
-DENIED = "permission denied for this user: it lacks"
+DENIED = "permission denied on the ledger .*: it lacks"
 
 
 @pytest.fixture(scope="module")

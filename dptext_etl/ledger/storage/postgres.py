@@ -235,7 +235,7 @@ class PostgresStore(Store):
         raise failure from None
 
     def _denied(self, problem: str, hint: str) -> LedgerError:
-        return LedgerError(f"the ledger {self.name} permission denied for this user: {problem}", hint)
+        return LedgerError(f"permission denied on the ledger {self.name}: {problem}", hint)
 
     def _meaning(self, state: str, error: str) -> LedgerError:
         if state == "42501":
