@@ -187,7 +187,7 @@ def possible_costs(
     costs = step_costs(policy.mechanism, made)
     other = int((((made == 0) & (drawn > 0)) | (costs > spends(policy.mechanism, to_arrow(drawn))[PURE])).sum())
     if other:
-        msg = f"column {policy.column!r}: {counted(other, 'text cannot', 'texts cannot')} have taken the draws stated"
+        msg = f"column {policy.column!r}: {counted(other, 'text cannot', 'texts cannot')} have made the stated draws"
         raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
     return costs
 

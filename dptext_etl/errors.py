@@ -31,7 +31,7 @@ EXIT_CODES = {
     POLICY: "policy: the policy, a key, an input or the ledger does not allow it",
     UNAVAILABLE: "busy: a ledger, store, catalog, or token is unavailable, or another run works there; repeat the call",
     DISK: "disk: no space is left; free some, and repeat the call",
-    UNCHANGED: "unchanged: `dptext forget` took no row out, or an id is unknown here",
+    UNCHANGED: "unchanged: `dptext forget` removed no row, or an id is unknown here",
     INTERRUPTED: "interrupted: stopped from the keyboard or by SIGTERM; repeat the call",
 }
 """The exit codes of the command line, with their meanings."""

@@ -286,7 +286,7 @@ def delta_problem(delta: float, n_rec: int | None) -> str | None:
     if n_rec is None:
         return (
             "a delta needs a public bound on the number of records: write n_rec = 10_000 for at most 10,000 of them "
-            "(delta is then 1e-6), or a larger number; never take it from the private table"
+            "(delta is then 1e-6), or a larger number; never count it in the private table"
         )
     if delta > LARGEST_DELTA or exact(delta) * n_rec > LARGEST_SUM:
         return (

@@ -31,7 +31,7 @@ class IdForm:
     def of(cls, dtype: pa.DataType, normalize: tuple[Normalization, ...] = ()) -> Self:
         kind = id_type(dtype)
         if normalize and kind != "string":
-            msg = f"normalize takes subjects that are strings, got {kind}"
+            msg = f"normalize needs subjects that are strings, got {kind}"
             raise InputError(msg, "leave normalize out, or cast the subject column to strings")
         if kind != COMPOSITE:
             return cls(kind, (), normalize)

@@ -199,7 +199,7 @@ class Options:
     licence: str  # terms of the texts' license
     provenance: str  # where the texts come from
     cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
-    texts: int = TEXTS  # most texts; of more, those with the smallest hashes are taken
+    texts: int = TEXTS  # most texts; of more, those with the smallest hashes are used
     encoder: Literal["words", "task", "sentence-transformers"] = "words"
     vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
     model: str | None = None  # model of `sentence-transformers`
@@ -241,10 +241,10 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
             "add sources, cut texts with --sentences, or widen the lengths with --words",
         )
     texts, spare = usable.texts[: options.texts], usable.texts[options.texts :][:MOST_TEXTS]
-    progress(f"{len(usable.texts):,} of {usable.read:,} texts are usable, {len(texts):,} are taken")
+    progress(f"{len(usable.texts):,} of {usable.read:,} texts are usable, {len(texts):,} are used")
     encoder, facts = _encoder(texts, options, progress)
     vectors = encoder.encode(texts)
-    progress("calibrating the hit rates on " + ("texts that were not taken" if spare else "texts of the corpus"))
+    progress("calibrating the hit rates on " + ("texts that were not used" if spare else "texts of the corpus"))
     if spare:
         hits = calibrate(vectors, encoder.encode(spare))
     else:  # a tenth of the corpus against the rest

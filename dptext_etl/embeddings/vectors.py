@@ -77,7 +77,7 @@ class WordVectors:
             ArtifactError: There are no such vectors, or the file is malformed.
         """
         if limit is not None and limit < 1:
-            raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
+            raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to use all words")
         path = _file(source)
         sha256 = sha256_file(path)
         kind = kind_of(path)

@@ -332,7 +332,7 @@ class VectorMechanism(WordMechanism):
         policy = {name: value for name, value in self.input_policy().items() if name != "length"}
         numbers = pa.array(self._vocabulary.encode(pa.array([word], pa.large_string()), json.dumps(policy))[0])
         if len(numbers) != 1 or _kernel.split(word) != [(word, True)]:
-            raise PolicyError("a distribution is that of one word that is drawn", "give a word of the vocabulary")
+            raise PolicyError("a distribution needs one word that is drawn", "give a word of the vocabulary")
         return int(numbers[0].as_py())
 
 

@@ -168,8 +168,8 @@ class Account:
         with suppress(LedgerError):  # otherwise the reservation stays charged, because another task relies on it
             self._ledger.abort(job, compute_never_started=True)
         msg = (
-            f"the texts of {counted(changed, 'record')} changed since this release "
-            "took them; it holds one text per record id"
+            f"the texts of {counted(changed, 'record')} changed since they "
+            "were released; a release holds one text per record id"
         )
         raise InputError(
             msg,

@@ -41,7 +41,7 @@ from dptext_etl.storage import Objects, Storage
 log = logging.getLogger("dptext_etl.ledger")
 VARIABLE = "DPTEXT_ANCHORS"  # names the place of the anchors where nothing else does
 _REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
-_HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
+_HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and use a new release name"
 _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
 _UNSTORED = set[str]()  # places in which this process could not store a head. Only `store` writes it, `notes` reads it
 _LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems take 255 in all

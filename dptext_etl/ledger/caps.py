@@ -286,7 +286,9 @@ class Scopes:
             if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
                 thawed = f"the dataset {facts['dataset']} was thawed"
                 msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
-                raise LedgerError(msg, f"lower the cap by what may have been lost, and set it on purpose: {_SET_CAP}")
+                raise LedgerError(
+                    msg, f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
+                )
 
     def uncounted(self, scope: Scope) -> list[str]:
         return self._uncounted(scope, self.find(scope))

@@ -324,7 +324,7 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     committed = holdings.state == State.COMMITTED
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
     if over:
-        msg = f"{counted(over, 'record')} took more positions than were reserved; nothing was committed"
+        msg = f"{counted(over, 'record')} used more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
     if committed.any():

@@ -194,7 +194,7 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
     if missing:
         whom = "records and subjects" if units else "records"
         msg = f"{missing:,} of {len(wanted) + len(units):,} {whom} are not forgotten in {dataset}; nothing was changed"
-        raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
+        raise LedgerError(msg, "name records and subjects by their ids, as for `dptext forget`")
     wanted |= people.records & _set(charged_to(db, dataset, subjects))
     _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
     return _note(db, Event.READMIT, dataset, wanted, reason=reason)
@@ -416,7 +416,7 @@ class Losses:
         """
         require_plain(reason, "freeze")
         if alone and (in_use or missing is not None or groups):
-            raise LedgerError("a dataset freezes alone only where nothing was lost", "leave `alone` out")
+            raise LedgerError("`alone` is only for a dataset without a loss", "leave `alone` out")
         db = self._db
         with db.store.transaction():
             for release in in_use:

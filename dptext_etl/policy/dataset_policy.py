@@ -226,7 +226,7 @@ class Policy(Checked):
             _require_unlinkable(self, mechanism, self.unlinked)
             mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})
         elif unlinked_of(mechanism) is not None:
-            raise ValueError("the mechanism is that of an unlinked release, and the policy has no table [unlinked]")
+            raise ValueError("the mechanism belongs to an unlinked release, and the policy has no table [unlinked]")
         return ColumnPolicy(
             dataset=self.dataset,
             column=item.name,
@@ -407,11 +407,11 @@ def _require_consistent(policy: Policy) -> None:
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
     null_as_unit = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
     table = "on_changed is about records: an [unlinked] or [synthetic] release is one complete table"
-    adds = f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, '
+    adds = f'on_changed = "{policy.on_changed}" removes published records; an incremental run only adds, '
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
     types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
-    two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
+    two = "a column has two roles: text columns, their NAME_intermediate columns, id, and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
     most = "[unlinked] and [synthetic] have their own per_subject: write it there"
     most = 'per_subject limits the rows of a subject, and unit = "record" has none' if record else most
@@ -511,14 +511,14 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked
             f'null_as_empty draws a text for every record: labels.values must list "{OTHER}"',
         ),
         (policy.ids != "keep", "leave out ids: no ids are published"),
-        (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
+        (policy.incremental, "incremental must be false: a release is one batch; new rows need a new release name"),
         (PARTITION in policy.source, "a release is one batch: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: it counts draws by record"),
         (any(item.postprocess for item in policy.columns), "leave out postprocess"),
         (policy.unit == "record" and unlinked.per_subject > 1, 'per_subject is for unit = "subject"'),
         (
             isinstance(mechanism, ChoiceMechanism) and mechanism.has_model,
-            "the corpus needs the encoder `words` or `task`: what a model computes may depend on other texts",
+            "the corpus needs the encoder `words` or `task`: vectors of a model may depend on other texts",
         ),
     ]
     _refuse(problems, "[unlinked]: ")
@@ -530,7 +530,7 @@ def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
     problems = [
         (bool(policy.kept_columns), "keep must be empty: its rows are public texts, which have no other columns"),
         (policy.ids != "keep", "leave out ids: no ids are published"),
-        (policy.incremental, "incremental must be false: a release is one table; new rows take a new release name"),
+        (policy.incremental, "incremental must be false: a release is one table; new rows need a new release name"),
         (PARTITION in policy.source, "a release is one table: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: no text of a record is released"),
         (bool(policy.reports), "leave out reports: no text of a record is released"),
@@ -579,7 +579,7 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     if not isinstance(policy, ColumnPolicy):
         return resolve(policy).model_copy(update=entries)
     if policy.nonce:
-        raise PolicyError("a run takes the first release of a name (nonce 0)", "use another release name")
+        raise PolicyError("a run uses the first release of a name (nonce 0)", "use another release name")
     names = ("mechanism", "allow", "accept_unbounded", "postprocess", "keep_intermediate")
     column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
     shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}

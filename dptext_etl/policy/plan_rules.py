@@ -249,18 +249,18 @@ class Releases:
     ) -> None:
         """Refuse a release of raw text that is not the policy's."""
         if text.form is None:
-            raise GateError("a release takes text that is not made only from its own row", _ROW)
+            raise GateError("a release uses text that is not made only from its own row", _ROW)
         if text.nulls is None:
-            msg = "a release takes text that may be null although its source is not: a null text stays null, so which "
+            msg = "a release uses text that may be null although its source is not: a null text stays null, so which "
             raise GateError(f"{msg}texts are null would depend on the content of raw texts", _EMPTY)
         if ids.source is None:
-            msg = "a release takes computed record ids, and a person who chooses ids can average the noise of a text"
+            msg = "a release uses computed record ids, and a person who chooses ids can average the noise of a text"
             raise GateError(msg, "give the unchanged id column of the source")
         if not _common(text.rows or frozenset(), ids.rows or frozenset()):
-            raise GateError("a release takes text and record ids from different rows", _ROW)
+            raise GateError("a release uses text and record ids from different rows", _ROW)
         if described is None or described.get("mode") != "strict":
             raise GateError(
-                "a release in the plan is for benchmarks (mode faithful), or does not say what it is", _TAKE
+                "a release in the plan is for benchmarks (mode faithful), or does not name its mechanism", _TAKE
             )
         for column in self._charged(text, ids.source, same):
             drawn = (text.form, ids.source.casefold())

@@ -334,7 +334,7 @@ class Cap(Checked):
             return self
         if self.public_key is None or self.signature is None or self.group is self.dataset is None:
             msg = (
-                "a signed cap takes `public_key`, `signature` (`dptext ledger sign-cap`), and its `dataset` or `group`"
+                "a signed cap needs `public_key`, `signature` (`dptext ledger sign-cap`), and its `dataset` or `group`"
             )
             raise ValueError(msg)
         if not is_signed(self.stated(), self.public_key, self.signature):
@@ -350,7 +350,7 @@ class Cap(Checked):
         components = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
         names = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
         if names != components:
-            raise ValueError(f'a cap of measure "{self.measure}" takes {" and ".join(sorted(components))}')
+            raise ValueError(f'a cap of measure "{self.measure}" needs {" and ".join(sorted(components))}')
         return self
 
 
@@ -439,7 +439,7 @@ def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict
         PolicyError: A setting is of another entry, or a variable is not set.
     """
     if other := sorted(settings.keys() - set(SETTABLE)):
-        raise PolicyError(f"{other[0]} cannot be set for a single call", f"--set takes {', '.join(SETTABLE)}")
+        raise PolicyError(f"{other[0]} cannot be set for a single call", f"--set accepts {', '.join(SETTABLE)}")
     if "table.name" in settings and not isinstance(values.get("table"), dict):
         raise PolicyError("table.name cannot be set: the policy has no table [table]", "remove it from --set")
     for entry in SETTABLE:

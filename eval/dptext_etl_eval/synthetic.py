@@ -145,7 +145,7 @@ def _with_labels(policy: Policy, label: str | None) -> Synthetic:
     if label is not None and (label,) != synthetic.labels.all_columns:
         names = ", ".join(map(repr, synthetic.labels.all_columns))
         msg = f"the synthetic table has the labels of {names} only"
-        raise PolicyError(msg, "leave out --label; other labels take their own table")
+        raise PolicyError(msg, "leave out --label; other labels need their own table")
     return synthetic
 
 

@@ -188,7 +188,7 @@ def test_object_stores_and_environment_keys_stay_as_they_are(tmp_path):
         ({"keep": ["review"]}, "two roles"),
         ({"keep": ["id"]}, "two roles"),
         ({"source": "raw/{partition}.parquet"}, "source and sink"),
-        ({"cap": {"measure": "pure", "rho": 1.0}}, "takes epsilon"),
+        ({"cap": {"measure": "pure", "rho": 1.0}}, "needs epsilon"),
         ({"cap": {"measure": "approx", "epsilon": 1.0}}, "delta and epsilon"),
         ({"copy_gate_false_alarm": 1e-9}, 'measure "approx"'),
         ({"colour": "red"}, "colour"),

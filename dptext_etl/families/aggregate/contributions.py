@@ -259,9 +259,7 @@ def read_statistic(manifest: str | Path | Mapping[str, Any], corpus: Corpus | st
         published, cfg = column["statistic"], column["cfg"]
         sums = base64.b64decode(published["sums"], validate=True)
     if hashlib.sha256(sums).hexdigest() != published["sha256"]:
-        raise InputError(
-            "the sums of the manifest are not those of its hash: it was changed", "`dptext check` says more"
-        )
+        raise InputError("the sums of the manifest do not match its hash: it was changed", "`dptext check` says more")
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
     if opened.sha256 != published["corpus_sha256"]:
         raise InputError("the table was drawn from another corpus", f"its SHA-256 is {published['corpus_sha256']}")

@@ -134,7 +134,7 @@ def audit_mechanism(
             least = counts.bound((1 - confidence) / many)
             done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
     largest = largest_loss(draws, ALARM / many)
-    note = "" if table else "the distribution of a word has no finite table: trials alone"
+    note = "" if table else "the distribution of a word has no finite table: only trials"
     if claim >= largest:
         note += (
             f"{'; ' if note else ''}{claim:,.6g} per word is beyond what {draws:,} draws can refute: the trials are of"

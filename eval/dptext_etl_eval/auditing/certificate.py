@@ -256,7 +256,7 @@ CHECKED = 64  # rows that are made from the vectors, spread over the vocabulary
 def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
     """Compute the certificate of a law by distance; words outside the vocabulary, drawn uniformly, are inputs, too."""
     if not _as_the_formula_says(law):
-        return Certificate("weights that are not those of the formula", math.inf, exact=True, words=words)
+        return Certificate("weights that differ from the formula", math.inf, exact=True, words=words)
     inputs, outputs = len(law.inputs), len(law.outputs)
     most, least = (np.full(outputs, -math.log(outputs)) for _ in range(2))
     rarest, likeliest = (np.full(outputs, -1, np.int64) for _ in range(2))

@@ -162,7 +162,7 @@ def _of_tables(
     if released is None or key is None or text is None:
         raise InputError(f"missing next to a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
     if public is not None:
-        raise PolicyError("--public is compared with the synthetic table of a policy alone", "leave it out")
+        raise PolicyError("--public is compared only with the synthetic table of a policy", "leave it out")
     refuse_published(out, released)
     frame, claims = claimed(released)
     cost = claims.get(given["released_text"] or text, {})

@@ -80,7 +80,7 @@ def kind_of(files: Mapping[str, Artifact]) -> Kind:
         return "masked"
     if "CausalLM" in names or "LMHead" in names:
         return "causal"
-    raise PolicyError("the model's config.json does not say what kind of model it is", "name it: --kind masked")
+    raise PolicyError("the model's config.json does not state the kind of model", "name it: --kind masked")
 
 
 def estimate(
