@@ -35,6 +35,7 @@ DERIVED = Path(__file__).parent / "data" / "derived"
 _RECORD = "about.json"
 _KINDS = {"i": "I", "u": "U", "f": "F"}
 SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times
+# Hashes by the identity and times of files. Any thread adds an entry: two of them would add the same.
 _HASHES: dict[tuple[int, ...], str] = {}
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 

@@ -29,7 +29,7 @@ THREADS_SETTING = "DPTEXT_THREADS"
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPUS = 32  # CUDA ends the list at the first GPU that the machine lacks
-_taken = [0]  # index of this process's GPU among the visible ones
+_taken = [0]  # index of this process's GPU among the visible ones; only `take_gpu` writes it, before any work
 _caches: list[Callable[[], object]] = []
 
 _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")

@@ -78,6 +78,7 @@ class IdKey:
 
     def __init__(self, store: Store, reference: str | None, ledger_id: str) -> None:
         self._store, self._reference, self._ledger_id = store, reference, ledger_id
+        # any thread appends and iterates over a copy, so that a commit in another thread need not hash again
         self._recent: deque[RecordIds] = deque(maxlen=RECENT)
 
     @cached_property

@@ -280,7 +280,11 @@ class LedgerPlan:
 
 
 class Plans:
-    """The plans of an open ledger: that of its run, if it has one, and those of the last batches."""
+    """The plans of an open ledger: the plan of its run, if it has one, and the plans of the last batches.
+
+    `Ledger.use` sets `run` before batches start. `covering` adds to the recent ones; call it inside a transaction or a
+    snapshot, because only the holder of the store's lock may write here or read into a plan.
+    """
 
     def __init__(self) -> None:
         self.run: LedgerPlan | None = None
@@ -350,7 +354,8 @@ class Database:
             raise MissingLedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
         self.store, self.ledger_id = store, ledger_id
         self.id_key = IdKey(store, id_key, ledger_id)
-        self.derived: dict[str, tuple[str | None, Any]] = {}  # what follows from entries of `meta`, with these entries
+        # values computed from entries of `meta`, with the entries; only the holder of the store's lock writes it
+        self.derived: dict[str, tuple[str | None, Any]] = {}
         self.journal = Journal(store, ledger_id, secrets.token_hex(4))
         self.segments = Segments(store, self.journal)
         self.records = Records(store, self.journal, self.segments)

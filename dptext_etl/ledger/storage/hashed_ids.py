@@ -116,11 +116,10 @@ class Part(NamedTuple):
     values: Values
 
 
-def fold(ids: HashedIds, values: Values, *, ordered: bool = False) -> Part:
+def fold(ids: HashedIds, values: Values) -> Part:
     """Sort entries, and add up those with the same id."""
-    if not ordered:
-        order = ids.order()
-        ids, values = ids.take(order), values[:, order]
+    order = ids.order()
+    ids, values = ids.take(order), values[:, order]
     starts = ids.starts()
     return Part(ids, values) if len(starts) == ids.size else Part(ids.take(starts), sums(values, starts))
 

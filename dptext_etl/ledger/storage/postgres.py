@@ -317,6 +317,7 @@ def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
         return done.value
 
 
+# Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
 _INHERITED: list[Any] = []
 _OWNS = "select bool_and(pg_has_role(tableowner, 'member')) from pg_tables where schemaname=?"
 _TABLES = "select tablename from pg_tables where schemaname=?"

@@ -181,6 +181,7 @@ class SqliteStore(Store):
         raise failure from None
 
 
+# Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
 _INHERITED: list[sqlite3.Connection] = []
 _PERMISSIONS = (LedgerError, "cannot be opened", "the file and its folder must be readable and writable")
 _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {

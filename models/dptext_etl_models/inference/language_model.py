@@ -63,7 +63,7 @@ _CODE = re.compile(
 """Names of entries that may name code of a hub or of the folder, kernels, or files that the hash does not cover."""
 _LOADED: dict[tuple[Any, ...], Any] = drops_with_gpu({})
 _KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
-_LOCK = Lock()
+_LOCK = Lock()  # held to read and write `_LOADED`, so that threads do not load a model twice
 
 
 def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:

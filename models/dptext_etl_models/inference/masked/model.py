@@ -110,7 +110,7 @@ _Way = Callable[[Any, Any, Any, dict[str, Any]], Any]
 _MASKS = threading.local()
 """Rows and columns of the masks that this thread is scoring."""
 _HOOKED: WeakSet[Any] = WeakSet()
-_HOOKING = threading.Lock()
+_HOOKING = threading.Lock()  # held to read and write `_HOOKED`: two hooks would cut an output twice
 
 
 class MaskedModel:

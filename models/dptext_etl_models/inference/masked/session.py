@@ -23,7 +23,7 @@ from dptext_etl_models.inference.masked.script import PADDED, Numbers, Script, S
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.inference.running import out_of_memory
 
-_SETTING = Lock()
+_SETTING = Lock()  # torch has one number of threads per process: pools that set it wait for each other
 
 
 class BatchThreads:
