@@ -203,7 +203,7 @@ def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
 
 
 def keyed_digests(key: _kernel.ReleaseKey, ids: pa.Array, outputs: pa.Array) -> pa.Array:
-    """Return keyed digests of what was released for records, which show only the holder of the key what it was."""
+    """Return keyed digests of the released texts of records, which show only the holder of the key what it was."""
     return pa.array(_kernel.idem_keys(key, ids, outputs, _OUTPUTS))
 
 

@@ -132,7 +132,7 @@ def _undecodable(
 
 
 def _feed(rows: _kernel.CsvRows, decoder: codecs.IncrementalDecoder, chunk: bytes, *, plain: bool) -> bool:
-    """Count rows in a chunk, or in what comes before its first undecodable byte; return whether all were decodable."""
+    """Count rows in a chunk up to its first undecodable byte; return whether all were decodable."""
     pending, text, wrong = len(decoder.getstate()[0]), "", None
     try:
         text = decoder.decode(chunk)

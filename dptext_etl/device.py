@@ -109,7 +109,7 @@ def drops_with_gpu(cache: Cached) -> Cached:
 
 
 def take_gpu(address: str) -> None:
-    """Compute on the GPU of this address from now on; what was loaded on another one is dropped.
+    """Compute on the GPU of this address from now on; models on another GPU are dropped.
 
     CUDA reads `CUDA_VISIBLE_DEVICES` once. Until then, the GPU becomes the first of the list, in front of all others.
     """

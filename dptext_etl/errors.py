@@ -1,6 +1,6 @@
 """Define the errors of dptext_etl, whose messages never contain an input value.
 
-A message says what is wrong and what is allowed, and ends with a hint. Every error has an exit code of the command
+A message states the problem and the allowed values, and ends with a hint. Every error has an exit code of the command
 line, so that the same failure means the same thing everywhere.
 """
 
@@ -248,7 +248,7 @@ def unavailable(error: BaseException | None) -> tuple[str, str] | None:
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:
-    """Write a count with what is counted, in the singular where it is one; without `several`, an "s" is added.
+    """Write a count with its noun, in the singular for 1; without `several`, an "s" is added.
 
     >>> counted(1, "record"), counted(24, "row has", "rows have")
     ('1 record', '24 rows have')

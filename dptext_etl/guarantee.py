@@ -15,7 +15,7 @@ from typing import Any, Self
 from dptext_etl.errors import InputError, counted
 
 UNIQUE_IDS = "UNIQUE_IDS"
-"""Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
+"""Assumption of releases without a ledger: no one checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
 OWN_PERSONS = "OWN_PERSONS"
 """Assumption: records without a person are of persons with no other record (docs/spec/privacy.md#unknown-subject)."""
@@ -175,7 +175,7 @@ class Guarantee:
     assumptions: frozenset[str] = frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS"})
 
     def without_ledger(self) -> Guarantee:
-        """Return the claim of what an expression or a SQL function releases without a ledger, by ids as they are given.
+        """Return the claim of an expression or a SQL function that releases without a ledger, by ids as they are given.
 
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
         >>> sorted(claim.without_ledger().assumptions - claim.assumptions)

@@ -1,7 +1,7 @@
 """Describe the form of an id: its type, and the ordered field names of a composite (docs/spec/stream.md#record-id).
 
 A balance belongs to the canonical string of an id. Another type, or other fields, would give the same person another
-string and a new balance. So a ledger pins forms, and what is read later is brought into the pinned order. Subjects that
+string and a new balance. So a ledger pins forms, and later ids are brought into the pinned order. Subjects that
 are strings may be normalized before, so that spellings of one person are one (docs/spec/stream.md#normalized-subjects).
 """
 

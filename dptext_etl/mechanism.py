@@ -1,6 +1,6 @@
 """Define mechanisms, frozen descriptions that turn a text and a key into a text and its cost, and post-processings.
 
-A function of what is released already spends nothing, as long as nothing in it was made from the protected records: no
+A function of released texts spends nothing, as long as nothing in it was made from the protected records: no
 weight, no prompt, no length, no choice (docs/spec/privacy.md#rewrite-again). So a post-processing gets released texts
 and keys that follow from them, and never a raw text.
 """
@@ -425,7 +425,7 @@ def refuse_model() -> NoReturn:
 
 
 Provenance = Literal["public", "disjoint-records"]
-"""What a post-processing may have learned from: public texts alone, or also records that are none of the release's."""
+"""Provenance of the training data: public texts only, or also records that are not in the release."""
 PURPOSE = 8  # purpose number of sampled post-processing (docs/spec/stream.md#purposes)
 
 
@@ -455,7 +455,7 @@ class PostProcess(BaseModel, ABC):
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
     reproducible: ClassVar[bool] = False
-    """True if equal keys and texts give equal bytes on every machine; otherwise replays read what was staged first."""
+    """True if equal keys and texts give equal bytes on every machine; otherwise replays read the first result."""
     accelerated: ClassVar[bool] = False
     """True if its model uses a GPU when there is one; such runs take turns (Dagster's pools)."""
     _artifact_fields: ClassVar[frozenset[str]] = frozenset()
@@ -521,7 +521,7 @@ class PostProcess(BaseModel, ABC):
     def foreign_word_chance(self) -> float:
         """Return an upper bound of the probability that one of its texts holds one given word of 20 random letters.
 
-        The word is independent of what is rewritten. The words of canary rows are, wherever a mechanism does not spell.
+        The word is independent of the text. The words of canary rows are, wherever a mechanism does not spell.
         """
 
     def probe(self) -> None:

@@ -26,7 +26,7 @@ ENDPOINTS = "DPTEXT_ENDPOINTS"
 
 
 class Kind(Enum):
-    """What the value of an option is."""
+    """The kind of value of an option."""
 
     SECRET = auto()  # only as "env:NAME"
     IDENTITY = auto()  # the other half of a credential, such as the id of an access key: may be "env:NAME"

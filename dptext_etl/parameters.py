@@ -32,7 +32,7 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
         self._what, self._model, self._of = what, model, of
 
     def __exit__(self, kind: Any, exc: BaseException | None, tb: Any) -> None:
-        """Raise one `PolicyError` that says what is wrong with each entry."""
+        """Raise one `PolicyError` that describes the problem of each entry."""
         if not isinstance(exc, ValidationError):
             super().__exit__(kind, exc, tb)
             return
@@ -72,7 +72,7 @@ _WORDS = {
     "too_short": "must have at least {min_length} items",
     "too_long": "must have at most {max_length} items",
 }
-"""What is wrong with an entry, by pydantic's name of the problem."""
+"""Our words for a problem of an entry, by pydantic's name of the problem."""
 
 
 def sentence(problem: ErrorDetails) -> str:

@@ -143,7 +143,7 @@ class Storage:
         return _unless_missing(lambda: files.sha256(self.folder / name))
 
     def write(self, name: str, content: files.Content, *, action: str = "writing", flush_folder: bool = True) -> None:
-        """Write a file durably, completely or not at all (`files.write`); keep a copy of what goes into a store."""
+        """Write a file durably, completely or not at all (`files.write`); keep a copy of files for a store."""
         files.write(self.folder / name, content, action=action, flush_folder=flush_folder)
 
     def put(self, name: str, content: bytes | Path) -> None:

@@ -21,7 +21,7 @@ from dptext_etl.guarantee import MICRO
 
 Floats = npt.NDArray[np.float64]
 
-_LOG_TAIL = -math.log(1e-18)  # tails of binomial counts below 1e-18 are cut; what is cut is added to the bound
+_LOG_TAIL = -math.log(1e-18)  # tails of binomial counts below 1e-18 are cut; their mass is added to the bound
 _LOG_NOTHING = 500.0  # tails of binomial counts below e^-500 count as 0 where only a sign is asked for
 _MARGIN = 1e-9  # relative margin, far above the rounding errors of the probabilities here (about 1e-11)
 _FINE = 150

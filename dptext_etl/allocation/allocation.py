@@ -113,7 +113,7 @@ class Allocation(Tools):
 
     @property
     def before(self) -> Fraction:
-        """Return the epsilon of what is drawn before: a first release, or the choice of a template."""
+        """Return the epsilon of the draws before: a first release, or the choice of a template."""
         return exact(self.first or self.choosing or 0.0)
 
     @property
@@ -158,7 +158,7 @@ class Allocation(Tools):
 
     @property
     def largest(self) -> float:
-        """Return the largest epsilon of any draw of what is released, whatever the number of draws."""
+        """Return the largest epsilon of any released draw, for any number of draws."""
         return self.total if self.eps_hi is None else min(self.eps_hi, self.total)
 
     def problem(self, draws: int) -> str | None:

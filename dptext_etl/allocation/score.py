@@ -98,7 +98,7 @@ class Score(ABC):
         return self.compute(tokens)
 
     def code(self, tokens: Sequence[str]) -> Scores:
-        """Compute what the paper's code has. By default, what is printed."""
+        """Compute the formula of the paper's code. By default, the printed one."""
         return self.printed(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:

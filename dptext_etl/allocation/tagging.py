@@ -31,7 +31,7 @@ _SPACY = {"PROPN": "NNP", "NOUN": "NN", "PRON": "PR", "VERB": "VB", "AUX": "VB",
 
 
 class Tagger(Protocol):
-    """What scores ask of a library."""
+    """The functions of a library that scores need."""
 
     def classes(self, words: Sequence[str]) -> list[str]:
         """Return the class of every word, one of `CLASSES`, n of them."""

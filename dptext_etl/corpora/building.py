@@ -1,6 +1,6 @@
 """Build a corpus from public texts: read, clean, choose, encode, calibrate, describe, write.
 
-What is dropped is counted by reason. The order of what stays follows the hashes of texts: it depends neither on the
+Dropped texts are counted by reason. The order of what stays follows the hashes of texts: it depends neither on the
 order of the sources nor on the machine.
 
 Everything in it is public and stays what it is: the file's hash names it in policies, plans and the ledger.
@@ -125,7 +125,7 @@ class Cleaning:
 
 @dataclass
 class Usable:
-    """The texts of a corpus, and counts of what became of the others."""
+    """The texts of a corpus, and counts of the dropped texts by reason."""
 
     texts: list[str]  # distinct clean texts, in the order of their hashes
     read: int  # number of texts (or sentences) that were read

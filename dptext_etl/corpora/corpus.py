@@ -1,6 +1,6 @@
 """Hold a corpus (public texts, integer vectors, and an encoder), and encode texts by words or by a model.
 
-`WordEncoder` is the reference of what the kernel computes. Every step of it is exact or correctly rounded: all machines
+`WordEncoder` is the reference for the kernel. Every step of it is exact or correctly rounded: all machines
 get the same integers (docs/spec/surrogate.md#words-encoder). A model (extra `semantic`) computes in floats: vectors may
 differ by machine, so a mechanism over such a corpus is not reproducible, and the first commit is the release
 (docs/spec/surrogate.md#exactness). The theorem holds whatever the model computes.

@@ -350,7 +350,7 @@ def _write(path: Path, fact: Any) -> None:
 
 
 def number_draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
-    """Number the draws of some rows: running sums of what changes where a row begins, as there are far fewer rows."""
+    """Number the draws of some rows: running sums of the changes at row starts, as there are far fewer rows."""
     starts = (offsets[first : last + 1] - offsets[first]).astype(np.int64)
     counts = np.diff(starts)
     rows = np.flatnonzero(counts)

@@ -236,7 +236,7 @@ NOISE = (
     "something public: template = [3, 2, 1] by position, templates and choosing, or first, a first release "
     'whose words are scored; or use santext, or diffractor with variant "tem", which the text itself may divide'
 )
-"""Why the words of a text do not divide the budget of noise, and what is sound."""
+"""Why the words of a text do not divide the budget of noise, and the sound alternatives."""
 PAPER = "faithful mode divides a budget by the words of the text only, as the paper does: give scores and total"
 
 Indices = npt.NDArray[np.uint32]

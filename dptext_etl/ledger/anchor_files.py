@@ -182,7 +182,7 @@ def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) ->
 
 
 def ledger_place(ledger: Ledger, named: str | None, options: Mapping[str, str] | None = None) -> Storage:
-    """Return the place for what is stored of one ledger as a whole, apart from the anchors of its datasets."""
+    """Return the place for the facts of one ledger, apart from the anchors of its datasets."""
     return place_of(named, options).child(f"{_hashed(ledger.ledger_id)[:32]}-ledger")
 
 
@@ -288,7 +288,7 @@ def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | N
 
 
 def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: Iterable[Path] = ()) -> None:
-    """Write the anchor of a ledger to a file, durably, and add what was charged to what is there and in other files.
+    """Write the anchor of a ledger to a file, durably, and add the charged names to those there and in other files.
 
     An anchor that this ledger should hold, but does not, stays: it shows that the ledger was restored.
     """

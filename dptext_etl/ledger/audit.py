@@ -85,7 +85,7 @@ class SealedEvent(NamedTuple):
 
 
 class Replay:
-    """What the tables of a ledger must hold by its journal, and the problems that were found."""
+    """The contents that the tables of a ledger must have by its journal, and problems."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -298,7 +298,7 @@ class Replay:
             self.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
 
     def _published(self, release: int, nonce: int) -> dict[str, int]:
-        """Return the rows of what was published of a release, by manifest."""
+        """Return the published rows of a release, by manifest."""
         return dict(value for key, value in self.publications.items() if key[:2] == (release, nonce))
 
     def _retire(self, event: SealedEvent) -> None:
@@ -479,7 +479,7 @@ def _compare_scopes(db: Database, replay: Replay) -> None:
 
 
 def _check_balances(db: Database, replay: Replay) -> None:
-    """Judge each charge of a capped scope by the cap of its time, and by what that cap counts."""
+    """Judge each charge of a capped scope by the cap of its time, and by its components."""
     for number, history in replay.caps.items():
         ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
         for measure in dict.fromkeys(name for _, name, _ in history):

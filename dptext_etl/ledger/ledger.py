@@ -213,7 +213,7 @@ class Ledger(LedgerReader):
         """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
 
         A plan takes about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
-        answers from it; every answer reads what was written since.
+        answers from it; every answer reads newer events.
 
         Args:
             scope: Where the spends of the run add up.

@@ -372,7 +372,7 @@ class People:
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
         """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.
 
-        The caps of the dataset are lowered by what a unit may have been charged under another name.
+        The caps of the dataset are lowered by the amount that a unit may have been charged under another name.
 
         Specification: docs/spec/privacy.md#same-unit.
         """
@@ -437,7 +437,7 @@ class Losses:
     ) -> dict[str, dict[str, Micro]]:
         """Let a frozen dataset and all that froze with it continue.
 
-        Their releases are revoked, and their caps are lowered by what may have been lost. The journal keeps the reason.
+        Their releases are revoked, and their caps are lowered by the possible loss. The journal keeps the reason.
 
         Specification: docs/spec/privacy.md#lost-ledger.
         """

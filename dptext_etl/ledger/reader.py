@@ -405,7 +405,7 @@ class LedgerReader:
             try:
                 return verify(self._db)
             except DPTextError as error:
-                if error.transient:  # an outage says nothing about what is stored
+                if error.transient:  # an outage says nothing about the stored data
                     raise
                 problem = str(error)
             except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # what json and NumPy raise

@@ -55,7 +55,7 @@ def _number(amount: float) -> float | str:
 def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what a claim promises less than the pinned one, in words; empty if it promises as much or more.
 
-    Accounting rules and sentences may change, and bounds become tighter; what was promised may never become less.
+    Accounting rules and sentences may change, and bounds become tighter; a promise may never become weaker.
     """
     less = [name for name in _PINNED_FACTS if pinned.get(name) != now.get(name)]
     if bool(pinned.get("expost")) != bool(now.get("expost")):
@@ -201,7 +201,7 @@ class Releases:
         return None if seq is None else str(self._journal.facts(seq)["digest"])
 
     def pins(self) -> dict[tuple[int, int], int]:
-        """Return the event that pinned a table, by release and nonce: what was reserved later is not in it."""
+        """Return the event that pinned a table, by release and nonce: later reservations are not in it."""
         events = ((entry.seq, entry.facts) for entry in self._journal.entries(Event.PIN))
         return {(facts["release"], facts["nonce"]): seq for seq, facts in events}
 

@@ -82,7 +82,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     ),
     "asked": _schema("hash str"),
 }
-"""The columns of each table; docs/ledger.md#tables says what each holds."""
+"""The columns of each table; docs/ledger.md#tables describes them."""
 
 
 def write(db: Database, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
@@ -324,7 +324,7 @@ class Reports:
             return views.releases(self._db)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """List the jobs that reserved something: when they began, for what, and how many records are pending.
+        """List the jobs with reservations: start, releases, and numbers of pending records.
 
         Internal: never publish it.
         """

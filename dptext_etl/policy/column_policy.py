@@ -55,7 +55,7 @@ Step = Annotated[
 ]
 """A post-processing, or plain data that it is built from."""
 INTERMEDIATE = "_intermediate"
-"""Ends the name of the column that holds what a mechanism released, next to what post-processing made of it."""
+"""Ends the name of the column that holds what a mechanism released, next to the post-processed text."""
 
 
 Steps = Annotated[tuple[Step, ...], Field(exclude_if=lambda steps: not steps)]
@@ -199,7 +199,7 @@ class ColumnSpec(Checked):
 
     @property
     def intermediate(self) -> str | None:
-        """Return the column that holds what the mechanism released next to what was made of it; None without one."""
+        """Return the column of the texts before post-processing; None without one."""
         return f"{self.name}{INTERMEDIATE}" if self.keep_intermediate else None
 
     @model_validator(mode="wrap")
@@ -220,7 +220,7 @@ class ColumnSpec(Checked):
 
 
 def _plain(value: Any, built: Mechanism | PostProcess) -> dict[str, Any]:
-    """Return plain data from which the same is built: what was given, or the name and the parameters that were set."""
+    """Return plain data from which the same is built: the given data, or the name and the set parameters."""
     if isinstance(value, Mapping):
         return dict(value)
     return {"name": built.name, **built.model_dump(mode="json", exclude_unset=True)}

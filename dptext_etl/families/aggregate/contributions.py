@@ -1,4 +1,4 @@
-"""Add up what records contribute, add noise, and read what is published (docs/spec/synthetic.md#contribution).
+"""Add up contributions of records, add noise, and read published tables (docs/spec/synthetic.md#contribution).
 
 Sums, digests, and keys are private: they stay inside the boundary. Noisy sums, and all that follows from them, may be
 published.

@@ -206,7 +206,7 @@ class Statistic:
 
     @property
     def count_step(self) -> int:
-        """Return A = C / 4, what a record adds to the count of its label."""
+        """Return A = C / 4, the amount that a record adds to the count of its label."""
         return self.projection.clip // 4
 
     @property

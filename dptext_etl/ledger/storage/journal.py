@@ -184,7 +184,7 @@ class ChainCheck:
         self._heads: dict[int, int] = {}
 
     def problems_of(self, entry: Entry) -> Iterator[str]:
-        """Take the next event in the order of numbers, and return what is wrong with its place."""
+        """Read the next event in the order of numbers, and return the problems of its place."""
         what = f"event {entry.seq} ({entry.kind})"
         try:
             facts = entry.facts

@@ -210,14 +210,14 @@ WRITES: Mapping[str, str] = {
     "burnt": "INSERT",
     "publication": "INSERT",
 }
-"""What a writer does to each table, next to reading it: no writer changes or deletes an event."""
+"""The operations of a writer on each table, in addition to reading it: no writer changes or deletes an event."""
 _DRAFTS = "UPDATE USING (seq < 0) WITH CHECK (true)"
 _EVENTS = (
     "INSERT WITH CHECK (has_table_privilege({frozen}, 'DELETE') OR CASE WHEN kind = 'CAP_SET'"
     " THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
 )
 STEWARDS: Mapping[str, str] = {"scope": "UPDATE", "frozen": "DELETE", "meta": "DELETE"}
-"""What a steward also does: change a cap, thaw, accept other units."""
+"""The further operations of a steward: change a cap, thaw, accept other units."""
 _POLICIES = {
     "segment": ("SELECT USING (true)", "INSERT WITH CHECK (true)", _DRAFTS, "DELETE USING (seq < 0)"),
     "event": ("SELECT USING (true)", _EVENTS),

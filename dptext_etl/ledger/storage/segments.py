@@ -51,7 +51,7 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.SETTLE: (*ROWS, (PURE, 8)),  # what stays charged of the worst case
     Event.EXPIRE: ROWS,
     Event.ABORT: ROWS,
-    Event.POST: (*ROWS, ("digest", WIDTH)),  # of what post-processing made of the released text
+    Event.POST: (*ROWS, ("digest", WIDTH)),  # of the post-processed text
     Event.FORGET: RECORDS,
     Event.READMIT: RECORDS,
 }
