@@ -45,7 +45,7 @@ def privatize(
         spend: Return `struct<text, positions, epsilon, delta>` instead of strings.
 
     Returns:
-        Large strings, or the struct, in which epsilon is that of the declared pair, rounded up to a millionth.
+        Large strings, or the struct, in which epsilon belongs to the declared pair, rounded up to a millionth.
 
     Raises:
         InputError: The types are not allowed, the lengths differ, an id is null, or an id has several texts.
@@ -195,7 +195,7 @@ def possible_costs(
 def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
     """Return the digests of released texts that the ledger holds, fixed-size binary (32), shape (texts,).
 
-    Those of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
+    The digests of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
     """
     if unlinked_of(policy.mechanism) is None:
         return pa.array(_kernel.digests(texts))

@@ -43,7 +43,7 @@ DISK_HINT = "free some space and repeat the call: it continues, and charges are 
 class DPTextError(Exception):
     """Base of all errors that dptext_etl raises on purpose.
 
-    A subclass names its code and exit code as arguments of the class; without them it has those of its base.
+    A subclass names its code and exit code as arguments of the class; without them it inherits both.
 
     Args:
         message: States the problem and the allowed values. It never quotes a cell, a token, or a secret.
@@ -230,7 +230,7 @@ _STORES = ("obstore", "deltalake", "_internal", "pyiceberg", "requests")
 def unavailable(error: BaseException | None) -> tuple[str, str] | None:
     """Return why a store, a catalog, or a source of tokens cannot be used now, with a hint, in our words; or None.
 
-    Only errors of the system and of libraries of stores are looked at: the words of others may be those of a cell.
+    Only errors of the system and of libraries of stores are looked at: the words of others may come from a cell.
     """
     home = type(error).__module__  # Great Expectations' error for a missing table is an OSError, too
     if not (home.startswith(_STORES) or (isinstance(error, OSError) and home in _SYSTEM)):

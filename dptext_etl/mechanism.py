@@ -74,8 +74,8 @@ class Mechanism(BaseModel, ABC):
         epsilon: The privacy parameter; `guarantee.unit` says whether it counts per word, token or record.
         mode: "strict": every row is a theorem. "faithful": a paper reproduced for benchmarks, never publishable.
         n_max: Longest text in words; longer texts are cut before anything else.
-        allocation: How one budget of a record is divided among its draws; `epsilon` is then that of the record, and may
-            be left out. None gives every draw `epsilon`.
+        allocation: How one budget of a record is divided among its draws; `epsilon` is then the record's, and may be
+            left out. None gives every draw `epsilon`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
@@ -96,8 +96,8 @@ class Mechanism(BaseModel, ABC):
     _artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
     _hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy takes such a
-    name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
+    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
+    a name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
     _cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
     """Why no budget is divided among its draws, with the nearest sound way if there is one; None where `allocation` is
     allowed (docs/spec/privacy.md#allocation)."""
@@ -151,7 +151,7 @@ class Mechanism(BaseModel, ABC):
             return self
         if self.epsilon != self.allocation.epsilon:
             whole = "total, first and choosing" if self.allocation.before else "total"
-            raise ValueError(f"epsilon is that of a record, {self.allocation.epsilon!r} by {whole}: leave it out")
+            raise ValueError(f"epsilon is per record, {self.allocation.epsilon!r} by {whole}: leave it out")
         refused = self._refuses(self.allocation) or self.allocation.problem(self._most_draws)
         if refused:
             raise ValueError(refused)
@@ -251,7 +251,7 @@ class Mechanism(BaseModel, ABC):
         return Unbounded()
 
     def spend(self, positions: int) -> Spend:
-        """Return the cost of releasing one record: by default, that of its event.
+        """Return the cost of releasing one record: by default, the cost of its event.
 
         Args:
             positions: Number of draws of the record.
@@ -309,7 +309,7 @@ class Mechanism(BaseModel, ABC):
         return np.minimum(words, np.uint32(min(self.n_max, 2**32 - 1)))
 
     def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
-        """Count those of the words read whose choice decides about draws, shape (texts,). It must stay inside.
+        """Count the words read whose choice decides about draws, shape (texts,). It must stay inside.
 
         None where every word does, because a model reads words in pieces.
         """
@@ -461,7 +461,7 @@ class PostProcess(BaseModel, ABC):
     _artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
     _hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do."""
+    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do."""
     unhashed: ClassVar[frozenset[str]] = frozenset()
     """Fields that no output depends on; they enter no configuration."""
 

@@ -255,7 +255,7 @@ def require_host(host: str, what: str) -> None:
 
 
 def require_place(url: str) -> None:
-    """Refuse a URL whose host is not that of a known store, nor one that the environment allows."""
+    """Refuse a URL whose host is neither a known store nor one that the environment allows."""
     if holds_password(url):
         raise PolicyError("a URL holds a password, and plans and errors show it", "put credentials into a variable")
     scheme, slashes, rest = url.partition("://")

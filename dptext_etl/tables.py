@@ -29,7 +29,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         table: A data frame of pandas or Polars (lazy ones stay lazy); a table, record batch or reader of pyarrow; a
             relation of DuckDB; or any object with `__arrow_c_stream__`, for which a table of pyarrow comes back.
         policy: A policy, or the path of its file; or the policy of one column, with the column's name.
-        id: Column of record ids; None uses that of the policy. The policy of one column names none.
+        id: Column of record ids; None uses the policy's. The policy of one column names none.
 
     Returns:
         The table with released texts in the places of the raw ones; other columns and their order stay. Metadata of

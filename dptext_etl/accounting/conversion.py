@@ -72,9 +72,9 @@ class Draws(Protocol):
 def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
     """Compose the privacy loss distributions of draws and return their epsilon at `delta`.
 
-    The composed distribution dominates that of every range-bounded mechanism (Zhu, Dong and Wang 2022). Its losses are
-    rounded up to a grid, so that delta is never below the exact one (Doroshenko et al. 2022). Convolutions are products
-    of Fourier transforms over all losses: nothing is cut off.
+    The composed distribution dominates the distribution of every range-bounded mechanism (Zhu, Dong and Wang 2022). Its
+    losses are rounded up to a grid, so that delta is never below the exact one (Doroshenko et al. 2022). Convolutions
+    are products of Fourier transforms over all losses: nothing is cut off.
     """
     require_delta(delta)
     wanted = [(float(item.epsilon), item.count) for item in draws if item.count and item.epsilon]

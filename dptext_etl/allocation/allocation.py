@@ -251,7 +251,7 @@ def in_millionths(amount: float) -> int:
 
 
 def _score(rated: Sequence[float], place: Place) -> float | None:
-    """Return the score of a draw: that of its word, or the mean of its words."""
+    """Return the score of a draw: the score of its word, or the mean over its words."""
     if isinstance(place, range):
         return math.fsum(rated[place.start : place.stop]) / len(place)
     return None if place is None else rated[place]

@@ -112,7 +112,7 @@ class WordVectors:
         return {word: row for row, word in enumerate(self.words)}
 
     def take(self, words: Iterable[str]) -> Self:
-        """Return the vectors of some of the words in the given order; `artifact` stays that of the whole."""
+        """Return the vectors of some of the words in the given order; `artifact` does not change."""
         chosen = tuple(words)
         rows = [self.index[word] for word in chosen]
         vectors = self.vectors[rows]

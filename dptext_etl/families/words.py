@@ -447,7 +447,7 @@ class WordMechanism(WordByWord):
         return dearest(self)
 
     def configuration(self) -> dict[str, Any]:
-        """Return the configuration; where unknown words are drawn as the first word, it is that of version 2."""
+        """Return the configuration; where unknown words are drawn as the first word, it has version 2."""
         entries = {name: value for name, value in super().configuration().items() if name != "unknown_words"}
         return {**entries, "mechanism_version": 2} if self.mode == "strict" and self._unknown == "first" else entries
 
@@ -554,7 +554,7 @@ class WordMechanism(WordByWord):
     def collision(self, word: str) -> float:
         """Return an upper bound of the probability that two independent draws of `word` agree: sum P(y)^2.
 
-        That of weights grows with epsilon. Much noise, however, piles up words at the ends, so where a budget of noise
+        With weights, it grows with epsilon. Much noise, however, piles up words at the ends, so where a budget of noise
         is divided the largest probability of any word is taken.
         """
         if self.allocation is not None:

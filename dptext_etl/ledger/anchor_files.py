@@ -235,7 +235,7 @@ def _file_name(dataset: str) -> str:
 
 
 def place_of(named: str | Path | None, options: Mapping[str, str] | None = None) -> Storage:
-    """Return the place of the anchors: the named one, that of `DPTEXT_ANCHORS`, or a folder of this user's state."""
+    """Return the place of the anchors: the named one, the one in `DPTEXT_ANCHORS`, or a folder of this user's state."""
     place = str(named or os.environ.get(VARIABLE) or "").removeprefix("file://")
     if "://" in place:
         return Storage.open(place, options or {})

@@ -39,7 +39,7 @@ class Request(NamedTuple):
     again: bool
     plan: LedgerPlan
     at: Index  # the places of the records in the plan, shape (records,)
-    unit_at: Index  # those of their units
+    unit_at: Index  # the places of their units
 
     @classmethod
     def of(  # noqa: PLR0917
@@ -96,8 +96,8 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     """Judge a batch and charge what is new and fits. Call it inside a transaction.
 
     Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
-    with the first event that of appending. What a lock protects is read after it is held: it may have changed before.
-    They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
+    with the first event the lock of appending. What a lock protects is read after it is held: it may have changed
+    before. They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
     db, refs = request.db, [column.ref for column in request.columns]
     # Blobs take the longest, and no other writer can see them before an event names them: they need no lock.

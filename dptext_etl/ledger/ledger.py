@@ -373,7 +373,7 @@ class Ledger(LedgerReader):
     ) -> PreparedCommit:
         """Compare results with their reservation, and encode them for `commit_examined`; nothing is written.
 
-        The texts need not be staged yet. Arguments and errors are those of `commit`.
+        The texts need not be staged yet. Arguments and errors are as in `commit`.
         """
         results = read_results(self._db.id_key, ids, idem_keys, digests, positions, canary, spent)
         with self._db.store.snapshot():

@@ -1,11 +1,11 @@
 """Keep the rules about ids (forms, units, forgotten people), forget and readmit people, and settle lost ledgers.
 
 Another type or other fields of an id would give a unit another hash, and a balance that starts at zero. The form of
-record ids is pinned per column, because a release holds one text per record; that of the ids of units per scope name,
-because balances add up there; the names of the columns of ids per scope name and dataset, as far as callers know them.
-A balance belongs to a unit, so a known record that arrives under another unit is refused, until someone accepts by name
-that the records of a dataset may have other units, and says how much a unit may have been charged under another one.
-A record or a unit is forgotten as its keyed hash, in a sealed batch of the journal.
+record ids is pinned per column, because a release holds one text per record; the form of the ids of units per scope
+name, because balances add up there; the names of the columns of ids per scope name and dataset, as far as callers know
+them. A balance belongs to a unit, so a known record that arrives under another unit is refused, until someone accepts
+by name that the records of a dataset may have other units, and says how much a unit may have been charged under another
+one. A record or a unit is forgotten as its keyed hash, in a sealed batch of the journal.
 
 Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, docs/spec/privacy.md#forgotten.
 """

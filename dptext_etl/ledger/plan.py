@@ -293,7 +293,7 @@ class Plans:
     def covering(
         self, dataset: str, records: HashedIds, order: Index | None = None, units: HashedIds | None = None
     ) -> tuple[LedgerPlan, Index, Index]:
-        """Return a plan that covers records and units, their places in it, and those of the units.
+        """Return a plan that covers records and units, and the places of records and units in it.
 
         Args:
             dataset: The dataset of the records.

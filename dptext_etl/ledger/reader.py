@@ -145,7 +145,7 @@ class Registry:
             return self._db.releases.pinned_table(ref)
 
     def lacks_key(self, ref: ReleaseRef) -> bool:
-        """Return whether a release holds records and is not committed to a noise key, as those of earlier versions."""
+        """Return whether a release holds records and is not committed to a noise key, as in earlier versions."""
         with self._db.store.snapshot():
             return self._db.releases.lacks_key(ref)
 
@@ -164,7 +164,7 @@ class Registry:
         return self._find(names, policy.nonce)
 
     def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
-        """Return the releases that a policy names, by text column, as `find` does; those of no name are left out."""
+        """Return the releases that a policy names, by text column; names without a release are left out."""
         if policy.synthetic is None:
             refs = {item.column or "": self.find(item) for item in policy.column_policies()}
         else:

@@ -149,7 +149,7 @@ class Releases:
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
 
     def lacks_key(self, ref: ReleaseRef) -> bool:
-        """Return whether a release holds records and is not committed to a noise key, as those of earlier versions."""
+        """Return whether a release holds records and is not committed to a noise key, as in earlier versions."""
         query = "select 1 from tally where release=? and records > canaries and records > aborted"
         return self._commitment(ref) is None and self._store.row(query, (ref.id,)) is not None
 

@@ -157,7 +157,7 @@ def _rows_of(db: Database, ref: ReleaseRef) -> Iterator[tuple[ScannedRows, dict[
 
 
 def tracked_components(pinned: Pinned) -> tuple[str, ...]:
-    """Return the components that a scope adds up: those of its cap, and pure epsilon where it has none."""
+    """Return the components that a scope adds up: the components of its cap, or pure epsilon without a cap."""
     return pinned.components or (PURE,)
 
 

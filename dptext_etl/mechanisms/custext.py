@@ -6,7 +6,7 @@ Where the paper is wrong, and what holds here (docs/spec/privacy.md#custext):
 * Its epsilon-DP for documents holds only between texts whose words lie in the same output sets: the set of every word
   is disclosed ("cluster"). CusText+ releases stopwords, which is a disclosure and not free.
 * A remainder of one word would be released unchanged, so strict mode merges the remainder into the set before it.
-* The order of the words is public (that of the vectors); it never comes from frequencies in the private data.
+* The order of the words is public (the order of the vectors); it never comes from frequencies in the private data.
 * Unknown words and numbers are drawn uniformly from the vocabulary instead of being kept or shifted.
 """
 

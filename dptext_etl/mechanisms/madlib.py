@@ -234,7 +234,7 @@ class Madlib(VectorMechanism):
     def search(self) -> NearestWords:
         """Return the exact search on a grid fine enough for the vectors and coarse enough for the largest noise.
 
-        That of the least epsilon, if a budget is divided: no draw has a coarser grid.
+        If a budget is divided, this is the grid of the least epsilon: no draw has a coarser grid.
         """
         return NearestWords(self.words, float(self._reaches(self._least_rate)))
 

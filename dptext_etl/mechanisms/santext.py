@@ -110,7 +110,7 @@ class SanText(DistanceMechanism):
         return self.variant == "plain"
 
     def _drawn_words(self) -> npt.NDArray[np.int64]:
-        """Return the ids of the words that can be drawn: all, those of a public list, or the rarest ones."""
+        """Return the ids of the words that can be drawn: all, the words of a public list, or the rarest ones."""
         index, n = self.words.index, len(self.input_words())
         if self.variant == "plain":
             return super()._drawn_words()

@@ -259,7 +259,7 @@ class Policy(Checked):
         Args:
             path: The TOML file. In `source`, `sink`, `table.name`, `release`, and `environment`, "env:NAME" and
                 "${NAME}" name a variable of this environment.
-            settings: Values of these entries that replace those of the file, such as {"sink": "s3://dev/reviews"}.
+            settings: Values of these entries that replace the file's, such as {"sink": "s3://dev/reviews"}.
 
         Raises:
             PolicyError: The file is missing or not TOML, a variable is not set, or an entry is not allowed.
@@ -283,7 +283,7 @@ class Policy(Checked):
         raise PolicyError(problem, hint)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the policy, which stays that of its file; other entries, if given, are checked."""
+        """Copy the policy and its file's name; changed entries are checked."""
         again = super().model_copy(update=update, deep=deep)
         again._folder = self._folder  # noqa: SLF001  (a copy of this one)
         return again
@@ -307,7 +307,7 @@ class Policy(Checked):
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """The columns that are published next to the texts, and how each of them is coarsened; also that of labels."""
+        """The columns that are published next to the texts, and how each of them is coarsened; also of labels."""
         if self.labels is not None:
             return (Kept(column=self.labels.column, top=self.labels.named),)
         return tuple(Kept(column=item) if isinstance(item, str) else item for item in self.keep)
@@ -502,7 +502,7 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked
     published = names if labels is None else [*names, labels.column]
     drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
     problems = [
-        (not choice, f"the bound is that of surrogate; {mechanism.name} is released row by row"),
+        (not choice, f"the bound belongs to surrogate; {mechanism.name} is released row by row"),
         (len(names) > 1, "an unlinked release has one text column: give each column its own policy"),
         (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
         (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
@@ -572,7 +572,7 @@ def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPoli
 
 
 def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
-    """Return the policy of a run over a frame: a policy with some entries set, or that of one column with the rest."""
+    """Return the policy of a run over a frame: a policy with some entries set, or one of a single column."""
     entries = dict(entries)
     if isinstance(entries.get("ledger"), str):
         entries["ledger"] = {"url": entries["ledger"]}

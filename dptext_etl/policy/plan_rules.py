@@ -28,7 +28,7 @@ _number = count()
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a column: those of one source, or of several sources that were concatenated."""
+    """The rows of a column: rows of one source, or of several sources that were concatenated."""
 
     number: int  # distinguishes these rows from all others
     parts: tuple[frozenset[Rows], ...] = ()  # for concatenated rows, the alternatives of each part
@@ -269,7 +269,7 @@ class Releases:
                 raise GateError(msg, "prepare the column in one way, before all of its releases")
 
     def _charged(self, text: Content, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
-        """Return the columns whose text a release draws: that of its policy; without a policy, all that it holds."""
+        """Return the columns whose text a release draws: the text of its policy; without a policy, all text columns."""
         if not self._columns:
             return sorted(name.casefold() for name in text.raw)
         policies = [policy for name in sorted(text.raw) if (policy := self._policy_of(name)) is not None]

@@ -102,7 +102,7 @@ class Checked(BaseModel):
             return cls.model_validate(values)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the object; other entries, if given, are checked like those of a new policy."""
+        """Copy the object; changed entries are checked as in a new policy."""
         if not update:
             return super().model_copy(deep=deep)
         aliases = {name: field.alias or name for name, field in type(self).model_fields.items()}
@@ -342,7 +342,7 @@ class Cap(Checked):
         return self
 
     def stated(self) -> dict[str, Any]:
-        """Return the signed entries: all but those of the signature."""
+        """Return the signed entries: all except the signature."""
         return self.model_dump(mode="json", exclude={"public_key", "signature"}, exclude_none=True)
 
     @model_validator(mode="after")
@@ -433,7 +433,7 @@ def for_environment(values: dict[str, Any], settings: Mapping[str, str]) -> dict
 
     Args:
         values: The entries; "env:NAME" or "${NAME}" in one of `SETTABLE` names a variable of this environment.
-        settings: Values by entry, which replace those of the file.
+        settings: Values by entry, which replace the file's.
 
     Raises:
         PolicyError: A setting is of another entry, or a variable is not set.

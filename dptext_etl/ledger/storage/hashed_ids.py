@@ -67,7 +67,7 @@ class HashedIds(NamedTuple):
         return same
 
     def real(self) -> HashedIds:
-        """Return the ids without those of zeros, which canary rows have as their units."""
+        """Return the ids except zeros, which are the units of canary rows."""
         return self.take((self.hi != 0) | (self.lo != 0))
 
     def as_bytes(self) -> Bytes:

@@ -23,7 +23,7 @@ from dptext_etl.ledger.types import DECISIONS, Anchor, Event
 CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
 """Events that writers append next to each other; every other event waits until all writers are done."""
 HEAD = "head"
-"""The name of the head of chain 0 in the table `meta`; those of the chains of versions before 0.3 follow a slash."""
+"""The name of the head of chain 0 in the table `meta`; the chains of versions before 0.3 follow a slash."""
 APPEND = "append"  # the name of what a writer locks that appends events. It is the last lock that a transaction takes
 _TAG = b"dptext/ledger/event/v1\0"
 _TAG_OF_CHAINS = b"dptext/ledger/event/v2\0"
@@ -143,7 +143,7 @@ class Journal:
         return [seq for (seq,) in self._store.rows(query, (after, upto, kind))]
 
     def entries(self, *kinds: Event) -> Iterator[Entry]:
-        """Iterate over events in order: all, or those of some kinds."""
+        """Iterate over events in order: all, or only some kinds."""
         where = f" where kind in ({','.join('?' * len(kinds))})" if kinds else ""
         for row in self._store.execute(f"select seq, kind, body, hash from event{where} order by seq", kinds):  # noqa: S608
             yield Entry(*row)

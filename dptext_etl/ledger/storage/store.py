@@ -217,7 +217,7 @@ class Store(ABC):
             raise LedgerError(msg, f"{hint}; nothing was read or changed")
 
     def who(self) -> dict[str, str]:
-        """Return who decides: the user of this process, or that of a server with its time."""
+        """Return who decides: the user of this process, or a server's user with the server's time."""
         try:
             return {"user": getpwuid(os.getuid()).pw_name}
         except KeyError:  # of a container, for example
