@@ -51,7 +51,7 @@ class RecordIds:
         if repeated:
             raise InputError(
                 f"{counted(repeated, 'record id of the batch is', 'record ids of the batch are')} repeated",
-                "every record needs its own id",
+                "every record needs an id of its own",
             )
         return order
 
@@ -106,7 +106,7 @@ class IdKey:
         if ids.null_count:
             raise InputError(
                 counted(ids.null_count, "record id is null", "record ids are null"),
-                "every record needs its own id",
+                "every record needs an id of its own",
             )
         for recent in tuple(self._recent):
             if recent.is_of(ids, marked):

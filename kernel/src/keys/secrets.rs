@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use crate::errors::{Error, Result, reason};
+use crate::errors::{reason, Error, Result};
 pub use crate::keys::prf::Key;
 use crate::keys::prf::Prf;
 

@@ -7,7 +7,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
-use crate::errors::{Error, Result, reason};
+use crate::errors::{reason, Error, Result};
 use crate::keys::secrets::hex;
 
 /// A mapped safetensors file: where its tensors lie and what it says of itself.
