@@ -261,9 +261,7 @@ def _readable(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray
             f"a text column holds strings, got {arrow_kind(texts.type)}", "cast the column, or name another"
         )
     if len(texts) != len(ids):
-        raise InputError(
-            f"{len(texts):,} texts and {len(ids):,} ids: one id per text", "pass arrays of the same length"
-        )
+        raise InputError(f"{len(texts):,} texts and {len(ids):,} ids: one id per text")
     return texts, canonical_ids(ids, by_name=True)
 
 
