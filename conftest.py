@@ -217,7 +217,7 @@ def word_mechanisms():
         label: build({**load(more["name"]).example().model_dump(exclude_unset=True), **more})
         for label, more in MORE.items()
     }
-    for name in extensions.own("mechanisms"):
+    for name in extensions.shipped("mechanisms"):
         kind = load(name)
         if not issubclass(kind, WordMechanism):
             continue

@@ -35,9 +35,9 @@ def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
     """Return numbers, truths or words as an Arrow array."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" and values.ndim == 1:
         bits = values.dtype == np.bool_
-        held = np.packbits(values, bitorder="little") if bits else np.ascontiguousarray(values)
+        buffer = np.packbits(values, bitorder="little") if bits else np.ascontiguousarray(values)
         kind = pa.bool_() if bits else pa.from_numpy_dtype(values.dtype)
-        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(held)])
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(buffer)])
     import polars as pl
 
     return pl.Series(values).to_arrow()

@@ -35,6 +35,7 @@ DERIVED = Path(__file__).parent / "data" / "derived"
 _RECORD = "about.json"
 _KINDS = {"i": "I", "u": "U", "f": "F"}
 SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times
+# Hashes by the identity and times of files. Any thread adds an entry: two of them would add the same.
 _HASHES: dict[tuple[int, ...], str] = {}
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
@@ -78,7 +79,7 @@ class Artifact:
     """A public input: a file, the hash of its bytes, and where it comes from.
 
     Attributes:
-        path: Path of the file on this machine, which is no part of its identity.
+        path: Path of the file on this machine, which is not part of its identity.
         sha256: The identity, 64 hex digits.
         provenance: Origin of the content, for people and for the ledger.
         licence: Terms of its license, one sentence.
@@ -135,7 +136,7 @@ def cache_directory() -> Path:
 def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suffix: str = "", **facts: str) -> Artifact:
     """Return the artifact of a description; build it if neither the package nor this machine has it.
 
-    Several processes may call this at once. Each builds in a folder of its own, one entry is moved into place, and all
+    Several processes may call this at once. Each builds in its own folder, one entry is moved into place, and all
     processes get that entry.
     """
     name = hashlib.sha256(canon(description)).hexdigest()
@@ -171,7 +172,7 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
 
 
 def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file whose bytes depend on its content alone.
+    """Write a safetensors file whose bytes depend only on its content.
 
     (The library's own writer orders metadata differently in every process, so equal contents would get different
     hashes.)

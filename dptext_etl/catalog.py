@@ -8,7 +8,6 @@ from typing import Any
 from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism, PostProcess
-from dptext_etl.parameters import validated
 
 
 def available() -> tuple[str, ...]:
@@ -25,10 +24,13 @@ def postprocesses() -> tuple[str, ...]:
 
 
 def load(name: str) -> type[Mechanism]:
-    """Return the class of the mechanism `name`.
+    """Return the class of a mechanism.
+
+    Args:
+        name: Name of the mechanism, such as "custext".
 
     Raises:
-        PolicyError: There is no such mechanism.
+        PolicyError: There is no such mechanism; the hint names the closest ones.
     """
     return extensions.load("mechanisms", name, Mechanism)  # type: ignore[type-abstract]
 
@@ -38,20 +40,30 @@ def load_postprocess(name: str) -> type[PostProcess]:
 
 
 def build(parameters: Mapping[str, Any]) -> Mechanism:
-    """Make a mechanism from plain data: `{"name": "custext", "epsilon": 2.0}`."""
+    """Make a mechanism from plain data.
+
+    Args:
+        parameters: The name and the parameters, such as `{"name": "custext", "epsilon": 2.0}`.
+
+    Raises:
+        PolicyError: There is no such mechanism or parameter, or a value is out of range.
+    """
     name, values = _named(parameters, "a mechanism", 'write { name = "custext", epsilon = 2.0 }')
-    kind = load(name)
-    with validated(name, kind, of=f"parameters of {name}"):
-        return kind(**values)
+    return load(name)(**values)
 
 
 def build_postprocess(parameters: Mapping[str, Any]) -> PostProcess:
-    """Make a post-processing from plain data: `{"name": "rewrite_again", "model": "models/rewriter"}`."""
+    """Make a post-processing from plain data.
+
+    Args:
+        parameters: The name and the parameters, such as `{"name": "rewrite_again", "model": "models/rewriter"}`.
+
+    Raises:
+        PolicyError: There is no such post-processing or parameter, or a value is out of range.
+    """
     hint = 'write postprocess = [{ name = "rewrite_again", model = "FOLDER" }]'
     name, values = _named(parameters, "a post-processing", hint)
-    kind = load_postprocess(name)
-    with validated(name, kind, of=f"parameters of {name}"):
-        return kind(**values)
+    return load_postprocess(name)(**values)
 
 
 def _named(parameters: Mapping[str, Any], what: str, hint: str) -> tuple[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from dptext_etl.mechanism import Mechanism, Released, Rewritten
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 
 INFINITE = np.iinfo(np.int64).max
-"""Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
+"""Number that represents an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
 
 _OUTPUTS = 2**64 - 1
 """The nonce of keyed digests of outputs: no release has it, so they never equal the identity of a text."""
@@ -45,7 +45,7 @@ def privatize(
         spend: Return `struct<text, positions, epsilon, delta>` instead of strings.
 
     Returns:
-        Large strings, or the struct, in which epsilon is that of the declared pair, rounded up to a millionth.
+        Large strings, or the struct, in which epsilon belongs to the declared pair, rounded up to a millionth.
 
     Raises:
         InputError: The types are not allowed, the lengths differ, an id is null, or an id has several texts.
@@ -143,7 +143,7 @@ def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArra
 
 
 def steps_of(mechanism: Mechanism, used: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the draws of a refundable mechanism that cost so much: `step_costs` backward."""
+    """Return the draws of a refundable mechanism that cost that amount: `step_costs` backward."""
     each = exact(mechanism.epsilon) * MICRO
     costs, where = np.unique(used, return_inverse=True)
     return np.array([int(cost // each) for cost in costs.tolist()], dtype=np.uint32)[where]
@@ -187,7 +187,7 @@ def possible_costs(
     costs = step_costs(policy.mechanism, made)
     other = int((((made == 0) & (drawn > 0)) | (costs > spends(policy.mechanism, to_arrow(drawn))[PURE])).sum())
     if other:
-        msg = f"column {policy.column!r}: {counted(other, 'text cannot', 'texts cannot')} have taken the draws stated"
+        msg = f"column {policy.column!r}: {counted(other, 'text cannot', 'texts cannot')} have made the stated draws"
         raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
     return costs
 
@@ -195,7 +195,7 @@ def possible_costs(
 def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
     """Return the digests of released texts that the ledger holds, fixed-size binary (32), shape (texts,).
 
-    Those of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
+    The digests of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
     """
     if unlinked_of(policy.mechanism) is None:
         return pa.array(_kernel.digests(texts))
@@ -203,12 +203,12 @@ def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
 
 
 def keyed_digests(key: _kernel.ReleaseKey, ids: pa.Array, outputs: pa.Array) -> pa.Array:
-    """Return keyed digests of what was released for records, which show only the holder of the key what it was."""
+    """Return keyed digests of the released texts of records, which show only the holder of the key what it was."""
     return pa.array(_kernel.idem_keys(key, ids, outputs, _OUTPUTS))
 
 
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return where each distinct id stands first, and for every row which of those it is."""
+    """Return where each distinct id occurs first, and for every row which of those it is."""
     encoded = ids.dictionary_encode()
     where: npt.NDArray[np.int64] = to_numpy(encoded.indices)
     if len(encoded.dictionary) == len(ids):

@@ -55,13 +55,13 @@ def require_rows(
         InputError: A row has another number of fields, or readers would differ about where a field or a row ends.
     """
     rows = _kernel.CsvRows(ord(separator), ord(quote) if quote else None)
-    found = [*_undecodable(rows, chunks, name, encoding)]
+    problems = [*_undecodable(rows, chunks, name, encoding)]
     width = len(rows.header)
     one = "the header has one field. Is csv.separator right? Otherwise, " if width == 1 else ""
     if rows.problem is not None:
         kind, line = rows.problem
         what, hint = _PROBLEMS[kind]
-        found.append((line, InputError(f"line {line} of {name} {what}", f"{one}{hint}", {"line": line})))
+        problems.append((line, InputError(f"line {line} of {name} {what}", f"{one}{hint}", {"line": line})))
     count, line, fields = rows.others
     if count:
         msg = (
@@ -69,16 +69,18 @@ def require_rows(
             f"in line {line}, has {fields}, and the header has {width}"
         )
         hint = f"{one}{_QUOTED}. If the file ends too early, export it again"
-        found.append((line, InputError(msg, hint, {"rows": count, "line": line, "fields": fields, "columns": width})))
+        problems.append(
+            (line, InputError(msg, hint, {"rows": count, "line": line, "fields": fields, "columns": width}))
+        )
     count, line = rows.blank
     if count:
         msg = f"{counted(count, 'line is', 'lines are')} blank in {name}: the first is line {line}"
-        found.append((line, InputError(msg, "remove them", {"rows": count, "line": line})))
+        problems.append((line, InputError(msg, "remove them", {"rows": count, "line": line})))
     names = tuple(field.decode("utf-8", "replace") for field in rows.header)
-    if min((line for line, _ in found), default=2) > 1 and names != ("",):
+    if min((line for line, _ in problems), default=2) > 1 and names != ("",):
         require_names(names, name)
-    if found:
-        raise min(found, key=lambda one: one[0])[1]
+    if problems:
+        raise min(problems, key=lambda one: one[0])[1]
     return names
 
 
@@ -130,12 +132,12 @@ def _undecodable(
 
 
 def _feed(rows: _kernel.CsvRows, decoder: codecs.IncrementalDecoder, chunk: bytes, *, plain: bool) -> bool:
-    """Count rows in a chunk, or in what comes before its first undecodable byte; return whether all were decodable."""
-    held, text, wrong = len(decoder.getstate()[0]), "", None
+    """Count rows in a chunk up to its first undecodable byte; return whether all were decodable."""
+    pending, text, wrong = len(decoder.getstate()[0]), "", None
     try:
         text = decoder.decode(chunk)
     except UnicodeDecodeError as error:
-        wrong = max(0, error.start - held)
+        wrong = max(0, error.start - pending)
     except UnicodeError:  # the byte-order mark of UTF-16 is missing
         wrong = 0
     if wrong:
@@ -159,5 +161,5 @@ def require_names(names: Sequence[str], name: str) -> None:
     alike = [place for place, column in enumerate(names, start=1) if counts[column.casefold()] > 1]
     if alike:
         msg = f"columns {', '.join(map(str, alike))} of {name} have the same name (upper and lower case are the same)"
-        hint = "does the file have a header line? Give every column a name of its own there"
+        hint = "does the file have a header line? Give every column its own name there"
         raise InputError(msg, hint, {"columns": alike})

@@ -209,11 +209,11 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
         return named() if issubclass(named, pl.DataType) else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise TypeError
-    name, given = node.func.id, {str(item.arg): item.value for item in node.keywords}
+    name, arguments = node.func.id, {str(item.arg): item.value for item in node.keywords}
     if name == "List":
         return pl.List(_read(node.args[0]))
     if name == "Array":
-        return pl.Array(_read(node.args[0]), ast.literal_eval(given["shape"]))
+        return pl.Array(_read(node.args[0]), ast.literal_eval(arguments["shape"]))
     if name == "Map":
         return pl.Map(_read(node.args[0]), _read(node.args[1]))
     if name == "Struct":
@@ -228,7 +228,7 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
         return pl.Categorical()
     if name not in {"Enum", "Datetime", "Duration", "Decimal"}:
         raise TypeError
-    return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in given.items()})
+    return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in arguments.items()})
 
 
 def field_names(count: int) -> list[str]:

@@ -29,7 +29,7 @@ THREADS_SETTING = "DPTEXT_THREADS"
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPUS = 32  # CUDA ends the list at the first GPU that the machine lacks
-_taken = [0]  # index of this process's GPU among the visible ones
+_taken = [0]  # index of this process's GPU among the visible ones; only `take_gpu` writes it, before any work
 _caches: list[Callable[[], object]] = []
 
 _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
@@ -57,13 +57,15 @@ class Computing:
 def computing() -> Computing:
     """Return device and number type of models on this machine, from the two settings or from the hardware."""
     where = device()
-    auto = tuple(name for name, setting in (("device", SETTING), ("dtype", DTYPE_SETTING)) if _asked(setting) == "auto")
+    auto = tuple(
+        name for name, setting in (("device", SETTING), ("dtype", DTYPE_SETTING)) if _setting(setting) == "auto"
+    )
     return Computing(where, dtype(where), auto)
 
 
 def device() -> Device:
     """Return the device: "cuda" if torch sees a GPU, unless the setting says "cpu"."""
-    setting = _asked(SETTING)
+    setting = _setting(SETTING)
     if setting == "cpu":
         return "cpu"
     if setting not in ("auto", "cuda"):
@@ -79,7 +81,7 @@ def device() -> Device:
 
 def dtype(where: str | None = None) -> Dtype:
     """Return the number type of models: bfloat16 if the hardware multiplies it, unless the setting decides."""
-    setting = _asked(DTYPE_SETTING)
+    setting = _setting(DTYPE_SETTING)
     if setting == "float32":
         return "float32"
     if setting == "bfloat16":
@@ -107,7 +109,7 @@ def drops_with_gpu(cache: Cached) -> Cached:
 
 
 def take_gpu(address: str) -> None:
-    """Compute on the GPU of this address from now on; what was loaded on another one is dropped.
+    """Compute on the GPU of this address from now on; models on another GPU are dropped.
 
     CUDA reads `CUDA_VISIBLE_DEVICES` once. Until then, the GPU becomes the first of the list, in front of all others.
     """
@@ -122,7 +124,7 @@ def take_gpu(address: str) -> None:
     if address not in visible:
         raise PolicyError(
             f"this process cannot reach the GPU that its task was given: {_VISIBLE} does not name it",
-            "set spark.python.worker.reuse=false, so that every task has a process of its own",
+            "set spark.python.worker.reuse=false, so that every task has its own process",
         )
     before, _taken[0] = _taken[0], visible.index(address)
     if _taken[0] != before:
@@ -141,15 +143,15 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _asked(setting: str) -> str:
+def _setting(setting: str) -> str:
     return os.environ.get(setting, "auto").strip().lower()
 
 
 @cache
-def sees_gpu(asked: str) -> bool:
+def sees_gpu(setting: str) -> bool:
     """Say whether torch sees a GPU; with "auto", torch is imported only if the machine has NVIDIA's driver."""
     driver = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
-    if importlib.util.find_spec("torch") is None or (asked == "auto" and not driver):
+    if importlib.util.find_spec("torch") is None or (setting == "auto" and not driver):
         return False
     import torch
 

@@ -39,7 +39,7 @@ def register(connection: Any, name: str, policy: PolicyLike) -> None:
     @bare
     def release(*arguments: pa.ChunkedArray) -> pa.Array:
         if len(arguments) != 2:
-            raise InputError(f"{name} takes two arguments, got {len(arguments)}", f"write {name}(text, id)")
+            raise InputError(f"{name} needs two arguments, got {len(arguments)}", f"write {name}(text, id)")
         return privatize(*arguments, chosen)
 
     options = {"type": "arrow", "null_handling": "special", "side_effects": not chosen.mechanism.reproducible}
@@ -47,5 +47,5 @@ def register(connection: Any, name: str, policy: PolicyLike) -> None:
         query = "select count(*) from duckdb_functions() where lower(function_name) = lower(?)"
         if connection.cursor().execute(query, [name]).fetchone()[0]:
             msg = f"DuckDB has a function {name!r}, and a query might call that one"
-            raise PolicyError(msg, 'take another name, such as "private_review"')
+            raise PolicyError(msg, 'use another name, such as "private_review"')
         connection.create_function(name, release, None, "VARCHAR", **options)

@@ -1,6 +1,6 @@
 """Define the errors of dptext_etl, whose messages never contain an input value.
 
-A message says what is wrong and what is allowed, and ends with a hint. Every error has an exit code of the command
+A message states the problem and the allowed values, and ends with a hint. Every error has an exit code of the command
 line, so that the same failure means the same thing everywhere.
 """
 
@@ -27,26 +27,26 @@ EXIT_CODES = {
     UNEXPECTED: "unexpected: anything else; without a text of the failure, which could quote data",
     USAGE: "usage: an unknown option, or options that do not fit together",
     BUDGET: "budget: a cap does not allow it",
-    GATE: "gate: a check failed, of what was to be published, is published, or of a plan",
+    GATE: "gate: a check of staged rows, of published rows, or of a plan failed",
     POLICY: "policy: the policy, a key, an input or the ledger does not allow it",
     UNAVAILABLE: "busy: a ledger, store, catalog, or token is unavailable, or another run works there; repeat the call",
     DISK: "disk: no space is left; free some, and repeat the call",
-    UNCHANGED: "unchanged: `dptext forget` took no row out, or an id is unknown here",
+    UNCHANGED: "unchanged: `dptext forget` removed no row, or an id is unknown here",
     INTERRUPTED: "interrupted: stopped from the keyboard or by SIGTERM; repeat the call",
 }
 """The exit codes of the command line, with their meanings."""
 TRANSIENT = frozenset({UNEXPECTED, UNAVAILABLE, DISK})
 """Exit codes of failures that may be gone when the same call is repeated; all others refuse again."""
-DISK_HINT = "free some space; what was charged is kept, and the same call goes on from there"
+DISK_HINT = "free some space and repeat the call: it continues, and charges are kept"
 
 
 class DPTextError(Exception):
     """Base of all errors that dptext_etl raises on purpose.
 
-    A subclass names its code and exit code as arguments of the class; without them it has those of its base.
+    A subclass names its code and exit code as arguments of the class; without them it inherits both.
 
     Args:
-        message: Says what is wrong, what was given and what is allowed. It never quotes a cell, a token or a secret.
+        message: States the problem and the allowed values. It never quotes a cell, a token, or a secret.
         hint: Says what to do next.
         fields: The figures and names of the message for programs, such as `{"rows": 24, "column": "user_id"}`. It holds
             nothing that the message could not hold.
@@ -106,7 +106,7 @@ class InputError(PolicyError, code="input"):
 
 
 class UnknownIdError(InputError, code="unknown", exit_code=UNCHANGED):
-    """A person or record of whom nothing here knows anything; nothing was changed."""
+    """A person or record that is unknown here; nothing was changed."""
 
 
 class DiskError(InputError, code="disk", exit_code=DISK):
@@ -196,7 +196,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
 
 
 class without_panics(seam):  # noqa: N801
-    """Raise an error in place of a panic of compiled code, which is no `Exception` and may quote a text."""
+    """Raise an error in place of a panic of compiled code, which is not an `Exception` and may quote a text."""
 
     def __init__(self) -> None:
         super().__init__("calling compiled code", DPTextError)
@@ -230,7 +230,7 @@ _STORES = ("obstore", "deltalake", "_internal", "pyiceberg", "requests")
 def unavailable(error: BaseException | None) -> tuple[str, str] | None:
     """Return why a store, a catalog, or a source of tokens cannot be used now, with a hint, in our words; or None.
 
-    Only errors of the system and of libraries of stores are looked at: the words of others may be those of a cell.
+    Only errors of the system and of libraries of stores are looked at: the words of others may come from a cell.
     """
     home = type(error).__module__  # Great Expectations' error for a missing table is an OSError, too
     if not (home.startswith(_STORES) or (isinstance(error, OSError) and home in _SYSTEM)):
@@ -239,16 +239,16 @@ def unavailable(error: BaseException | None) -> tuple[str, str] | None:
     expired = _EXPIRED.search(text)
     if expired is not None or "AuthorizationExpiredError" in names:
         code = "AuthorizationExpired" if expired is None else expired[1]
-        hint = "renew the credentials, and repeat the call; what was charged is kept, and the call goes on from there"
+        hint = "renew the credentials and repeat the call: it continues, and charges are kept"
         return f"the store answers {code}", hint
     if names.isdisjoint(_AWAY_TYPES) and not _AWAY.search(text):
         return None
-    hint = "repeat the call later: it goes on from there"
+    hint = "repeat the call later: it continues from there"
     return f"it cannot be reached now, or cannot serve ({type(error).__name__})", hint
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:
-    """Write a count with what is counted, in the singular where it is one; without `several`, an "s" is added.
+    """Write a count with its noun, in the singular for 1; without `several`, an "s" is added.
 
     >>> counted(1, "record"), counted(24, "row has", "rows have")
     ('1 record', '24 rows have')
@@ -301,7 +301,7 @@ def by_place(names: Iterable[str], among: Iterable[str], *, shown: bool = False)
 
 
 def meant(wrong: Iterable[str], among: Sequence[str], hidden: str | None) -> str:
-    """Return a hint about names that are no columns: those that may be meant, or why it names none."""
+    """Return a hint about names that are not columns: those that may be meant, or why it names none."""
     if hidden is not None:
         return f"The names of the columns are not shown: {hidden}, so they may be values."
     close = " ".join(filter(None, (suggestion(name, among) for name in wrong)))

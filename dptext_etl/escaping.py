@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 from unicodedata import category
 
-_JOINERS = "\u200c\u200d"  # characters without a shape of their own that words of some languages need
+_JOINERS = "\u200c\u200d"  # characters without their own shape that words of some languages need
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of line breaks, control and format characters."""
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|$~&#!{}]|(?<![^\W_])_|_(?![^\W_])")

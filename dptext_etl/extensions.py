@@ -54,7 +54,7 @@ ELSEWHERE = {name: extra for extra, brought in _EXTRAS.items() for name in broug
 """Names that come with the two other packages of this repository, with the extra that installs each."""
 
 
-def own(group: Group) -> tuple[str, ...]:
+def shipped(group: Group) -> tuple[str, ...]:
     """Return the names of the parts that are files of this package, sorted."""
     if group not in _FOLDERS:
         return ()
@@ -66,8 +66,8 @@ def own(group: Group) -> tuple[str, ...]:
 def installed(group: Group) -> dict[str, EntryPoint]:
     points: dict[str, EntryPoint] = {}
     for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda one: one.name):
-        if point.name in own(group) or point.name in points:
-            other = DISTRIBUTION if point.name in own(group) else _distribution(points[point.name])
+        if point.name in shipped(group) or point.name in points:
+            other = DISTRIBUTION if point.name in shipped(group) else _distribution(points[point.name])
             raise PolicyError(
                 f"two packages bring {point.name!r} in dptext_etl.{group}: {other} and {_distribution(point)}",
                 f"uninstall one: pip uninstall {_distribution(point)}",
@@ -76,41 +76,44 @@ def installed(group: Group) -> dict[str, EntryPoint]:
     return points
 
 
-def known(group: Group, name: object) -> bool:
+def exists(group: Group, name: object) -> bool:
     """Return whether there is a part of that name; entry points are read only if no file of this package has it."""
-    return name in own(group) or name in installed(group)
+    return name in shipped(group) or name in installed(group)
 
 
 def names(group: Group) -> tuple[str, ...]:
-    return tuple(sorted({*own(group), *installed(group)}))
+    return tuple(sorted({*shipped(group), *installed(group)}))
 
 
 def distribution(part: object) -> str:
     """Return the distribution of an object's class, as pip names it."""
     package = type(part).__module__.partition(".")[0]
     points = (point for group in get_args(Group) for point in installed(group).values())
-    found = (_distribution(point) for point in points if point.value.partition(".")[0] == package)
-    return DISTRIBUTION if package == __package__ else next(found, package)
+    distributions = (_distribution(point) for point in points if point.value.partition(".")[0] == package)
+    return DISTRIBUTION if package == __package__ else next(distributions, package)
 
 
 def require(group: Group, name: str, package: str) -> None:
     """Refuse a part that is not installed here, and name the package that brings it."""
-    if not known(group, name):
+    if not exists(group, name):
         raise PolicyError(
             f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here", _install(package)
         )
 
 
 def module(group: Group, name: str) -> ModuleType:
-    if name in own(group):
+    if name in shipped(group):
         return importlib.import_module(f"{_FOLDERS[group]}.{name}")
-    if not known(group, name) and name in ELSEWHERE:
+    if not exists(group, name) and name in ELSEWHERE:
         require(group, name, f"{DISTRIBUTION}-{ELSEWHERE[name]}")
-    found = loaded(group, name)
-    if not isinstance(found, ModuleType) or found.__name__.rpartition(".")[2] != name:
+    content = loaded(group, name)
+    if not isinstance(content, ModuleType) or content.__name__.rpartition(".")[2] != name:
         package = _distribution(installed(group)[name])
-        raise PolicyError(f"the entry point {name} of {package} must name a module called {name}")
-    return found
+        raise PolicyError(
+            f"the entry point {name} of {package} must name a module called {name}",
+            "name the module after the entry point (docs/extending.md)",
+        )
+    return content
 
 
 def loaded(group: Group, name: str) -> Any:
@@ -138,7 +141,10 @@ def load(group: Group, name: str, base: type[Part]) -> type[Part]:
     """
     kinds = classes(group, name, base)
     if len(kinds) != 1:
-        raise PolicyError(f"{kinds[0].__module__} must hold exactly one {base.__name__}; it holds {len(kinds)}")
+        raise PolicyError(
+            f"{kinds[0].__module__} must hold exactly one {base.__name__}; it holds {len(kinds)}",
+            "keep one of the classes in this module, and move the others (docs/extending.md)",
+        )
     return kinds[0]
 
 
@@ -155,7 +161,10 @@ def classes(group: Group, name: str, base: type[Part]) -> list[type[Part]]:
         if issubclass(item, base) and item.__module__ == content.__name__ and not inspect.isabstract(item)
     ]
     if not kinds:
-        raise PolicyError(f"{content.__name__} must hold a {base.__name__}; it holds 0")
+        raise PolicyError(
+            f"{content.__name__} must hold a {base.__name__}; it holds 0",
+            "define a subclass in this module, and do not import it from elsewhere (docs/extending.md)",
+        )
     return kinds
 
 

@@ -1,6 +1,6 @@
 """Write, link, and lock local files so that they survive a crash, and make folders that only their owner can read.
 
-A file is written as a draft next to it, flushed to disk, and renamed: it is there whole or not at all.
+A file is written as a draft next to it, flushed to disk, and renamed: it is there completely or not at all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INSIDE = ".dptext"  # name of the folder next to a policy file that holds stagin
 PREFIX = "dptext-staged-"  # begins the names of temporary folders
 
 _SPACE_HINT = (
-    "is there space and write access? What is spent is kept: run the same policy again and it goes on from here"
+    "check free space and write access. What is spent is kept: run the same policy again and it continues from here"
 )
 _UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked yet
 
@@ -62,12 +62,12 @@ def create(path: str | Path, mode: int = PRIVATE_FILE) -> int:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file for `open(…, opener=private)`: one that is new is readable by its owner alone."""
+    """Open a file for `open(…, opener=private)`: one that is new is readable only by its owner."""
     return os.open(path, flags | os.O_NOFOLLOW, PRIVATE_FILE)
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and its missing parents, readable by their owner alone, whatever the umask is."""
+    """Make a folder and its missing parents, readable only by their owner, whatever the umask is."""
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
             folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
@@ -82,7 +82,7 @@ def write(
     durable: bool = True,
     flush_folder: bool = True,
 ) -> None:
-    """Write a file durably, whole or not at all; without `flush_folder`, a later flush must make its name durable."""
+    """Write a file durably, completely or not at all; without `flush_folder`, a later flush makes its name durable."""
     draft = draft_of(path)
     with seam(action, InputError, _SPACE_HINT):
         try:
@@ -150,7 +150,7 @@ def exchange(path: Path, new: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make a folder, readable by its owner alone, who is this process's user.
+    """Make a folder, readable only by its owner, who is this process's user.
 
     The folder above it is private, too, if it is new. Others are open as the umask says, because they may be those of a
     sink. `INSIDE` and all in it are private, and Git ignores them.

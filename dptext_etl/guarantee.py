@@ -15,12 +15,12 @@ from typing import Any, Self
 from dptext_etl.errors import InputError, counted
 
 UNIQUE_IDS = "UNIQUE_IDS"
-"""Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
+"""Assumption of releases without a ledger: no one checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
 OWN_PERSONS = "OWN_PERSONS"
 """Assumption: records without a person are of persons with no other record (docs/spec/privacy.md#unknown-subject)."""
 SCORES_LOCAL = "SCORES_LOCAL"
-"""Assumption: the model computes a row of a batch from its own numbers alone, whatever other rows hold. The bound of
+"""Assumption: the model computes a row of a batch only from its own numbers, whatever other rows hold. The bound of
 each record does not need it; the parallel composition of releases of different subjects does
 (docs/spec/privacy.md#scores-local)."""
 
@@ -35,7 +35,7 @@ class _Explained(StrEnum):
     meaning: str
 
     def __new__(cls, name: str, meaning: str = "") -> Self:
-        """Return the member that its name alone stands for."""
+        """Return the member of this name."""
         member = str.__new__(cls, name)
         member._value_, member.meaning = name, meaning
         return member
@@ -62,10 +62,10 @@ class Disclosure(_Explained):
     """A property of the input that a mechanism releases exactly (docs/spec/privacy.md#disclosures)."""
 
     LENGTH = "length", "the number of words"
-    STOPWORDS = "stopwords", "which stopwords stand where"
+    STOPWORDS = "stopwords", "which stopwords occur, and where"
     PUNCT = "punct", "punctuation and white space"
-    OOV = "oov", "every word outside the vocabulary, in clear"
-    NUMBERS = "numbers", "every number outside the vocabulary, in clear"
+    OOV = "oov", "every word outside the vocabulary, unchanged"
+    NUMBERS = "numbers", "every number outside the vocabulary, unchanged"
     OOV_FLAG = "oov_flag", "how many words are in the vocabulary"
     CASE = "case", "upper and lower case"
     CLUSTER = "cluster", "the output set of every word"
@@ -175,7 +175,7 @@ class Guarantee:
     assumptions: frozenset[str] = frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS"})
 
     def without_ledger(self) -> Guarantee:
-        """Return the claim of what an expression or a SQL function releases without a ledger, by ids as they are given.
+        """Return the claim of an expression or a SQL function that releases without a ledger, by ids as they are given.
 
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
         >>> sorted(claim.without_ledger().assumptions - claim.assumptions)
@@ -225,7 +225,7 @@ class Spend:
     def __add__(self, other: Spend) -> Spend:
         """Compose two spends: add the amounts, unite the disclosures, and keep the weaker class.
 
-        Epsilons per unit of distance add up in one metric alone.
+        Epsilons per unit of distance add up only in one metric.
         """
         if not isinstance(other, Spend):
             return NotImplemented
@@ -286,7 +286,7 @@ def delta_problem(delta: float, n_rec: int | None) -> str | None:
     if n_rec is None:
         return (
             "a delta needs a public bound on the number of records: write n_rec = 10_000 for at most 10,000 of them "
-            "(delta is then 1e-6), or a larger number; never take it from the private table"
+            "(delta is then 1e-6), or a larger number; never count it in the private table"
         )
     if delta > LARGEST_DELTA or exact(delta) * n_rec > LARGEST_SUM:
         return (

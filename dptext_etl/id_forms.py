@@ -1,7 +1,7 @@
 """Describe the form of an id: its type, and the ordered field names of a composite (docs/spec/stream.md#record-id).
 
 A balance belongs to the canonical string of an id. Another type, or other fields, would give the same person another
-string and a new balance. So a ledger pins forms, and what is read later is brought into the pinned order. Subjects that
+string and a new balance. So a ledger pins forms, and later ids are brought into the pinned order. Subjects that
 are strings may be normalized before, so that spellings of one person are one (docs/spec/stream.md#normalized-subjects).
 """
 
@@ -31,7 +31,7 @@ class IdForm:
     def of(cls, dtype: pa.DataType, normalize: tuple[Normalization, ...] = ()) -> Self:
         kind = id_type(dtype)
         if normalize and kind != "string":
-            msg = f"normalize takes subjects that are strings, got {kind}"
+            msg = f"normalize needs subjects that are strings, got {kind}"
             raise InputError(msg, "leave normalize out, or cast the subject column to strings")
         if kind != COMPOSITE:
             return cls(kind, (), normalize)
@@ -39,7 +39,7 @@ class IdForm:
             dtype = dtype.value_type
         fields = tuple((field.name, IdForm.of(field.type)) for field in dtype)
         if len({name for name, _ in fields}) < len(fields):
-            raise InputError("two fields of a composite id have one name", "give every field a name of its own")
+            raise InputError("two fields of a composite id have one name", "give every field its own name")
         return cls(kind, fields)
 
     @classmethod

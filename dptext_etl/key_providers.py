@@ -19,7 +19,7 @@ _DIGITS = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Return the installed providers of keys by their schemes; none takes the place of a built-in one."""
+    """Return the installed providers of keys by their schemes; none replaces a built-in one."""
     points = entry_points(group=GROUP)
     return {point.name: point for point in points if point.name not in BUILT_IN and _SCHEME.fullmatch(point.name)}
 
@@ -40,6 +40,6 @@ def provided(reference: str) -> bytes:
     if isinstance(key, str) and _DIGITS.fullmatch(key.strip()):
         return bytes.fromhex(key.strip())
     if not isinstance(key, bytes) or len(key) != SECRET_BYTES:
-        msg = f"the key provider {scheme!r} returned {type(key).__name__}, which is no key"
+        msg = f"the key provider {scheme!r} returned {type(key).__name__}, which is not a key"
         raise KeyReferenceError(msg, "a key is 32 bytes, or a string of 64 hex digits")
     return key

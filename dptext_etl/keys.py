@@ -29,13 +29,19 @@ def reference(value: Any) -> str:
 
     A policy checks this when it is built, before it can be printed or sent. The name is resolved later, perhaps on
     another machine; only then a missing key is noticed.
+
+    Args:
+        value: The reference.
+
+    Raises:
+        KeyReferenceError: The value is not a reference, or may be a key.
     """
     if not isinstance(value, str):
         msg = f"a key is given by reference, got {type(value).__name__}; allowed: {REFERENCE_FORMS}"
         raise KeyReferenceError(msg, _HOW)
     if _MAY_BE_A_KEY.search(value):
         msg = "a key reference names a variable or a file; got 64 hex digits, which may be a key itself"
-        raise KeyReferenceError(msg, f"take that key as known to anyone who saw it; {_HOW}")
+        raise KeyReferenceError(msg, f"treat that key as exposed to anyone who saw it; {_HOW}")
     kind, _, name = value.partition(":")
     if kind == "file" and name.strip():
         return value
@@ -48,7 +54,7 @@ def reference(value: Any) -> str:
     elif name.strip() and kind not in BUILT_IN and kind in installed():
         if holds_password(value) or holds_password(name):
             msg = "a key reference holds a password, and policies and plans show it"
-            raise KeyReferenceError(msg, "name the key alone; its provider signs in by itself")
+            raise KeyReferenceError(msg, "give only the name of the key; its provider signs in by itself")
     else:
         more = "".join(f', or "{scheme}:NAME"' for scheme in sorted(installed()))
         msg = f"a key is given by reference, got something else; allowed: {REFERENCE_FORMS}{more}"
@@ -57,7 +63,14 @@ def reference(value: Any) -> str:
 
 
 def resolve(name: str) -> _kernel.Secret:
-    """Return the secret that a reference names; a process resolves a reference once."""
+    """Return the secret that a reference names; a process resolves a reference once.
+
+    Args:
+        name: "env:NAME", "file:PATH", or the reference of a provider.
+
+    Raises:
+        KeyReferenceError: The reference is malformed, or its key cannot be read.
+    """
     return _kernel.Secret.resolve(reference(name))
 
 
@@ -81,7 +94,17 @@ class RecordKeys:
 
 
 def id_type(dtype: pa.DataType) -> str:
-    """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id)."""
+    """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id).
+
+    Args:
+        dtype: Arrow type of the column.
+
+    Returns:
+        "string", "integer", "decimal", "date", "timestamp", "uuid", "bytes", or "composite".
+
+    Raises:
+        InputError: Ids of this type are not allowed.
+    """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     if isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == "arrow.uuid":
@@ -108,7 +131,18 @@ _ID_TYPES = {
 
 @bare
 def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
-    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record."""
+    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id).
+
+    Args:
+        ids: Record ids of an allowed type, shape (records,), without nulls.
+        by_name: Order the fields of composite ids by name.
+
+    Returns:
+        Strings, shape (records,).
+
+    Raises:
+        InputError: An id is null, or the type is not allowed.
+    """
     id_type(ids.type)
     if ids.null_count:
         raise InputError(

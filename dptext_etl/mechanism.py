@@ -1,6 +1,6 @@
 """Define mechanisms, frozen descriptions that turn a text and a key into a text and its cost, and post-processings.
 
-A function of what is released already spends nothing, as long as nothing in it was made from the protected records: no
+A function of released texts spends nothing, as long as nothing in it was made from the protected records: no
 weight, no prompt, no length, no choice (docs/spec/privacy.md#rewrite-again). So a post-processing gets released texts
 and keys that follow from them, and never a raw text.
 """
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,9 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.parameters import (
     Epsilon,
     changed_parameters,
+    checked_parameters,
     configuration_hash,
     parameters_alone,
-    validated,
     written_parameters,
 )
 
@@ -74,13 +74,15 @@ class Mechanism(BaseModel, ABC):
         epsilon: The privacy parameter; `guarantee.unit` says whether it counts per word, token or record.
         mode: "strict": every row is a theorem. "faithful": a paper reproduced for benchmarks, never publishable.
         n_max: Longest text in words; longer texts are cut before anything else.
-        allocation: How one budget of a record is divided among its draws; `epsilon` is then that of the record, and may
-            be left out. None gives every draw `epsilon`.
+        allocation: How one budget of a record is divided among its draws; `epsilon` is then the record's, and may be
+            left out. None gives every draw `epsilon`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
     __getstate__ = parameters_alone
     __repr_args__ = changed_parameters
+    if not TYPE_CHECKING:  # which reads the parameters from the fields
+        __init__ = checked_parameters
 
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
@@ -89,14 +91,14 @@ class Mechanism(BaseModel, ABC):
     a run is the release, and replays read it."""
     accelerated: ClassVar[bool] = False
     """True if its models use a GPU when there is one; such runs take turns (Dagster's pools)."""
-    shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    _shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
     """Epsilons that a preview shows if none is given."""
-    artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
-    hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy takes such a
-    name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
-    cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
+    _hub_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
+    a name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
+    _cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
     """Why no budget is divided among its draws, with the nearest sound way if there is one; None where `allocation` is
     allowed (docs/spec/privacy.md#allocation)."""
 
@@ -125,17 +127,16 @@ class Mechanism(BaseModel, ABC):
             changed["epsilon"] = changed["allocation"].epsilon
         elif changed.get("allocation") is not None and "epsilon" not in changed:
             changed["epsilon"] = Allocation.model_validate(changed["allocation"]).epsilon
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        with validated(self.name, type(self), of=f"parameters of {self.name}"):
-            return type(self)(**{**given, **changed})
+        parameters = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**parameters, **changed})
 
     @model_validator(mode="before")
     @classmethod
     def _epsilon_of_the_record(cls, values: Any) -> Any:
         if not isinstance(values, dict) or values.get("allocation") is None:
             return values
-        if cls.cannot_divide is not None:
-            raise ValueError(f"no allocation divides the budget of a text here: {cls.cannot_divide}")
+        if cls._cannot_divide is not None:
+            raise ValueError(f"no allocation divides the budget of a text here: {cls._cannot_divide}")
         if "epsilon" in values:
             return values
         try:
@@ -150,7 +151,7 @@ class Mechanism(BaseModel, ABC):
             return self
         if self.epsilon != self.allocation.epsilon:
             whole = "total, first and choosing" if self.allocation.before else "total"
-            raise ValueError(f"epsilon is that of a record, {self.allocation.epsilon!r} by {whole}: leave it out")
+            raise ValueError(f"epsilon is per record, {self.allocation.epsilon!r} by {whole}: leave it out")
         refused = self._refuses(self.allocation) or self.allocation.problem(self._most_draws)
         if refused:
             raise ValueError(refused)
@@ -193,7 +194,7 @@ class Mechanism(BaseModel, ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def configuration(self) -> dict[str, Any]:
-        """Return everything that determines the output next to key, record and text; its hash is `cfg`.
+        """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`.
 
         Specification: docs/spec/stream.md#configuration.
         """
@@ -201,7 +202,7 @@ class Mechanism(BaseModel, ABC):
             "mechanism": self.name,
             "mechanism_version": self.version,
             "segmentation": _kernel.UNICODE_VERSION,
-            **written_parameters(self, self.artifact_fields),
+            **written_parameters(self, self._artifact_fields),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
@@ -214,7 +215,7 @@ class Mechanism(BaseModel, ABC):
         inputs = {} if self.allocation is None else self.allocation.artifacts()
         return {"allocation/" + role: item for role, item in inputs.items()}
 
-    def fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
+    def _fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
         """Return this mechanism with the public inputs that are in an object store on this machine.
 
         Args:
@@ -231,7 +232,7 @@ class Mechanism(BaseModel, ABC):
         return None
 
     def _unit(self, draw: str) -> str:
-        """Return what `epsilon` is the price of, by the name of what one draw releases."""
+        """Return the unit that `epsilon` is charged per, by the unit of one draw."""
         return draw if self.allocation is None else "record"
 
     @property
@@ -240,14 +241,24 @@ class Mechanism(BaseModel, ABC):
         """Return the claim: class, disclosures, neighbors, unit."""
 
     def event(self, positions: int) -> Event:  # noqa: ARG002
-        """Return what releasing one record with that many draws does, as data that the accountant converts.
+        """Return the event of releasing one record, which the accountant converts to costs.
 
         The default has no finite cost.
+
+        Args:
+            positions: Number of draws of the record.
         """
         return Unbounded()
 
     def spend(self, positions: int) -> Spend:
-        """Return the cost of releasing one record with that many draws: by default, that of its event."""
+        """Return the cost of releasing one record: by default, the cost of its event.
+
+        Args:
+            positions: Number of draws of the record.
+
+        Returns:
+            Amounts in millionths, rounded up.
+        """
         return spend(self.guarantee, self.event(positions), positions)
 
     @property
@@ -266,28 +277,46 @@ class Mechanism(BaseModel, ABC):
 
     @abstractmethod
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Count the draws that each text will take, uint32, without drawing; reservations use this."""
+        """Count the draws of each text without drawing; reservations use this.
+
+        Args:
+            texts: Strings, shape (texts,); nulls allowed.
+
+        Returns:
+            Draws per text, uint32, shape (texts,).
+        """
 
     @abstractmethod
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Release texts; a null stays null. The same key, record and text always give the same bytes."""
+        """Release texts. The same key, record, and text always give the same bytes.
 
-    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+        Args:
+            texts: Strings, shape (texts,); a null stays null.
+            keys: The release key and the record ids, shape (texts,).
+
+        Returns:
+            Released texts and draws per record, shape (texts,).
+
+        Raises:
+            PolicyError: The model fails on public texts.
+        """
+
+    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that are read, of those that it has; all others are cut. Shapes (texts,).
 
         The counts must stay inside.
         """
         return np.minimum(words, np.uint32(min(self.n_max, 2**32 - 1)))
 
-    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
-        """Count those of the words read whose choice decides about draws, shape (texts,). It must stay inside.
+    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:  # noqa: ARG002
+        """Count the words read whose choice decides about draws, shape (texts,). It must stay inside.
 
         None where every word does, because a model reads words in pieces.
         """
         return None
 
     def probe(self) -> None:
-        """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
+        """Compute on public texts, and refuse to continue where that fails; nothing where there is no model.
 
         Anyone who releases probes on a fixed schedule, before and after each part, whatever became of the texts: what
         fails on those is drawn uniformly and decides nothing (docs/spec/privacy.md#probe).
@@ -304,12 +333,12 @@ class Mechanism(BaseModel, ABC):
         """
         return {}
 
-    def units(self, text: str) -> tuple[list[str], Marked]:
-        """Return what takes a share of a divided budget of a public text, for explanations: words, and their marks."""
+    def _units(self, text: str) -> tuple[list[str], Marked]:
+        """Return the words of a public text that share a divided budget, and their marks, for explanations."""
         words = [piece for piece, is_word in _kernel.split(text) if is_word]
         return words, Marked(words, range(len(words)), max(1, len(words)))
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors whose product is the declared epsilon of a text, by their symbols in the documentation.
 
         Where a budget is divided, it is the only one: it is the same for any number of draws.
@@ -324,7 +353,7 @@ class Mechanism(BaseModel, ABC):
         return None
 
     @classmethod
-    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
         """Return parameters that a preview adds to the given ones, such as a model that this machine has.
 
         Raises:
@@ -341,16 +370,32 @@ class Mechanism(BaseModel, ABC):
 def count_words(
     texts: pa.Array, most: int = 2**32 - 1, known: _kernel.Vocabulary | None = None
 ) -> npt.NDArray[np.uint32]:
-    """Count the first `most` words of each text, or those of them that a vocabulary has, shape (texts,)."""
+    """Count the words of each text.
+
+    Args:
+        texts: Strings, shape (texts,).
+        most: Number of first words that count.
+        known: Count only words of this vocabulary.
+
+    Returns:
+        Counts, uint32, shape (texts,).
+    """
     others = "uniform" if known is None else "drop"
     policy = {"case": "lower", "punctuation": "drop", "null": "pass", "numbers": others, "oov": others, "n_max": most}
     return to_numpy(pa.array((known or _NO_WORDS).positions(texts, json.dumps(policy))))
 
 
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
-    """Return the cost to reserve before a text is scored: of `positions` draws, or of any text if None.
+    """Return the cost to reserve before a text is scored.
 
     Where a budget is divided, what grows with the largest draw is for any text that of a text of one draw.
+
+    Args:
+        mechanism: The mechanism.
+        positions: Number of draws; None covers any text.
+
+    Returns:
+        Amounts in millionths, rounded up.
     """
     most = mechanism.spend(min(mechanism.most_positions, mechanism.most_positions if positions is None else positions))
     if positions is not None or mechanism.allocation is None:
@@ -380,7 +425,7 @@ def refuse_model() -> NoReturn:
 
 
 Provenance = Literal["public", "disjoint-records"]
-"""What a post-processing may have learned from: public texts alone, or also records that are none of the release's."""
+"""Provenance of the training data: public texts only, or also records that are not in the release."""
 PURPOSE = 8  # purpose number of sampled post-processing (docs/spec/stream.md#purposes)
 
 
@@ -404,17 +449,19 @@ class PostProcess(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
     __getstate__ = parameters_alone
+    if not TYPE_CHECKING:
+        __init__ = checked_parameters
 
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
     reproducible: ClassVar[bool] = False
-    """True if equal keys and texts give equal bytes on every machine; otherwise replays read what was staged first."""
+    """True if equal keys and texts give equal bytes on every machine; otherwise replays read the first result."""
     accelerated: ClassVar[bool] = False
     """True if its model uses a GPU when there is one; such runs take turns (Dagster's pools)."""
-    artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
-    hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do."""
+    _hub_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do."""
     unhashed: ClassVar[frozenset[str]] = frozenset()
     """Fields that no output depends on; they enter no configuration."""
 
@@ -424,11 +471,11 @@ class PostProcess(BaseModel, ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def configuration(self) -> dict[str, Any]:
-        """Return everything that determines the output next to key, record and released text; its hash is `cfg`."""
+        """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`."""
         return {
             "postprocess": self.name,
             "postprocess_version": self.version,
-            **written_parameters(self, self.artifact_fields | self.unhashed),
+            **written_parameters(self, self._artifact_fields | self.unhashed),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
@@ -453,7 +500,7 @@ class PostProcess(BaseModel, ABC):
     @property
     @abstractmethod
     def provenance(self) -> Provenance | None:
-        """Return what it learned from, as declared; None if no one declared it."""
+        """Return the declared provenance of its training data; None if it is not declared."""
 
     @property
     def learnt_for(self) -> str | None:
@@ -472,13 +519,13 @@ class PostProcess(BaseModel, ABC):
 
     @abstractmethod
     def foreign_word_chance(self) -> float:
-        """Return an upper bound of the probability that a text of its own holds one given word of 20 random letters.
+        """Return an upper bound of the probability that one of its texts holds one given word of 20 random letters.
 
-        The word is independent of what is rewritten. The words of canary rows are, wherever a mechanism does not spell.
+        The word is independent of the text. The words of canary rows are, wherever a mechanism does not spell.
         """
 
     def probe(self) -> None:
-        """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
+        """Compute on public texts, and refuse to continue where that fails; nothing where there is no model.
 
         Raises:
             PolicyError: The model fails on public texts.

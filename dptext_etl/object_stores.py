@@ -26,7 +26,7 @@ ENDPOINTS = "DPTEXT_ENDPOINTS"
 
 
 class Kind(Enum):
-    """What the value of an option is."""
+    """The kind of value of an option."""
 
     SECRET = auto()  # only as "env:NAME"
     IDENTITY = auto()  # the other half of a credential, such as the id of an access key: may be "env:NAME"
@@ -241,8 +241,8 @@ def host_of(url: str) -> str:
     return "" if match is None or not match["host"] else _named(match)
 
 
-def _named(found: re.Match[str]) -> str:
-    return (found["host"] if found["port"] is None else f"{found['host']}:{found['port']}").lower()
+def _named(match: re.Match[str]) -> str:
+    return (match["host"] if match["port"] is None else f"{match['host']}:{match['port']}").lower()
 
 
 def require_host(host: str, what: str) -> None:
@@ -255,7 +255,7 @@ def require_host(host: str, what: str) -> None:
 
 
 def require_place(url: str) -> None:
-    """Refuse a URL whose host is not that of a known store, nor one that the environment allows."""
+    """Refuse a URL whose host is neither a known store nor one that the environment allows."""
     if holds_password(url):
         raise PolicyError("a URL holds a password, and plans and errors show it", "put credentials into a variable")
     scheme, slashes, rest = url.partition("://")
@@ -274,7 +274,7 @@ _CLIENT = re.compile(
 )
 """Options of the connection; all stores have them, with a prefix or without."""
 _RETRIES = "max_retries"
-_POLARS = re.compile(r"retry_.*|file_cache_ttl")  # options that Polars alone takes
+_POLARS = re.compile(r"retry_.*|file_cache_ttl")  # options that only Polars accepts
 _NUMBERS: dict[str, type[int] | type[float]] = {
     "max_retries": int,
     "retry_timeout_ms": int,
@@ -283,7 +283,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "retry_base_multiplier": float,
     "file_cache_ttl": int,
 }
-"""Options that Polars itself takes, as numbers."""
+"""Options of Polars itself, as numbers."""
 _TAIL = 1 << 16  # bytes at the end of a Parquet file that are read first: most descriptions of columns fit
 _READ_HINT = "is the object store reachable, and may these credentials read there?"
 
@@ -300,7 +300,7 @@ def client(url: str, options: Mapping[str, Any]) -> Any:
 def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     from obstore.store import from_url
 
-    connection = {found[1]: str(value) for name, value in options if (found := _CLIENT.fullmatch(name))}
+    connection = {option[1]: str(value) for name, value in options if (option := _CLIENT.fullmatch(name))}
     config = {
         name: str(value)
         for name, value in options
@@ -406,7 +406,7 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
     except ValueError as refused:
         problem = str(refused)
     if problem is not None:
-        raise PolicyError(problem)
+        raise PolicyError(problem, "correct storage_options in the policy")
     values: dict[str, str] = {}
     for name, value in options.items():
         variable = variable_of(value)
@@ -421,7 +421,7 @@ def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None
     if not any(kind_of(name, known) is Kind.ENDPOINT for name in values):
         for name in values:
             if name.lower().endswith("allow_invalid_certificates"):
-                raise PolicyError(f"{name} is for a store with an endpoint of its own", "remove it")
+                raise PolicyError(f"{name} is for a store with its own endpoint", "remove it")
     return {name: _typed(name, value) for name, value in values.items()}
 
 

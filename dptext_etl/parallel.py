@@ -105,7 +105,7 @@ class _SingleThreadedProducts:
 
     @staticmethod
     def _limit() -> Any:
-        """Limit the library that comes with NumPy alone: other libraries round by their own numbers of threads."""
+        """Limit only the library that comes with NumPy: other libraries round by their own numbers of threads."""
         from threadpoolctl import ThreadpoolController
 
         pools = ThreadpoolController()

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]
 
 
+def checked_parameters(self: Any, /, **parameters: Any) -> None:
+    """Initialize a mechanism or a post-processing, so that wrong parameters raise one `PolicyError`."""
+    with validated(self.name, type(self), of=f"parameters of {self.name}"):
+        BaseModel.__init__(self, **parameters)
+
+
 class validated(seam):  # noqa: N801  (reads as a statement: `with validated("policy", …):`)
     """Turn a pydantic error in the block into one of ours, which never quotes the given value."""
 
@@ -26,7 +32,7 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
         self._what, self._model, self._of = what, model, of
 
     def __exit__(self, kind: Any, exc: BaseException | None, tb: Any) -> None:
-        """Raise one `PolicyError` that says what is wrong with each entry."""
+        """Raise one `PolicyError` that describes the problem of each entry."""
         if not isinstance(exc, ValidationError):
             super().__exit__(kind, exc, tb)
             return
@@ -38,10 +44,10 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
     def _names_meant(self, problems: list[ErrorDetails]) -> str:
         """Return the names that may be meant by those that do not exist, or all of a small model."""
         unknown = [(str(item["loc"][-1]), item["loc"][:-1]) for item in problems if item["type"] == "extra_forbidden"]
-        asked = {suggestion(name, _entries(self._model, path), most=3): path for name, path in unknown}
-        names = _entries(self._model, next(iter(asked.values()), ()))
+        suggestions = {suggestion(name, _entries(self._model, path), most=3): path for name, path in unknown}
+        names = _entries(self._model, next(iter(suggestions.values()), ()))
         listed = f"{self._of}: {', '.join(names)}" if len(names) <= _FEW else ""
-        return "; ".join(filter(None, asked)) or listed or "docs/policy.md describes every entry"
+        return "; ".join(filter(None, suggestions)) or listed or "docs/policy.md describes every entry"
 
 
 _FEW = 15  # names that a hint lists, at most
@@ -61,15 +67,19 @@ _WORDS = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "must be a list"),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a table"),
     "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "has another form",
     "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
 }
-"""What is wrong with an entry, by pydantic's name of the problem."""
+"""Our words for a problem of an entry, by pydantic's name of the problem."""
 
 
 def sentence(problem: ErrorDetails) -> str:
     """Say in our words what is wrong with an entry; the given value is not quoted."""
     words, where = _WORDS.get(problem["type"]), ".".join(map(str, problem["loc"]))
-    said = words.format(**problem.get("ctx", {})) if words else problem["msg"].removeprefix("Value error, ")
+    ours = problem["msg"].removeprefix("Value error, ") if problem["type"] == "value_error" else "is not allowed"
+    said = words.format(**problem.get("ctx", {})) if words else ours
     return f"{where}: {said}" if where else said
 
 
@@ -102,7 +112,7 @@ def written(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [written(item) for item in value]
     if isinstance(value, BaseModel):
-        return written_parameters(value, getattr(value, "artifact_fields", frozenset()))
+        return written_parameters(value, getattr(value, "_artifact_fields", frozenset()))
     return value
 
 

@@ -2,7 +2,7 @@
 
 Specification: docs/spec/privacy.md#integer-sampler.
 
-The numbers here are the same on every IEEE machine: `exp` is evaluated with additions and multiplications alone, so a
+The numbers here are the same on every IEEE machine: `exp` is evaluated only with additions and multiplications, so a
 table has the same bytes wherever it is built. The guarantee does not depend on their accuracy: every weight lies in
 `[wmin, S]`, which bounds the ratio of any two probabilities, whatever the rounding.
 
@@ -228,7 +228,7 @@ def choose(
 ) -> Choices:
     """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
 
-    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have an epsilon of its own.
+    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have its own epsilon.
     """
     require_law(scores, slots, (epsilon, low, high))
     m = scores.shape[1]
@@ -247,11 +247,20 @@ def require_law(scores: Any, slots: Slots, law: Law) -> None:
     n, (epsilon, low, high) = len(scores), law
     least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
     if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
-        raise PolicyError(f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}")
+        raise PolicyError(
+            f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}",
+            "pass a positive epsilon and public bounds of the scores",
+        )
     if n != len(slots):
-        raise InputError(f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots")
+        raise InputError(
+            f"every row of scores has its own slot; got {n} rows and {len(slots)} slots",
+            "pass one slot per row of scores",
+        )
     if isinstance(epsilon, np.ndarray) and epsilon.shape != (n,):
-        raise InputError(f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons")
+        raise InputError(
+            f"every row of scores has its own epsilon; got {n} rows and {len(epsilon)} epsilons",
+            "pass one epsilon per row of scores, or a single number",
+        )
 
 
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:

@@ -1,12 +1,12 @@
 """Read and write the files of one folder: a local folder, or a prefix of an object store.
 
-Local files are durable and private to their owner. A process that works with a store has a folder of its own for
+Local files are durable and private to their owner. A process that works with a store has its own folder for
 copies, which no one else sees. Objects that several writers may replace are written under a condition (`If-None-Match`,
 `If-Match`): the store itself lets one writer through. All others have names that no other writer uses.
 
 The lease spares a second run its work. What is published does not rest on it: a manifest is replaced only if it is
-still the one that the run began with, and every version has names of its own. Nor does what is staged: every attempt at
-a shard has names of its own, and the ledger charges a record once.
+still the one that the run began with, and every version has its own names. Nor does what is staged: every attempt at
+a shard has its own names, and the ledger charges a record once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from urllib.parse import quote, unquote
 from dptext_etl import files, object_stores
 from dptext_etl.errors import BusyError, DPTextError, InputError, seam
 
-_HINT = (
-    "is the object store reachable, and may these credentials do it? Run the same policy again: it goes on from here"
-)
+_HINT = "check that the store is reachable and that these credentials suffice. Run the same policy again: it continues"
 _GROUPED = re.compile(r"(shard|quarantine|changed|kept|draft)-(\d{5,})?")
 
 Result = TypeVar("Result")
@@ -46,9 +44,9 @@ class Storage:
     url: str  # path of the folder, or URL of the prefix
     # options of the store, as a policy writes them
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    # whether the objects of a shard have a prefix of their own, so that they can be listed by themselves
+    # whether the objects of a shard have their own prefix, so that they can be listed by themselves
     grouped: bool = False
-    copies: Path | None = None  # folder for copies of objects; None takes a folder of this process
+    copies: Path | None = None  # folder for copies of objects; None uses a folder of this process
     remote: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
@@ -84,7 +82,7 @@ class Storage:
         yield self
 
     def prepare(self) -> None:
-        """Make the folder and the two above it, readable by their owner alone; ask whether the store answers."""
+        """Make the folder and the two above it, readable only by their owner; ask whether the store answers."""
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder):
             files.make_private(folder)
         files.require_writable(self.folder)
@@ -145,7 +143,7 @@ class Storage:
         return _unless_missing(lambda: files.sha256(self.folder / name))
 
     def write(self, name: str, content: files.Content, *, action: str = "writing", flush_folder: bool = True) -> None:
-        """Write a file durably, whole or not at all (`files.write`); what goes into a store is copied here, too."""
+        """Write a file durably, completely or not at all (`files.write`); keep a copy of files for a store."""
         files.write(self.folder / name, content, action=action, flush_folder=flush_folder)
 
     def put(self, name: str, content: bytes | Path) -> None:
@@ -257,7 +255,7 @@ class Objects(Storage):
         """Return an object and the tag that `replace_object` takes, or None if there is none."""
         # Google Cloud Storage compares generations, all others compare tags
         state = "version" if self.url.startswith("gs://") else "e_tag"
-        return self._get(name, lambda found: (bytes(found.bytes()), str(found.meta[state])))
+        return self._get(name, lambda result: (bytes(result.bytes()), str(result.meta[state])))
 
     def etag(self, name: str) -> str | None:
         """Return the tag that identifies the state of an object, or None if there is none."""
@@ -283,9 +281,9 @@ class Objects(Storage):
         return footer
 
     def sha256(self, name: str) -> str | None:
-        def digest(found: Any) -> str:
+        def digest(result: Any) -> str:
             whole = hashlib.sha256()
-            for chunk in found.stream():
+            for chunk in result.stream():
                 whole.update(chunk)
             return whole.hexdigest()
 
@@ -294,10 +292,10 @@ class Objects(Storage):
     def download(self, name: str, path: Path) -> bool:
         """Copy an object to a local file, and return whether there is such an object."""
 
-        def fill(found: Any) -> bool:
+        def fill(result: Any) -> bool:
             files.make_folders(path.parent)
             with open(path, "wb", opener=files.private) as file:
-                file.writelines(found.stream())
+                file.writelines(result.stream())
             return True
 
         return self._get(name, fill) or False
@@ -358,7 +356,7 @@ class Objects(Storage):
         return f"{group}/{name}" if group else name
 
     def _ask(self, action: str, call: Callable[[Any, Any], Result], *, missing: bool = True) -> Result | None:
-        """Call the store; None stands for an object that may be `missing`."""
+        """Call the store; None if the object may be `missing`."""
         client = object_stores.client(self.url, object_stores.resolved(dict(self.options)))
         import obstore
         import obstore.exceptions

@@ -29,15 +29,15 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         table: A data frame of pandas or Polars (lazy ones stay lazy); a table, record batch or reader of pyarrow; a
             relation of DuckDB; or any object with `__arrow_c_stream__`, for which a table of pyarrow comes back.
         policy: A policy, or the path of its file; or the policy of one column, with the column's name.
-        id: Column of record ids; None takes that of the policy. The policy of one column names none.
+        id: Column of record ids; None uses the policy's. The policy of one column names none.
 
     Returns:
         The table with released texts in the places of the raw ones; other columns and their order stay. Metadata of
-        the table and of its text columns goes, and so do the `attrs` of pandas.
+        the table and of its text columns goes, as do the `attrs` of pandas.
 
     Raises:
-        InputError: The table is of no such kind, a column is missing or of a wrong type, or an id is null or stands
-            next to several texts.
+        InputError: The table is of no such kind, a column is missing or of a wrong type, or an id is null or has
+            several texts.
         PolicyError: The policy names no column or no id column, or a model fails on public texts.
     """
     columns, ids = columns_and_id(policy, id)

@@ -92,7 +92,7 @@ def test_a_strict_release_is_output_words_and_single_blanks(word_mechanism, rele
         words = out.split(" ") if out else []
         assert set(words) <= allowed
         count = sum(is_word for _, is_word in _kernel.split(text))
-        if word_mechanism.hides_length:
+        if word_mechanism.length != "disclose":
             assert positions == word_mechanism.n_max >= len(words)
         elif word_mechanism.input_policy()["oov"] == "drop":
             assert positions == len(words) <= count

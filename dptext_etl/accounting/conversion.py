@@ -1,19 +1,29 @@
-"""Convert losses to (epsilon, delta): zCDP, range-bounded draws, divided budgets, Gaussian noise. Bounds round up."""
+"""Convert events (descriptions of releases) to costs: epsilon, (epsilon, delta), rho, and powers of ten of the odds.
+
+A cap is a *filter*: no one may be charged more than a sum that was fixed in advance. This holds for releases that are
+chosen after earlier outputs were seen. The ledger shows running sums of additive measures only. A converted epsilon
+that is read at a time which depends on outputs is an odometer, and the conversions here do not cover it (Rogers et al.
+2016; docs/spec/privacy.md#filters). Bounds round up.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
-from typing import Protocol
+from functools import reduce
+from operator import add
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl import sampling
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import exact
+from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exact, fine, log10_odds, micro, millionths
 
 _ROUNDING = 1e-9  # relative; above the rounding of everything here
 _BIN = 1e-3  # of the privacy loss
@@ -23,6 +33,16 @@ _FINE = 48  # halvings
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Convert rho-zCDP to epsilon at `delta`, by the best order (Canonne, Kamath and Steinke 2020, proposition 12).
+
+    Args:
+        rho: Rho of zCDP, 0 or more.
+        delta: Delta, between 0 and 1.
+
+    Returns:
+        Epsilon, rounded up.
+
+    Raises:
+        PolicyError: Delta is out of range.
 
     >>> round(zcdp_epsilon(20 / 8, 1e-6), 2)
     13.37
@@ -52,9 +72,9 @@ class Draws(Protocol):
 def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
     """Compose the privacy loss distributions of draws and return their epsilon at `delta`.
 
-    The composed distribution dominates that of every range-bounded mechanism (Zhu, Dong and Wang 2022). Its losses are
-    rounded up to a grid, so that delta is never below the exact one (Doroshenko et al. 2022). Convolutions are products
-    of Fourier transforms over all losses: nothing is cut off.
+    The composed distribution dominates the distribution of every range-bounded mechanism (Zhu, Dong and Wang 2022). Its
+    losses are rounded up to a grid, so that delta is never below the exact one (Doroshenko et al. 2022). Convolutions
+    are products of Fourier transforms over all losses: nothing is cut off.
     """
     require_delta(delta)
     wanted = [(float(item.epsilon), item.count) for item in draws if item.count and item.epsilon]
@@ -83,8 +103,8 @@ def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
     if place in (top, 2 * top):
         return 0.0 if place == top else pure * (1 + _ROUNDING)
     mass, other = above(place - 1)  # delta falls to its value between this loss and the next one
-    found = float(losses[place - 1]) + math.log((mass - delta) / other)
-    return min(pure, found) * (1 + _ROUNDING)
+    epsilon_at_delta = float(losses[place - 1]) + math.log((mass - delta) / other)
+    return min(pure, epsilon_at_delta) * (1 + _ROUNDING)
 
 
 def _loss_masses(epsilon: float, width: float, bins: int) -> npt.NDArray[np.float64]:
@@ -198,7 +218,318 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
     """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP."""
     if not (0 < epsilon < math.inf and 0 < delta < 1 and 0 < sensitivity < math.inf):
         msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
-        raise PolicyError(msg)
+        raise PolicyError(msg, "pass positive, finite numbers, and a delta such as 1e-6")
     with localcontext() as context:
         context.prec, context.rounding = 12, ROUND_CEILING
         return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))
+
+
+class MetricClaim(NamedTuple):
+    """A guarantee that grows with the distance of two words (class METRIC, docs/spec/privacy.md#classes)."""
+
+    epsilon: float | Fraction  # per unit of distance
+    metric: str  # name of the distance
+    diameter: float | Fraction  # largest distance of two words
+
+
+@dataclass(frozen=True)
+class PureDraws:
+    """Adaptive draws at one pure epsilon."""
+
+    epsilon: float | Fraction  # of one draw, 0 or more
+    count: int
+    tight: Fraction | None = None  # exact pure parameter of the sampler's integers for one draw; None if unknown
+    range_bounded: bool = True  # True for a range-bounded exponential mechanism, False if a draw is only pure
+    metric: MetricClaim | None = None
+
+
+@dataclass(frozen=True)
+class DividedDraws:
+    """Draws that divide one budget, after a first release that may divide it.
+
+    The text itself may divide the budget of range-bounded draws. What is public, or released, divides noise.
+    """
+
+    total: float  # epsilon of all draws together, above 0
+    count: int
+    largest: Fraction  # largest epsilon of one draw
+    outputs: int | None  # size of the largest output set of range-bounded draws; None for noise
+    first: float = 0.0  # epsilon of the first release; 0 without one
+    each: Fraction = Fraction(0)  # epsilon of each of its `count` draws
+    tightness: Fraction = Fraction(1)  # ratio of the loss that the noise realizes to its epsilon, at most 1
+    metric: MetricClaim | None = None
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Gaussian noise."""
+
+    mu2: Fraction  # (sensitivity / sigma) squared
+
+
+@dataclass(frozen=True)
+class ZeroConcentrated:
+    """Any release that is rho-zCDP."""
+
+    rho: Fraction
+
+
+@dataclass(frozen=True)
+class Approximate:
+    """An event with the (epsilon, delta) pair that its mechanism declares."""
+
+    event: Event
+    epsilon: float | Fraction
+    delta: float | Fraction
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Several events of one record, each of which may depend on the outputs of those before."""
+
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """An event without a finite claim (docs/spec/privacy.md#infinite-components)."""
+
+
+Event = PureDraws | DividedDraws | GaussianNoise | ZeroConcentrated | Approximate | Composed | Unbounded
+"""An event: the effect of a release on a record, as plain data, which the accountant converts to costs."""
+
+MEASURES: dict[str, tuple[str, ...]] = {"pure": (PURE,), "zcdp": ("rho",), "approx": ("eps_approx", "delta")}
+"""The measures that a cap may count, each with the components of a spend that it adds up."""
+
+_MARGIN_OF_COMPUTED = Fraction(1, 10**12)  # above the rounding error of a computed exact parameter
+
+Exact = Fraction | float  # an exact amount, or `math.inf`
+
+
+def spend(guarantee: Guarantee, event: Event, positions: int) -> Spend:
+    """Return the cost of an event, every amount rounded up once (docs/spec/privacy.md#spend)."""
+    cost, claim = _cost(event), _metric(event)
+    return Spend(
+        guarantee_class=guarantee.guarantee_class,
+        disclosures=guarantee.disclosures,
+        eps_pure=micro(cost.pure),
+        eps_tight=micro(min(cost.pure, cost.tight)),
+        eps_approx=micro(cost.approx),
+        delta=fine(cost.delta),
+        rho=micro(cost.rho),
+        mu2=micro(cost.mu2),
+        eps_metric=micro(cost.metric if claim is None else claim.epsilon),
+        diameter=math.inf if claim is None else micro(exact(claim.diameter)),
+        metric_id=None if claim is None else claim.metric,
+        n_worst=positions,
+        assumptions=guarantee.assumptions,
+    )
+
+
+def computed(parameter: float | Fraction) -> Fraction:
+    """Return a computed exact parameter of one draw, enlarged by its possible rounding error."""
+    return exact(parameter) + _MARGIN_OF_COMPUTED
+
+
+def range_bounded(event: Event) -> list[PureDraws] | None:
+    """Return the draws of an event if all are range-bounded, finite, and of fixed epsilons; otherwise None.
+
+    Only such draws compose by privacy loss distributions (docs/spec/privacy.md#br-pld).
+    """
+    match event:
+        case PureDraws(epsilon=epsilon, range_bounded=True) if math.isfinite(epsilon):
+            return [event]
+        case Approximate(event=inner):
+            return range_bounded(inner)
+        case Composed(events=events):
+            parts = [range_bounded(one) for one in events]
+            return None if None in parts else [draws for part in parts for draws in part or ()]
+        case _:
+            return None
+
+
+class _Cost(NamedTuple):
+    """Exact amounts."""
+
+    pure: Exact
+    tight: Exact
+    approx: Exact
+    delta: Exact
+    rho: Exact
+    mu2: Exact
+    metric: Exact
+
+
+_NOTHING = _Cost(*[Fraction(0)] * 7)
+_UNBOUNDED = _Cost(math.inf, math.inf, math.inf, Fraction(0), math.inf, math.inf, math.inf)
+
+
+def _cost(event: Event) -> _Cost:
+    match event:
+        case PureDraws():
+            cost = _of_draws(event)
+        case DividedDraws():
+            cost = _of_division(event)
+        case GaussianNoise(mu2=mu2):
+            cost = _UNBOUNDED._replace(rho=mu2 / 2, mu2=mu2)
+        case ZeroConcentrated(rho=rho):
+            cost = _UNBOUNDED._replace(rho=rho)
+        case Approximate(event=inner, epsilon=epsilon, delta=delta):
+            cost = _cost(inner)._replace(approx=exact(epsilon), delta=exact(delta))
+        case Composed(events=events):
+            cost = _Cost(*map(sum, zip(_NOTHING, *map(_cost, events), strict=True)))
+        case Unbounded():
+            cost = _UNBOUNDED
+    return cost
+
+
+def _of_draws(draws: PureDraws) -> _Cost:
+    """Return the cost of adaptive draws (docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#br-zcdp)."""
+    if not draws.count:
+        return _NOTHING
+    if not math.isfinite(draws.epsilon):
+        return _UNBOUNDED
+    each = exact(draws.epsilon)
+    pure = draws.count * each
+    tight = pure if draws.tight is None else min(pure, draws.count * draws.tight)
+    rho = pure * each / (8 if draws.range_bounded else 2)
+    return _Cost(pure, tight, pure, Fraction(0), rho, math.inf, math.inf)
+
+
+def _of_division(draws: DividedDraws) -> _Cost:
+    """Return the cost of draws that divide one budget, and of a first release.
+
+    The text itself may divide the budget of range-bounded draws (docs/spec/privacy.md#theorem-a). What divides the
+    budget of noise is public, or was released before at its own cost, so that the epsilons of the draws add up
+    (docs/spec/privacy.md#allocation-allowed).
+    """
+    if not draws.count:
+        return _NOTHING
+    pure, outputs = exact(draws.total) + exact(draws.first), draws.outputs
+    if outputs is None:
+        tight = pure * draws.tightness
+        rho = (draws.largest * exact(draws.total) + draws.count * draws.each**2) / 2
+    else:
+        loss = allocated_epsilon(draws.total, draws.count, outputs, sampling.weight_bits(outputs))
+        loss += draws.count * sampling.epsilon_implemented(float(draws.each), outputs) if draws.each else 0.0
+        tight = exact(loss) + (draws.count + 2) * _MARGIN_OF_COMPUTED
+        rho = allocated_rho(draws.total, draws.largest) + draws.count * draws.each**2 / 8
+    return _Cost(pure, min(pure, tight), pure, Fraction(0), rho, math.inf, math.inf)
+
+
+def _metric(event: Event) -> MetricClaim | None:
+    match event:
+        case PureDraws(count=count, metric=metric) | DividedDraws(count=count, metric=metric):
+            return metric if count else None
+        case Approximate(event=inner):
+            return _metric(inner)
+        case _:
+            return None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One valid (epsilon, delta) statement about a spend, with the rule that gives it.
+
+    Attributes:
+        epsilon: In millionths, 0 or more; infinite where no theorem is known.
+        delta: In millionths; 0 for a pure statement. Never show an epsilon without its delta.
+        rule: "tight": the sampler's exact pure parameters, added up. "pure": the declared pure epsilons, added up.
+            "approx": the declared (epsilon, delta) pairs, added up. "zcdp": the sum of rho, converted. "pld": the
+            composed distribution of the privacy loss. "gaussian": the exact profile of all Gaussian noise together.
+            "pure+gaussian": the same, plus the epsilon of the pure releases. "none": no theorem is known.
+    """
+
+    epsilon: Micro
+    delta: Micro
+    rule: str
+
+    @property
+    def log10_odds(self) -> float:
+        """The powers of ten by which the odds between two texts can move (docs/spec/privacy.md#odds)."""
+        return log10_odds(self.epsilon)
+
+
+def compose(spends: Iterable[Spend]) -> Spend:
+    """Add up the costs of releases of one unit: components add, disclosures unite, the weakest class stays.
+
+    The sum holds for releases that are chosen after earlier outputs were seen. It compares histories that agree on
+    every disclosure (docs/spec/privacy.md#spend-composition).
+
+    Args:
+        spends: Costs of releases, in any order.
+
+    Returns:
+        The cost of all of them.
+    """
+    return reduce(add, spends, Spend.zero())
+
+
+def bounds(spend: Spend) -> list[Bound]:
+    """Return every finite statement about a spend, pure ones first.
+
+    Args:
+        spend: The cost of a release.
+
+    Returns:
+        Statements (epsilon, delta, rule); empty where no theorem is known.
+    """
+    stated = [
+        Bound(spend.eps_pure, 0, "pure"),
+        Bound(spend.eps_tight, 0, "tight"),
+        Bound(spend.eps_approx, millionths("delta", spend.delta), "approx"),
+    ]
+    return [bound for bound in stated if math.isfinite(bound.epsilon) and math.isfinite(bound.delta)]
+
+
+def is_finite(spend: Spend, measure: str) -> bool:
+    """Return True if a cap of this measure can count a spend."""
+    return all(math.isfinite(getattr(spend, component)) for component in MEASURES[measure])
+
+
+def least(stated: Spend | Iterable[Bound]) -> Bound:
+    """Pick the statement with the least epsilon about a spend, or among given statements.
+
+    At equal epsilon the smaller delta wins, then the statement that comes first. Where no theorem is known the epsilon
+    is infinite and the rule is "none".
+    """
+    limits = bounds(stated) if isinstance(stated, Spend) else stated
+    return min(limits, key=lambda bound: (bound.epsilon, bound.delta), default=Bound(math.inf, 0, "none"))
+
+
+def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] | None = None) -> list[Bound]:
+    """Return every finite statement at one fixed delta about several releases of one subject.
+
+    The Gaussian rules hold for parameters that were fixed beforehand, as in a policy.
+
+    Specification: docs/spec/privacy.md#composition.
+
+    Args:
+        spends: Costs of the releases.
+        delta: Delta of all statements, between 0 and 1.
+        draws: The range-bounded draws of all releases, if all are such draws; their composition is tighter.
+
+    Returns:
+        Statements (epsilon, delta, rule).
+
+    Raises:
+        PolicyError: Delta is out of range.
+    """
+    require_delta(delta)
+    listed = list(spends)
+    total = compose(listed)
+    allowed = [bound for bound in bounds(total) if bound.rule != "approx" or total.delta <= exact(delta) * FINE]
+    gaussian = [item for item in listed if math.isfinite(item.mu2) and not math.isfinite(item.eps_pure)]
+    pure = compose(item for item in listed if math.isfinite(item.eps_pure))
+    at = delta * MICRO
+    if math.isfinite(total.rho):
+        allowed.append(Bound(micro(zcdp_epsilon(total.rho / MICRO, delta)), at, "zcdp"))
+    if draws is not None:
+        allowed.append(Bound(micro(bounded_range_epsilon(draws, delta)), at, "pld"))
+    others = [item for item in listed if item not in gaussian and not math.isfinite(item.eps_pure)]
+    if gaussian and not others:
+        mu = math.sqrt(sum(item.mu2 for item in gaussian) / MICRO)
+        noisy = micro(smallest_epsilon(mu, delta))
+        rule = "gaussian" if len(gaussian) == len(listed) else "pure+gaussian"
+        allowed.append(Bound(noisy + min(pure.eps_pure, pure.eps_tight), at, rule))
+    return allowed

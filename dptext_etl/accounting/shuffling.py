@@ -21,13 +21,13 @@ from dptext_etl.guarantee import MICRO
 
 Floats = npt.NDArray[np.float64]
 
-_LOG_TAIL = -math.log(1e-18)  # tails of binomial counts below 1e-18 are cut; what is cut is added to the bound
+_LOG_TAIL = -math.log(1e-18)  # tails of binomial counts below 1e-18 are cut; their mass is added to the bound
 _LOG_NOTHING = 500.0  # tails of binomial counts below e^-500 count as 0 where only a sign is asked for
 _MARGIN = 1e-9  # relative margin, far above the rounding errors of the probabilities here (about 1e-11)
 _FINE = 150
 """A bin of the number of hiding records spans 1/150 of its mean, or half its deviation less 2 where that is more."""
 _NEAR = 3e-4  # an epsilon is found to about this part of it, or to a millionth
-_MOST_ROWS = 10**7  # more rows count as so many; fewer hide less
+_MOST_ROWS = 10**7  # more rows count as that many; fewer hide less
 _LARGEST = 16.0
 """A larger epsilon counts as this one, whose divergence is not smaller; up to it all thresholds below are exact."""
 _RAISES = (0, 8, 24, 64)
@@ -64,7 +64,7 @@ class Law(NamedTuple):
         return max(1, min(self.near, self.texts - self.near))
 
     def chance(self, width: int) -> float:
-        """Return the probability that a uniform text lies in one of two differences of so many texts each."""
+        """Return the probability that a uniform text lies in one of two differences of that many texts each."""
         return min(1.0, 2 * width / self.texts)
 
 
@@ -170,7 +170,7 @@ def _top(values: Floats, first: int, size: int, law: Law, guess: int) -> tuple[f
 
 
 def raised(values: Floats, first: int, degree: int, times: int) -> Floats:
-    """Return values, from `first` on, that have the same binomial means with so many trials more than `degree`."""
+    """Return values, from `first` on, that have the same binomial means with that many trials more than `degree`."""
     k = np.arange(first, first + len(values) + times, dtype=np.float64)
     for trials in range(degree + 1, degree + times + 1):
         longer = np.empty(len(values) + 1)

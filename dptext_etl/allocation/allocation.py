@@ -41,7 +41,7 @@ Template = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], .
 """Shares of the draws by their positions; the last one counts for all positions beyond."""
 
 
-Place = int | range | None  # the word that a draw stands for, its words, or none
+Place = int | range | None  # the word that a draw represents, its words, or none
 
 
 class Allocation(Tools):
@@ -54,8 +54,8 @@ class Allocation(Tools):
         template: Shares by position, the last of which counts for all positions beyond; "uniform" for equal ones.
         templates: Public templates, one of which is chosen.
         choosing: Epsilon of that choice.
-        eps_lo: Least epsilon of a draw; None takes a tenth of an even share.
-        eps_hi: Largest epsilon of a draw; None takes four even shares, which keeps rho small.
+        eps_lo: Least epsilon of a draw; None uses a tenth of an even share.
+        eps_hi: Largest epsilon of a draw; None uses four even shares, which keeps rho small.
     """
 
     total: Epsilon
@@ -71,15 +71,15 @@ class Allocation(Tools):
 
     @field_validator("template", mode="before")
     @classmethod
-    def _uniform_is_one_share(cls, given: Any) -> Any:
-        return (1.0,) if given == "uniform" else given
+    def _uniform_is_one_share(cls, template: Any) -> Any:
+        return (1.0,) if template == "uniform" else template
 
     @field_validator("scores")
     @classmethod
     def _scores_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known = score.available()
-        if len(set(names)) < len(names) or not set(names) <= set(known):
-            raise ValueError(f"scores are some of {', '.join(known)}, each once")
+        available = score.available()
+        if len(set(names)) < len(names) or not set(names) <= set(available):
+            raise ValueError(f"scores are some of {', '.join(available)}, each once")
         return names
 
     @model_validator(mode="after")
@@ -91,7 +91,7 @@ class Allocation(Tools):
         if (self.choosing is not None) != (len(self.templates) > 1) or len(self.templates) == 1:
             raise ValueError("choosing is the price of a choice among two or more templates: give both or neither")
         if self.first is not None and (self.templates or self.template):
-            raise ValueError("first is a first release whose words are scored: it goes with scores alone")
+            raise ValueError("first is a first release whose words are scored, so it needs scores")
         if self.templates and self.template:
             raise ValueError("a template is given, or chosen among templates by scores")
         for shares in (self.template or (), *self.templates):
@@ -113,7 +113,7 @@ class Allocation(Tools):
 
     @property
     def before(self) -> Fraction:
-        """Return the epsilon of what is drawn before: a first release, or the choice of a template."""
+        """Return the epsilon of the draws before: a first release, or the choice of a template."""
         return exact(self.first or self.choosing or 0.0)
 
     @property
@@ -142,8 +142,8 @@ class Allocation(Tools):
         """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths."""
         factor = exact(epsilon) / exact(self.epsilon)
         names = ("total", "first", "choosing", "eps_lo", "eps_hi")
-        given = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**given | {n: _down(given[n], factor) for n in names if given[n] is not None})
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**fields | {n: _down(fields[n], factor) for n in names if fields[n] is not None})
 
     def bounds(self, draws: int) -> tuple[int, int]:
         """Return the least and the largest epsilon of a draw, in millionths, rounded down."""
@@ -158,11 +158,11 @@ class Allocation(Tools):
 
     @property
     def largest(self) -> float:
-        """Return the largest epsilon of any draw of what is released, whatever the number of draws."""
+        """Return the largest epsilon of any released draw, for any number of draws."""
         return self.total if self.eps_hi is None else min(self.eps_hi, self.total)
 
     def problem(self, draws: int) -> str | None:
-        """Return what is wrong with the budget of so many draws; None if every draw gets a part of it."""
+        """Return what is wrong with the budget of that many draws; None if every draw gets a part of it."""
         low, _ = self.bounds(draws)
         if draws * low > in_millionths(self.total):
             return f"eps_lo times {draws} draws, the most of any text, exceeds total: lower eps_lo or the longest text"
@@ -172,13 +172,13 @@ class Allocation(Tools):
 
     def event(self, draws: int, outputs: int | None, metric: MetricClaim | None = None) -> Event:
         """Return draws that divide the budget, and the choice of a template, if there is one."""
-        division = replace(self.division(draws, outputs), metric=metric)
+        division = replace(self._division(draws, outputs), metric=metric)
         if self.choosing is None:
             return division
         tight = computed(sampling.epsilon_implemented(self.choosing, len(self.templates)))
         return Composed((division, PureDraws(self.choosing, min(draws, 1), tight)))
 
-    def division(self, draws: int, outputs: int | None) -> DividedDraws:
+    def _division(self, draws: int, outputs: int | None) -> DividedDraws:
         """Return draws that divide the budget over output sets of up to `outputs` members; None for noise."""
         return DividedDraws(
             total=self.total,
@@ -198,8 +198,8 @@ class Allocation(Tools):
             return []
         rated = self.rated(tokens)
         scores = [_score(rated, place) for place in wanted]
-        known = [score for score in scores if score is not None]
-        usual = sum(known) / len(known) if known else 1.0
+        scored_words = [score for score in scores if score is not None]
+        usual = sum(scored_words) / len(scored_words) if scored_words else 1.0
         return self._spread([usual if score is None else score for score in scores], draws)
 
     def scored(self, tokens: Sequence[str], places: Sequence[Place]) -> dict[str, list[float]]:
@@ -231,7 +231,7 @@ class Allocation(Tools):
             return [1.0] * len(tokens)
 
     def probe(self) -> None:
-        """Score public words, and refuse to go on if a tool is missing or broken, which would split evenly."""
+        """Score public words, and refuse to continue if a tool is missing or broken, which would split evenly."""
         for scorer in self.scorers:
             with seam(f"scoring public words by {scorer.name}", PolicyError, "its tools are named in the allocation"):
                 scorer.of(_PUBLIC)
@@ -251,7 +251,7 @@ def in_millionths(amount: float) -> int:
 
 
 def _score(rated: Sequence[float], place: Place) -> float | None:
-    """Return the score of a draw: that of its word, or the mean of its words."""
+    """Return the score of a draw: the score of its word, or the mean over its words."""
     if isinstance(place, range):
         return math.fsum(rated[place.start : place.stop]) / len(place)
     return None if place is None else rated[place]
@@ -316,15 +316,15 @@ def divided(allocation: Allocation, texts: Sequence[Marked], keys: pa.Array, sam
         for text in texts
     ]
     taking = [number for number, text in enumerate(texts) if text.places]
-    found: list[Sequence[int]] = list(wanted)
+    divisions: list[Sequence[int]] = list(wanted)
     if taking:
         fits = np.array([fit(wanted[number], offered[number]) for number in taking])
         slots = Slots(keys, np.array(taking, np.uint32), np.zeros(len(taking), np.uint64))
         price = allocation.choosing or 0.0
         chosen = sampler.choose(fits, slots, epsilon=price, low=0.0, high=1.0, purpose=TEMPLATE)
         for number, template in zip(taking, chosen.tolist(), strict=True):
-            found[number] = offered[number][template]
-    return [_numbers(parts) for parts in found]
+            divisions[number] = offered[number][template]
+    return [_numbers(parts) for parts in divisions]
 
 
 def fit(wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:

@@ -35,9 +35,9 @@ class Tools(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"tagger", "information", "encoder"})
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"tagger", "information", "encoder"})
     """Fields that name public files; the hashes of these enter the configuration, not the names."""
-    hub_fields: ClassVar[frozenset[str]] = artifact_fields
+    _hub_fields: ClassVar[frozenset[str]] = _artifact_fields
     """All of them: in a policy file a folder is looked for in the folder of the policy first."""
 
     tagger: str = "english"
@@ -98,7 +98,7 @@ class Score(ABC):
         return self.compute(tokens)
 
     def code(self, tokens: Sequence[str]) -> Scores:
-        """Compute what the paper's code has. By default, what is printed."""
+        """Compute the formula of the paper's code. By default, the printed one."""
         return self.printed(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
@@ -126,7 +126,7 @@ _UNIT = 2.0**40
 def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> list[int]:
     """Divide a budget: each part is inversely proportional to its score, within bounds, rounded down.
 
-    Amounts are in millionths. A score that is no number counts as 1. The sum of the parts is at most `total`.
+    Amounts are in millionths. A score that is not a number counts as 1. The sum of the parts is at most `total`.
 
     >>> spread([0.1, 0.2, 0.4], 7_000_000, 1, 7_000_000)
     [4000000, 2000000, 1000000]

@@ -31,7 +31,7 @@ _SPACY = {"PROPN": "NNP", "NOUN": "NN", "PRON": "PR", "VERB": "VB", "AUX": "VB",
 
 
 class Tagger(Protocol):
-    """What scores ask of a library."""
+    """The functions of a library that scores need."""
 
     def classes(self, words: Sequence[str]) -> list[str]:
         """Return the class of every word, one of `CLASSES`, n of them."""
@@ -67,8 +67,8 @@ class NltkTagger:
     def read(cls, path: Path) -> Self:
         """Read a tagger in one file, as `studies/shipped_data/tagger.py` writes it."""
         with seam("reading a tagger", ArtifactError, "is it a tagger in the format of `english-tags.json`?"):
-            held = json.loads(path.read_text(encoding="utf-8"))
-            weights, tagdict, classes = held["weights"], held["tagdict"], held["classes"]
+            content = json.loads(path.read_text(encoding="utf-8"))
+            weights, tagdict, classes = content["weights"], content["tagdict"], content["classes"]
         return cls(weights, tagdict, classes)
 
     @classmethod
@@ -77,8 +77,8 @@ class NltkTagger:
         with seam(
             "reading NLTK's tagger", ArtifactError, "its folder holds three JSON files: weights, tagdict, classes"
         ):
-            held = [json.loads(path.read_text(encoding="utf-8")) for path in parts(folder)]
-        return cls(*held)
+            contents = [json.loads(path.read_text(encoding="utf-8")) for path in parts(folder)]
+        return cls(*contents)
 
     def classes(self, words: Sequence[str]) -> list[str]:
         """Return the class of every word; in a text with capitals, a name begins with one."""
@@ -183,7 +183,7 @@ def _own_data() -> Path:
     for place in nltk.data.path:
         if (Path(place) / _NLTK).is_dir():
             return Path(place)
-    hint = 'name the folder of the data ("nltk:FOLDER"), or take "english"; nothing is downloaded'
+    hint = 'name the folder of the data ("nltk:FOLDER"), or use "english"; nothing is downloaded'
     raise ArtifactError("NLTK does not find its English tagger on this machine", hint)
 
 

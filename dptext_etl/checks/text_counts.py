@@ -158,7 +158,7 @@ def word_chance(mechanism: WordByWord) -> float:
     if mechanism.mode == "faithful" or not set(mechanism.word_disclosures) <= {Disclosure.CLUSTER}:
         return 1.0
     largest = mechanism.largest_probability()
-    if not mechanism.hides_length:
+    if mechanism.length == "disclose":
         return largest
     return min(1.0, largest / (1 - largest)) if largest < 1 else 1.0
 
@@ -380,7 +380,7 @@ def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDA
     largest = mechanism.largest_probability()
     if getattr(mechanism, "length", None) == "noisy":
         draws = np.minimum(draws, 1)
-    if mechanism.hides_length:
+    if mechanism.length != "disclose":
         largest = min(1.0, 2 * largest)
     return np.minimum(1.0, np.power(largest, draws) * (1 + 1e-12))
 
@@ -411,11 +411,11 @@ def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = Fals
     """
     texts = column.to_arrow(compat_level=pl.CompatLevel.newest())
     words = count_words(texts)
-    read = np.minimum(mechanism.words_read(texts, words), words)
+    read = np.minimum(mechanism._words_read(texts, words), words)
     cut, places = words - read, np.flatnonzero(words)
     found = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
     looked = places if every else sample(places)
-    known = mechanism.words_known(column.gather(looked).to_arrow(compat_level=pl.CompatLevel.newest()))
+    known = mechanism._words_known(column.gather(looked).to_arrow(compat_level=pl.CompatLevel.newest()))
     if known is None:
         return found
     return {**found, "looked": len(looked), "unknown": int((2 * known.astype(np.int64) < read[looked]).sum())}

@@ -71,7 +71,7 @@ def _app(name: str) -> typer.Typer | None:
     """Return a command as an application; entry points are read only if no command of this package has the name."""
     if name in OWN:
         return OWN[name]
-    if not (extensions.known("commands", name) or name in extensions.ELSEWHERE):
+    if not (extensions.exists("commands", name) or name in extensions.ELSEWHERE):
         return None
     single = typer.Typer(add_completion=False)
     try:

@@ -1,6 +1,6 @@
 """Build a corpus from public texts: read, clean, choose, encode, calibrate, describe, write.
 
-What is dropped is counted by reason. The order of what stays follows the hashes of texts: it depends neither on the
+Dropped texts are counted by reason. The order of what stays follows the hashes of texts: it depends neither on the
 order of the sources nor on the machine.
 
 Everything in it is public and stays what it is: the file's hash names it in policies, plans and the ledger.
@@ -72,7 +72,7 @@ class Source:
         elif kind in (".parquet", ".csv"):
             yield from self._table(kind)
         else:
-            raise InputError(f"{self.path.name} is no source of texts: its suffix is {kind}", _SOURCE_HINT)
+            raise InputError(f"{self.path.name} is not a source of texts: its suffix is {kind}", _SOURCE_HINT)
 
     def _table(self, kind: str) -> Iterator[tuple[str, str | None]]:
         import polars as pl
@@ -87,7 +87,10 @@ class Source:
                 msg = f"{self.path.name} has no column {name!r}, and {len(schema)} others"
                 raise InputError(msg, "name it with --text")
         if schema[self.column] != pl.String:
-            raise InputError(f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings")
+            raise InputError(
+                f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings",
+                "name a text column with --text, or cast this one to strings",
+            )
         label = pl.lit(None, pl.String) if self.label is None else pl.col(self.label).cast(pl.String)
         with seam(f"reading {self.path.name}", InputError, _SOURCE_HINT):
             rows = frame.select(text=self.column, label=label).drop_nulls("text").collect(engine="streaming")
@@ -115,12 +118,15 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         if not 1 <= self.fewest <= self.most:
-            raise PolicyError(f"lengths from {self.fewest} to {self.most} words; allowed: 1 <= fewest <= most")
+            raise PolicyError(
+                f"lengths from {self.fewest} to {self.most} words; allowed: 1 <= fewest <= most",
+                "give --words as SHORTEST:LONGEST, such as 4:40",
+            )
 
 
 @dataclass
 class Usable:
-    """The texts of a corpus, and counts of what became of the others."""
+    """The texts of a corpus, and counts of the dropped texts by reason."""
 
     texts: list[str]  # distinct clean texts, in the order of their hashes
     read: int  # number of texts (or sentences) that were read
@@ -195,7 +201,7 @@ class Options:
     licence: str  # terms of the texts' license
     provenance: str  # where the texts come from
     cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
-    # most texts; None takes all of corpora and up to 20,000 of files. Of more, those with the smallest hashes are taken
+    # most texts; None keeps all of corpora and up to 20,000 of files; of more, those with the smallest hashes are used
     texts: int | None = None
     encoder: Literal["words", "task", "sentence-transformers"] = "words"
     vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
@@ -205,17 +211,26 @@ class Options:
     share: float = SHARE  # share of the task's directions
 
     def __post_init__(self) -> None:
-        for what in ("licence", "provenance"):
-            if not getattr(self, what).strip():
-                raise PolicyError(f"a corpus states its {what}, got nothing", f"say it with --{what}; {_HINT}")
+        for name, stated in (("license", self.licence), ("provenance", self.provenance)):
+            if not stated.strip():
+                raise PolicyError(f"a corpus states its {name}, got nothing", f"give it with --{name}; {_HINT}")
         if self.texts is not None and self.texts < FEWEST_TEXTS:
-            raise PolicyError(f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more")
+            raise PolicyError(
+                f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more",
+                "raise --texts",
+            )
         if (self.encoder == "sentence-transformers") != (self.model is not None):
-            raise PolicyError("a model belongs to the encoder sentence-transformers, and that encoder needs one")
+            raise PolicyError(
+                "a model belongs to the encoder sentence-transformers, and that encoder needs one",
+                "use --encoder sentence-transformers with --model, or neither",
+            )
         if (self.encoder == "task") != bool(self.task):
-            raise PolicyError("labeled texts belong to the encoder task, and that encoder needs some")
+            raise PolicyError(
+                "labeled texts belong to the encoder task, and that encoder needs some",
+                "use --encoder task with --task, or neither",
+            )
         if not 0.0 < self.share < 1.0:
-            raise PolicyError(f"share {self.share}; allowed: 0 < share < 1")
+            raise PolicyError(f"share {self.share}; allowed: 0 < share < 1", "pass a share such as 0.5")
 
 
 def source_of(reference: str, column: str = "text") -> Source | Corpus:
@@ -254,12 +269,12 @@ def build(
         )
     most = TEXTS if options.texts is None else options.texts - len(kept)
     texts, spare = _ordered([*kept, *others[:most]]), others[most:][:MOST_TEXTS]
-    progress(f"{len(usable.texts):,} of {usable.read:,} texts of files are usable, {len(others[:most]):,} are taken")
+    progress(f"{len(usable.texts):,} of {usable.read:,} texts of files are usable, {len(others[:most]):,} are used")
     if len(others) > most:
         progress(f"{len(others) - most:,} usable texts are left out; --texts {found} keeps all")
     encoder, facts = _encoder(texts, options, progress)
     vectors = encoder.encode(texts)
-    progress("calibrating the hit rates on " + ("texts that were not taken" if spare else "texts of the corpus"))
+    progress("calibrating the hit rates on " + ("texts that were not used" if spare else "texts of the corpus"))
     if spare:
         hits = calibrate(vectors, encoder.encode(spare))
     else:  # a tenth of the corpus against the rest

@@ -1,6 +1,6 @@
 """Hold a corpus (public texts, integer vectors, and an encoder), and encode texts by words or by a model.
 
-`WordEncoder` is the reference of what the kernel computes. Every step of it is exact or correctly rounded: all machines
+`WordEncoder` is the reference for the kernel. Every step of it is exact or correctly rounded: all machines
 get the same integers (docs/spec/surrogate.md#words-encoder). A model (extra `semantic`) computes in floats: vectors may
 differ by machine, so a mechanism over such a corpus is not reproducible, and the first commit is the release
 (docs/spec/surrogate.md#exactness). The theorem holds whatever the model computes.
@@ -11,7 +11,7 @@ the files that were read. The file:
 * `texts`: U8, distinct texts, one per line, in Unicode form NFC with single spaces;
 * `vectors`: I8, shape (m, k), entries from -127 to 127;
 * `words`: U8, one word per line in the form of lookups; `word_vectors`: I16, shape (v, k). Both are empty where the
-  encoder is no sum of word vectors;
+  encoder is not a sum of word vectors;
 * metadata: `format` and `description`, plain data as canonical JSON: name, license, provenance, `encoder` (`kind` and
   `name`), `hits` (hit rates by epsilon), build options.
 
@@ -47,8 +47,8 @@ Int8s = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-MOST_DIMENSIONS = 1040  # inner products of int8 vectors of so many dimensions stay below 2^24
-MOST_WORDS = 65_535  # so many int16 vectors add up in int32
+MOST_DIMENSIONS = 1040  # inner products of int8 vectors of that many dimensions stay below 2^24
+MOST_WORDS = 65_535  # that many int16 vectors add up in int32
 _UNKNOWN = 2**32 - 1
 
 
@@ -56,7 +56,7 @@ def quantised(sums: Integers) -> Int8s:
     """Scale every row to length 127 and round it to integers; a row of zeros stays."""
     sums = np.asarray(sums, np.int64)
     squares: npt.NDArray[np.float64]
-    if np.abs(sums).max(initial=0) < 2**26:  # the squares of so many dimensions add up in int64
+    if np.abs(sums).max(initial=0) < 2**26:  # the squares of that many dimensions add up in int64
         squares = np.einsum("ij,ij->i", sums, sums).astype(np.float64)
     else:
         squares = np.array([float(sum(number * number for number in row)) for row in sums.tolist()])
@@ -79,7 +79,10 @@ class WordEncoder:
             message = f"{len(self.words)} words have as many int16 vectors, got {self.vectors.dtype} of shape {shape}"
             raise ArtifactError(message, "give one row per word")
         if not 1 <= shape[1] <= MOST_DIMENSIONS:
-            raise ArtifactError(f"vectors have from 1 to {MOST_DIMENSIONS} dimensions, got {shape[1]}")
+            raise ArtifactError(
+                f"vectors have from 1 to {MOST_DIMENSIONS} dimensions, got {shape[1]}",
+                "use vectors with fewer dimensions",
+            )
 
     @cached_property
     def _vocabulary(self) -> _kernel.Vocabulary:
@@ -98,8 +101,8 @@ class WordEncoder:
         sums = np.zeros((len(texts) * parts, self.vectors.shape[1]), np.int64)
         for row, numbers in enumerate(self.numbers(texts, n_max) if len(texts) else ()):
             for part in range(parts):
-                own = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
-                in_vocabulary = own[own != _UNKNOWN]
+                part_numbers = numbers[part * len(numbers) // parts : (part + 1) * len(numbers) // parts]
+                in_vocabulary = part_numbers[part_numbers != _UNKNOWN]
                 sums[row * parts + part] = self.vectors[in_vocabulary].sum(axis=0, dtype=np.int64)
         return sums
 
@@ -141,7 +144,10 @@ class SentenceModel:
             encoded = self._model.encode(cut, batch_size=self._batch, show_progress_bar=False)
             floats = np.asarray(encoded, dtype=np.float64)
         if floats.ndim != 2 or not 1 <= floats.shape[1] <= MOST_DIMENSIONS:
-            raise ArtifactError(f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide")
+            raise ArtifactError(
+                f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide",
+                "use a smaller encoder",
+            )
         lengths = np.linalg.norm(floats, axis=1, keepdims=True)
         usable = np.isfinite(lengths) & (lengths > 0) & np.array([[bool(text.strip())] for text in texts])
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -194,9 +200,9 @@ def _sums(table: Reals, rows: Integers, numbers: Integers, texts: int) -> Reals:
     ends = np.append(starts[1:], len(rows))
     step = max(1, 2**24 // max(1, table.shape[1] * 20))  # texts of about 20 words, 128 MiB of numbers at once
     for first in range(0, len(filled), step):
-        own, last = filled[first : first + step], min(first + step, len(filled))
+        block, last = filled[first : first + step], min(first + step, len(filled))
         words = numbers[starts[first] : ends[last - 1]]
-        total[own] = np.add.reduceat(table[words], starts[first:last] - starts[first], axis=0)
+        total[block] = np.add.reduceat(table[words], starts[first:last] - starts[first], axis=0)
     return total
 
 
@@ -253,7 +259,7 @@ def add_directions(
 
 
 def _words_of_labels(rows: Integers, numbers: Integers, codes: Integers, shape: tuple[int, int]) -> Reals:
-    """Return smoothed logarithms of how much more often a word stands in texts of a label, shape (v, labels)."""
+    """Return smoothed logarithms of how much more often a word occurs in texts of a label, shape (v, labels)."""
     counts = np.zeros(shape)
     np.add.at(counts, (numbers, codes[rows]), 1.0)
     shares = counts.sum(axis=0) / counts.sum()
@@ -294,7 +300,15 @@ class Corpus:
 
     @classmethod
     def open(cls, reference: str | Path, sha256: str | None = None) -> Self:
-        """Open a corpus by its folder, its file, their URL or its name."""
+        """Open a corpus by its folder, its file, their URL, or its name.
+
+        Args:
+            reference: The folder, file, URL, or name.
+            sha256: The expected hash of the file, 64 hex digits; None accepts any.
+
+        Raises:
+            ArtifactError: There is no such corpus, or its hash differs.
+        """
         path = _file(reference)
         artifact = Artifact.open(path, sha256)
         with seam(f"reading the corpus {path.name}", ArtifactError, _HINT), safe_open(path, "np") as file:
@@ -400,7 +414,9 @@ def write(
 ) -> None:
     """Write the file of a corpus; arguments and errors are those of `Corpus.save`."""
     if len(texts) < 2 or len(set(texts)) != len(texts):
-        raise ArtifactError(f"a corpus holds two distinct texts or more, got {len(set(texts))} among {len(texts)}")
+        raise ArtifactError(
+            f"a corpus holds two distinct texts or more, got {len(set(texts))} among {len(texts)}", "add public texts"
+        )
     for number, text in enumerate(texts):
         if not text or " ".join(text.split()) != text or unicodedata.normalize("NFC", text) != text:
             raise ArtifactError(
@@ -413,9 +429,15 @@ def write(
         vectors = quantised(encoder.sums(texts))
     if vectors.dtype != np.int8 or vectors.ndim != 2 or len(vectors) != len(texts):
         actual = f"{vectors.dtype} of shape {vectors.shape}"
-        raise ArtifactError(f"{len(texts)} texts have as many int8 vectors, got {actual}")
+        raise ArtifactError(
+            f"{len(texts)} texts have as many int8 vectors, got {actual}",
+            "build the corpus again with `dptext corpus build`",
+        )
     if not 1 <= vectors.shape[1] <= MOST_DIMENSIONS or int(vectors.min()) < -127:
-        raise ArtifactError(f"vectors have from 1 to {MOST_DIMENSIONS} dimensions and entries from -127 to 127")
+        raise ArtifactError(
+            f"vectors have from 1 to {MOST_DIMENSIONS} dimensions and entries from -127 to 127",
+            "build the corpus again with `dptext corpus build`",
+        )
     missing = {"licence", "provenance"} - {name for name, value in description.items() if value}
     if missing:
         raise ArtifactError(f"a corpus states its {' and '.join(sorted(missing))}", "say where its texts come from")
@@ -438,7 +460,7 @@ def _file(reference: str | Path) -> Path:
     if path.is_file():
         return path
     name = str(reference).replace("-", "_")
-    if "_" in str(reference) or not extensions.known("corpora", name):
+    if "_" in str(reference) or not extensions.exists("corpora", name):
         raise ArtifactError(f"there is no corpus {str(reference)!r}", _HINT)
     module = extensions.module("corpora", name)  # written once per machine
     return store(module.description(), module.build, suffix=".safetensors").path

@@ -154,12 +154,12 @@ def _gains(vectors: Int8s, queries: Int8s, labels: npt.NDArray[np.int64] | None)
     total = np.zeros(len(vectors))
     label_shares = None if labels is None else _label_shares(vectors, queries, labels)
     for first in range(0, len(queries), _WEIGHTS_BLOCK):
-        own = slice(first, first + _WEIGHTS_BLOCK)
-        scores = products(queries[own], vectors)
+        block = slice(first, first + _WEIGHTS_BLOCK)
+        scores = products(queries[block], vectors)
         order = np.argsort(-scores, axis=1, kind="stable")
         likeness = np.maximum(scores, 0.0).astype(np.float64) ** POWER
         if label_shares is not None and labels is not None:
-            likeness = label_shares[:, labels[own]].T
+            likeness = label_shares[:, labels[block]].T
         likeness = likeness - likeness.mean(axis=1, keepdims=True)
         total += np.take_along_axis(likeness, order, axis=1).sum(axis=0)
     return np.cumsum(total) / max(1, len(queries))
@@ -255,7 +255,7 @@ def estimate_frequencies(
         topics: Topic of every text of the corpus.
         epsilon: Epsilon of one draw.
         near: Number of near texts of the mechanism.
-        corpus: The corpus; with `public` alone.
+        corpus: The corpus; only with `public`.
         public: Topics of public texts like the private ones, to measure the shrinkage. Texts of the corpus are left
             out, since each is near itself. Never give private texts or their topics.
 
@@ -263,7 +263,7 @@ def estimate_frequencies(
         One estimate per topic of the corpus, in alphabetical order.
 
     Raises:
-        InputError: A number is out of range, releases are no texts of the corpus, `corpus` and `public` do not come
+        InputError: A number is out of range, releases are not texts of the corpus, `corpus` and `public` do not come
             together, `topics` does not name the texts of the corpus, or `public` holds no other text.
     """
     counts = Counter(released)
@@ -271,12 +271,13 @@ def estimate_frequencies(
     if not total or not 1 <= near < len(topics) or not 0.0 < epsilon < math.inf:
         raise InputError(
             f"{total:,} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "
-            "allowed: one release or more, 1 <= near < texts, epsilon > 0"
+            "allowed: one release or more, 1 <= near < texts, epsilon > 0",
+            "pass the corpus and the mechanism of the releases",
         )
     foreign = sum(count for text, count in counts.items() if text not in topics)
     if foreign:
         raise InputError(
-            f"{foreign:,} of {total:,} releases are no texts of the corpus",
+            f"{foreign:,} of {total:,} releases are not texts of the corpus",
             "give the topics of the corpus that the release was made with; with parts, give the parts one by one",
         )
     shrinkage = _shrinkage(topics, near, corpus, public)

@@ -27,7 +27,7 @@ from dptext_etl.errors import ArtifactError, seam
 Order = npt.NDArray[np.uint32]
 
 NEAR = 48  # words of a short list
-_FEW = 4  # a list with fewer unused words is made again together with that of a near word
+_FEW = 4  # a list with fewer unused words is made again together with the list of a near word
 BLOCK = 512  # largest number of short lists that are made at once
 _REPORT_SECONDS = 5
 
@@ -96,11 +96,11 @@ _HINT = "such files are written by NeighborLists.build(…).save(path)"
 
 
 @dataclass(frozen=True, eq=False)
-class NeighbourLists:
+class NeighborLists:
     """Hold words and lists of them.
 
     Attributes:
-        words: Unique words in public order: those of the first embedding, then those that the next ones add.
+        words: Unique words in public order: the words of the first embedding, then those that the next ones add.
         lists: One array of word ids per list. A list holds an id at most once; every word is in at least one list.
         artifact: The file. Its hash is the identity, its provenance names the embeddings.
     """

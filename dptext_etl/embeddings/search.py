@@ -56,8 +56,8 @@ class NearestWords:
         self.bits = finest_bits(vectors, reach)  # fineness of the points: they are integers in units of 2**-bits steps
         if self.bits < 0:
             raise PolicyError(
-                "the noise is so large that distances are no exact numbers any more",
-                "take a larger epsilon; at this one the output hardly depends on the word",
+                "the noise is so large that distances are no longer exact numbers",
+                "use a larger epsilon; at this one the output hardly depends on the word",
             )
         self._vectors = vectors
         self._step = 2.0**self.bits
@@ -78,7 +78,7 @@ class NearestWords:
         return keys
 
     def at_once(self, workers: int = 1) -> int:
-        """Return how many points are searched at a time on the processor, where so many threads search."""
+        """Return how many points are searched at a time on the processor, where that many threads search."""
         _guessing(self._vectors)  # made once, before threads ask for it side by side
         return max(1, min(ROWS, CELLS // (workers * len(self._vectors))))
 

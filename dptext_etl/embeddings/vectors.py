@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 DEFAULT_VECTORS, SYNONYMS = "english-20k", "english-20k-synonyms"
 SHIPPED = (DEFAULT_VECTORS, SYNONYMS)
-"""Names of the vectors that ship: learned from text alone, and the same moved by synonyms and antonyms."""
+"""Names of the vectors that ship: learned only from text, and the same moved by synonyms and antonyms."""
 DATA = Path(__file__).parent.parent / "data"
 _ROWS = 256  # vectors whose lengths are computed at once
 
@@ -64,14 +64,20 @@ class WordVectors:
 
     @classmethod
     def load(cls, source: str | Path = DEFAULT_VECTORS, *, limit: int | None = None) -> Self:
-        """Read vectors that ship or a file; a file is quantised once and then kept in the artifact cache.
+        """Read vectors that ship or a file; a file is quantized once and then kept in the artifact cache.
 
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
-        word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
-        `embeddings.grid` for the rules on words and for quantization.
+        word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here.
+
+        Args:
+            source: A name such as "english-20k", or a path.
+            limit: Number of first words to use; None uses all.
+
+        Raises:
+            ArtifactError: There are no such vectors, or the file is malformed.
         """
         if limit is not None and limit < 1:
-            raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
+            raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to use all words")
         path = _file(source)
         sha256 = sha256_file(path)
         kind = kind_of(path)
@@ -106,7 +112,7 @@ class WordVectors:
         return {word: row for row, word in enumerate(self.words)}
 
     def take(self, words: Iterable[str]) -> Self:
-        """Return the vectors of some of the words in the given order; `artifact` stays that of the whole."""
+        """Return the vectors of some of the words in the given order; `artifact` does not change."""
         chosen = tuple(words)
         rows = [self.index[word] for word in chosen]
         vectors = self.vectors[rows]
@@ -191,7 +197,7 @@ class WordVectors:
 
 
 def _file(source: str | Path) -> Path:
-    """Return the file of vectors; a name that is no file may be one of dptext-etl-models, if that is installed."""
+    """Return the file of vectors; a name that is not a file may be one of dptext-etl-models, if that is installed."""
     if source in SHIPPED:
         return DATA / f"{source}.safetensors"
     if not Path(source).exists() and str(source) in extensions.installed("vectors"):
@@ -212,7 +218,7 @@ _HINT = "such files are written by dptext_etl; other formats are distinguished b
 
 
 def written(word: str) -> str | None:
-    r"""Return a word in the form of vocabularies, or None if it is empty or has white space, so that it is no word.
+    r"""Return a word in the form of vocabularies, or None if it is empty or has white space, so that it is not a word.
 
     >>> written("Don\u2019t"), written("New York"), written("")
     ("don't", None, None)
@@ -415,10 +421,17 @@ class WordList:
 
 
 def stopwords(source: str | Path = "english") -> WordList:
-    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's)."""
-    own = source == "english"
-    path = _ENGLISH if own else Path(source)
-    stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if own else {}
+    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's).
+
+    Args:
+        source: "english", or a path.
+
+    Raises:
+        ArtifactError: The file cannot be read.
+    """
+    is_shipped = source == "english"
+    path = _ENGLISH if is_shipped else Path(source)
+    stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if is_shipped else {}
     artifact = Artifact.open(path, **stated)
     words: dict[str, None] = {}
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):

@@ -74,12 +74,12 @@ class UnlinkedLabels(BaseModel):
         if len({*self.values}) < len(self.values):
             raise ValueError("values lists a label twice: list each public label once")
         if not self.named:
-            raise ValueError(f'values lists one label or more besides "{OTHER}", which takes all others')
+            raise ValueError(f'values lists one label or more besides "{OTHER}", which covers all others')
         return self
 
 
 class Unlinked(BaseModel):
-    """What a policy says of an unlinked release, in its table `[unlinked]`.
+    """The table `[unlinked]` of a policy.
 
     Attributes:
         rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw. With
@@ -122,13 +122,13 @@ class Unlinked(BaseModel):
         return exact(self.delta) * Fraction(math.exp(min(exponent, 100.0)) * (1 + 1e-12))
 
     def _sound(self, law: Law) -> str:
-        """Return what to state instead: the largest delta that works, or the least rows; and the most per_subject."""
+        """Return values that work: the largest delta or the least rows, and the largest per_subject."""
         deltas = [{"delta": 10.0**-power} for power in range(7, 12) if 10.0**-power < self.delta]
         rows = [{"rows": 10**power, "delta": min(self.delta, 1e-8)} for power in range(3, 8) if 10**power > self.rows]
         fewer = [{"per_subject": most} for most in range(self.per_subject - 1, 0, -1)]
         one, most = (next(filter(partial(self._works, law), tried), {}) for tried in ([*deltas, *rows], fewer))
-        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in found.items()) for found in (one, most)]
-        parts[0] += " (if there are so many texts)" if "rows" in one else ""
+        parts = [" and ".join(f"{name} = {value:.9g}" for name, value in change.items()) for change in (one, most)]
+        parts[0] += " (if there are that many texts)" if "rows" in one else ""
         return f"{' or '.join(filter(None, parts))} works"
 
     def _works(self, law: Law, changes: dict[str, Any]) -> bool:
@@ -140,13 +140,13 @@ class Unlinked(BaseModel):
         return int(LARGEST_SUM / self.charged_delta(law))
 
     def condition(self, law: Law) -> dict[str, Any]:
-        """Return what the bound rests on, all of it public (docs/spec/unlinked.md#bound)."""
+        """Return the public conditions of the bound (docs/spec/unlinked.md#bound)."""
         weights = [law.inside, law.outside]
         return {**self.model_dump(mode="json"), "corpus_texts": law.texts, "near_texts": law.near, "weights": weights}
 
 
 def unlinked_of(mechanism: object) -> Unlinked | None:
-    """Return what is published of a mechanism's draws if only their multiset is; None where rows are published."""
+    """Return the settings of an unlinked release; None where rows are published."""
     return getattr(mechanism, "unlinked", None)
 
 
@@ -158,7 +158,7 @@ Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
 
 def usual_law(texts: int, epsilon: float) -> Law:
-    """Return how a public text is drawn from a corpus of so many texts that no one calibrated."""
+    """Return how a public text is drawn from a corpus of that many texts that no one calibrated."""
     written = Decimal(repr(epsilon))
     near = near_texts(texts, written, usual_hit(written, {}))
     return Law(texts, near, *weights(texts, near, written))
@@ -172,19 +172,19 @@ class ChoiceMechanism(Mechanism):
         n_max: Words of a text that are read; the rest is cut.
         corpus: A folder that `dptext corpus build` wrote, its file, or the name of a corpus that comes with the
             library; or the URL of a folder or a file in an object store.
-        hit: Wanted probability of a draw to fall to the near texts; it says how many are near. None takes what was
+        hit: Wanted probability of a draw to fall to the near texts; it says how many are near. None uses what was
             calibrated for the corpus, or else a usual value.
         parts: Number of consecutive parts of a text that become a public text each, at epsilon / parts; for long texts.
         surrogates: Number of public texts for each text, at epsilon / surrogates each; for experiments, as one keeps
             more.
         null_as_empty: True if a null is released as an empty text would be, so that nulls do not show.
-        unlinked: What is published of the draws, if only their multiset is; the table `[unlinked]` of a policy sets it.
+        unlinked: Settings of an unlinked release, which publishes the multiset of the draws; `[unlinked]` in a policy.
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
-    hub_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
-    shown_epsilons: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0)
-    cannot_divide: ClassVar[str] = "a text is one draw of a whole public text; parts and surrogates share it evenly"
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    _hub_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    _shown_epsilons: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0)
+    _cannot_divide: ClassVar[str] = "a text is one draw of a whole public text; parts and surrogates share it evenly"
 
     n_max: Annotated[PositiveInt, Field(le=MOST_WORDS)] = DEFAULT_N_MAX
     corpus: str
@@ -210,7 +210,7 @@ class ChoiceMechanism(Mechanism):
     def opened(self) -> Corpus:
         return Corpus.open(self.corpus)
 
-    def fetched(self, options: Mapping[str, str]) -> Self:
+    def _fetched(self, options: Mapping[str, str]) -> Self:
         if not is_remote(self.corpus):
             return self
         return self.model_copy(update={"corpus": str(fetched(self.corpus, options))})
@@ -262,7 +262,7 @@ class ChoiceMechanism(Mechanism):
         return weights(self.size, self.near, self._decimal)
 
     @property
-    def epsilon_tight(self) -> Fraction:
+    def _epsilon_tight(self) -> Fraction:
         return self.weights.loss
 
     @property
@@ -344,12 +344,12 @@ class ChoiceMechanism(Mechanism):
         A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
         multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md#spend).
         """
-        draws = PureDraws(self.epsilon_per_draw, positions, computed(self.epsilon_tight), range_bounded=False)
+        draws = PureDraws(self.epsilon_per_draw, positions, computed(self._epsilon_tight), range_bounded=False)
         if self.unlinked is None or not positions:
             return draws
         return Approximate(draws, self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law))
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         if self.most_positions == 1 and positions == 1:
             return {"ε": self.epsilon_per_draw}
         return {"n": positions, "ε/k" if self.most_positions > 1 else "ε": self.epsilon_per_draw}
@@ -361,7 +361,7 @@ class ChoiceMechanism(Mechanism):
     def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
         """Encode every part of every text where a model does it, and say on which rows it failed.
 
-        What a model computes for a text depends on this text alone: texts go through it one by one. A text on which it
+        What a model computes for a text depends only on this text: texts go through it one by one. A text on which it
         fails becomes the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
         """
         if not self.has_model:
@@ -382,7 +382,7 @@ class ChoiceMechanism(Mechanism):
         drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(drawn.astype(np.uint32) * np.uint32(self.most_positions))
 
-    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:
+    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:
         """Count the words that the encoder knows among those read, shape (texts,); None where a model encodes."""
         return None if self.has_model else count_words(texts, self.n_max, self._lexicon)
 

@@ -102,7 +102,7 @@ class PairWeights:
         """Draw an output for words, and write the indices among `outputs` into `chosen` at the draws' own places.
 
         The weights of a word are computed once for all its occurrences, or are kept from an earlier batch. Every
-        occurrence has a draw of its own, with its own record's key and its own position.
+        occurrence has its own draw, with its own record's key and its own position.
         """
         words = draws.words[order]
         starts = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])[: len(words)])
@@ -125,9 +125,9 @@ class PairWeights:
             bounds = ends[first : first + len(rows) + 1]
             some = order[bounds[0] : bounds[-1]]
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
-            asked = -(-every // at_once)
+            block_threads = -(-every // at_once)
             block, named = self.block(rows.astype(np.int64)), {"some": to_arrow(some), "words": to_arrow(rows)}
-            drawn = law.draw(*block, to_arrow(row), *arrays, threads=asked, **named)
+            drawn = law.draw(*block, to_arrow(row), *arrays, threads=block_threads, **named)
             chosen[some] = to_numpy(pa.array(drawn))
 
         if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
@@ -235,7 +235,7 @@ AT_ONCE = 2**23  # draws that are processed at once, 40 bytes each
 
 @dataclass(frozen=True)
 class Draws(Slots):
-    """The draws of a batch: one per word that is not kept in clear."""
+    """The draws of a batch: one per word that is not kept unchanged."""
 
     words: Indices  # id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,)
 
@@ -254,7 +254,7 @@ class VectorMechanism(WordMechanism):
         vectors: Public word vectors, "english-20k" or a path; their words are the vocabulary.
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
     _pads: ClassVar[bool] = True
 
     vectors: str = "english-20k"
@@ -275,7 +275,7 @@ class VectorMechanism(WordMechanism):
     def words(self) -> WordVectors:
         """Return the vocabulary and its vectors; if the length is hidden, `PAD` is the last word, at the origin."""
         loaded = WordVectors.load(self.vectors, limit=self.limit)
-        return shared_vocabulary(self.vectors, self.limit, loaded.artifact.sha256, padded=self.hides_length)
+        return shared_vocabulary(self.vectors, self.limit, loaded.artifact.sha256, padded=self.length != "disclose")
 
     @cached_property
     def _vocabulary(self) -> _kernel.Vocabulary:
@@ -285,7 +285,7 @@ class VectorMechanism(WordMechanism):
     def span(self) -> Artifact:
         """Return the largest squared distance of two words in grid steps; it is computed once per machine."""
         words = self.words
-        description = {"format": "dptext-span/1", "vectors": words.artifact.sha256, "padded": self.hides_length}
+        description = {"format": "dptext-span/1", "vectors": words.artifact.sha256, "padded": self.length != "disclose"}
         return stored_fact(description, lambda: largest_squared_distance(words))
 
     @cached_property
@@ -327,30 +327,30 @@ class VectorMechanism(WordMechanism):
 
     def _number_of(self, word: str) -> int:
         """Return the id of one word, read as in a text; `UNKNOWN` outside the vocabulary."""
-        if word == PAD and self.hides_length:
+        if word == PAD and self.length != "disclose":
             return len(self.words) - 1
         policy = {name: value for name, value in self.input_policy().items() if name != "length"}
         numbers = pa.array(self._vocabulary.encode(pa.array([word], pa.large_string()), json.dumps(policy))[0])
         if len(numbers) != 1 or _kernel.split(word) != [(word, True)]:
-            raise PolicyError("a distribution is that of one word that is drawn", "give a word of the vocabulary")
+            raise PolicyError("a distribution needs one word that is drawn", "give a word of the vocabulary")
         return int(numbers[0].as_py())
 
 
-def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifact:
+def stored_fact(description: dict[str, Any], compute: Callable[[], Any]) -> Artifact:
     """Store a fact about public inputs as plain data; it is computed once per machine, under its description."""
-    return store(description, lambda path: _write(path, found()), suffix=".json")
+    return store(description, lambda path: _write(path, compute()), suffix=".json")
 
 
 def read_fact(artifact: Artifact) -> Any:
     return json.loads(artifact.path.read_bytes())["found"]
 
 
-def _write(path: Path, found: Any) -> None:
-    path.write_bytes(canon({"found": found}))
+def _write(path: Path, fact: Any) -> None:
+    path.write_bytes(canon({"found": fact}))
 
 
 def number_draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
-    """Number the draws of some rows: running sums of what changes where a row begins, as there are far fewer rows."""
+    """Number the draws of some rows: running sums of the changes at row starts, as there are far fewer rows."""
     starts = (offsets[first : last + 1] - offsets[first]).astype(np.int64)
     counts = np.diff(starts)
     rows = np.flatnonzero(counts)
@@ -397,11 +397,11 @@ class DistanceMechanism(VectorMechanism):
 
     @property
     def shows_words(self) -> bool:
-        """Return True if some words can be released in clear."""
+        """Return True if some words can be released unchanged."""
         return False
 
-    def _shown(self, number: int) -> Fraction:  # noqa: ARG002
-        """Return the probability that a known word is released in clear, without a draw."""
+    def _unchanged_chance(self, number: int) -> Fraction:  # noqa: ARG002
+        """Return the probability that a known word is released unchanged, without a draw."""
         return Fraction(0)
 
     def _drawn_words(self) -> npt.NDArray[np.int64]:
@@ -417,7 +417,7 @@ class DistanceMechanism(VectorMechanism):
                 f"{len(chosen)} words could be drawn, at least 2 are needed",
                 "use more vectors, or a larger share or list of sensitive words",
             )
-        return np.append(chosen, len(self.input_words())) if self.hides_length else chosen
+        return np.append(chosen, len(self.input_words())) if self.length != "disclose" else chosen
 
     @cached_property
     def _ids_are_indices(self) -> bool:
@@ -428,17 +428,17 @@ class DistanceMechanism(VectorMechanism):
     def pair_weights(self) -> PairWeights:
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return PairWeights(words, outputs, self.unit_epsilon, self.diameter)
+        return PairWeights(words, outputs, self._unit_epsilon, self.diameter)
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
         order, chosen = draws.by_word(), np.empty(len(draws.words), np.uint32)
-        known = len(order) - int(np.count_nonzero(draws.words == UNKNOWN))
-        chosen[order[known:]] = self._uniform(draws.take(order[known:]))
-        self._known(draws, order[:known], chosen)
+        known_count = len(order) - int(np.count_nonzero(draws.words == UNKNOWN))
+        chosen[order[known_count:]] = self._uniform(draws.take(order[known_count:]))
+        self._draw_known(draws, order[:known_count], chosen)
         return chosen
 
-    def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
+    def _draw_known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         self.pair_weights.draw(draws, order, chosen)
         if not self._ids_are_indices:
             chosen[order] = self._output_ids[chosen[order]]
@@ -449,12 +449,12 @@ class DistanceMechanism(VectorMechanism):
         return outputs
 
     @property
-    def epsilon_per_word(self) -> float:
+    def _epsilon_per_word(self) -> float:
         """Return epsilon times the diameter; infinite if words are shown."""
         return math.inf if self.shows_words else self.pair_weights.exponent
 
     @property
-    def epsilon_tight(self) -> float | None:
+    def _epsilon_tight(self) -> float | None:
         """Return the largest loss of integer weights at that epsilon, for any distances."""
         return None if self.shows_words else self.pair_weights.epsilon_implemented
 
@@ -466,7 +466,7 @@ class DistanceMechanism(VectorMechanism):
         return float(self._fact("worst ratio", lambda: repr(self.pair_weights.worst_log_ratio())))
 
     @property
-    def metric_claim(self) -> MetricClaim | None:
+    def _metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per unit of Euclidean distance, if its certificate holds; otherwise None."""
         if self.allocation is not None or not self._draws_from_all or self.mode == "faithful":
             return None
@@ -480,26 +480,26 @@ class DistanceMechanism(VectorMechanism):
             return self.pair_weights.settled
         return bool(self._fact("certificate", self.pair_weights.is_metric))
 
-    def _fact(self, fact: str, found: Any) -> Any:
+    def _fact(self, fact: str, compute: Any) -> Any:
         """Return a fact about the integer weights, which is computed and stored once."""
         description = {
             "format": "dptext-santext-fact/1",
             "fact": fact,
             "version": self.version,
-            "epsilon": repr(self.unit_epsilon),
+            "epsilon": repr(self._unit_epsilon),
             "vectors": self.words.artifact.sha256,
-            "padded": self.hides_length,
+            "padded": self.length != "disclose",
             "outputs": self._output_ids.tolist() if not self._draws_from_all else "all",
         }
-        return read_fact(stored_fact(description, found))
+        return read_fact(stored_fact(description, compute))
 
     @property
     def guarantee(self) -> Guarantee:
         stated = super().guarantee
         return replace(stated, disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS})
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        return super().cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        return super()._cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
 
     def output_words(self) -> frozenset[str] | None:
         """Return the words that can be drawn, or the whole vocabulary if words are shown; None in faithful mode."""
@@ -516,10 +516,10 @@ class DistanceMechanism(VectorMechanism):
         weights: list[int] = self.pair_weights.weights(np.array([number]))[0].tolist()
         total = sum(weights)
         chances = [Fraction(weight, total) for weight in weights]
-        shown = self._shown(number)
-        if not shown:
+        unchanged = self._unchanged_chance(number)
+        if not unchanged:
             return outputs, chances
-        return [*outputs, self.words.words[number]], [*((1 - shown) * chance for chance in chances), shown]
+        return [*outputs, self.words.words[number]], [*((1 - unchanged) * chance for chance in chances), unchanged]
 
     def survival(self, word: str) -> Fraction:
         if self.allocation is not None:
@@ -529,7 +529,7 @@ class DistanceMechanism(VectorMechanism):
             return Fraction(0)
         at = np.flatnonzero(self._output_ids == number)
         if not len(at):
-            return self._shown(number)
+            return self._unchanged_chance(number)
         weights = self.pair_weights.weights(np.array([number]))[0]
         return Fraction(int(weights[at[0]]), int(weights.sum()))
 

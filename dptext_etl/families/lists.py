@@ -26,7 +26,7 @@ from safetensors.numpy import load_file
 from dptext_etl import _kernel
 from dptext_etl.allocation import Epsilons
 from dptext_etl.artifacts import save_tensors
-from dptext_etl.embeddings.neighbor_lists import NeighbourLists
+from dptext_etl.embeddings.neighbor_lists import NeighborLists
 from dptext_etl.embeddings.vectors import stored_words, written
 from dptext_etl.families.stored_distributions import MappedMechanism
 from dptext_etl.guarantee import MICRO
@@ -46,7 +46,7 @@ class GeometricDistribution:
     def written(self) -> dict[str, Any]:
         return {"geometric": {"rate": [self.rate.numerator, self.rate.denominator]}}
 
-    def realised(self, lists: Sequence[npt.NDArray[np.uint32]]) -> dict[str, Any]:
+    def realized(self, lists: Sequence[npt.NDArray[np.uint32]]) -> dict[str, Any]:
         """Return the loss on lists of one vocabulary: rate * (N - 1), attained at the ends of a single list."""
         worst = float(self.rate * (len(lists[0]) - 1))
         return {"epsilon_table": repr(worst), "epsilon_table_is": "exact" if len(lists) == 1 else "bound"}
@@ -160,7 +160,7 @@ class TemDistribution:
         weights = self.weights(place, places).astype(np.float64)
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
-    def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
+    def realized(self, lists: Sequence[Order]) -> dict[str, Any]:
         bound, steepest = self.loss(len(lists[0]))
         mixture = bound if len(lists) == 1 else self.mixture_loss(lists)
         return {
@@ -202,8 +202,8 @@ class TemDistribution:
         if places * len(lists) * (2 * self.reach - 1) > _PAIRS:
             return None
         place_of = np.empty((len(lists), places), dtype=np.int64)
-        for own, order in zip(place_of, lists, strict=True):
-            own[order] = np.arange(places)
+        for places_of_words, order in zip(place_of, lists, strict=True):
+            places_of_words[order] = np.arange(places)
         inverse = (1 / self.totals(places).astype(np.float64))[place_of]
         far = self.outside * inverse.sum(axis=0)  # by input: probability of an output that is near it in no list
         by_distance = np.array([*self.near, self.outside], dtype=np.float64)
@@ -224,7 +224,8 @@ class TemDistribution:
         steps = np.arange(1 - self.reach, self.reach)
         last = place_of.shape[1] - 1
         neighbors = [
-            order[np.clip(own[words][:, None] + steps, 0, last)] for own, order in zip(place_of, lists, strict=True)
+            order[np.clip(places_of_words[words][:, None] + steps, 0, last)]
+            for places_of_words, order in zip(place_of, lists, strict=True)
         ]
         return np.concatenate(neighbors, axis=1).astype(np.int64)
 
@@ -253,7 +254,7 @@ class ListMechanism(MappedMechanism):
     _pads: ClassVar[bool] = True
 
     @abstractmethod
-    def neighbour_lists(self) -> NeighbourLists:
+    def neighbor_lists(self) -> NeighborLists:
         """Read or make the public lists."""
 
     @abstractmethod
@@ -261,19 +262,19 @@ class ListMechanism(MappedMechanism):
         """Return the distribution of places on lists of that length."""
 
     def _kept(self) -> Iterable[str]:
-        """Return the words that are released in clear (a disclosed list)."""
+        """Return the words that are released unchanged (a disclosed list)."""
         return ()
 
-    def build(self, path: Path, description: dict[str, Any]) -> None:
+    def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the lists, the distribution and its loss; `PAD` ends every list if the length is hidden."""
-        lists = self.neighbour_lists()
+        lists = self.neighbor_lists()
         words, orders = lists.words, lists.lists
-        if self.hides_length:
+        if self.length != "disclose":
             words = (*words, PAD)
             orders = tuple(np.append(order, np.uint32(len(words) - 1)) for order in orders)
         places = max(map(len, orders))
         distribution = self._place_distribution(places)
-        facts = {"even": lists.even, "places": places, **(distribution.realised(orders) if lists.even else {})}
+        facts = {"even": lists.even, "places": places, **(distribution.realized(orders) if lists.even else {})}
         tensors: dict[str, npt.NDArray[Any]] = {"inputs": stored_words(words), "lists": np.concatenate(orders)}
         if kept := sorted(self._kept()):
             tensors["kept"] = stored_words(kept)

@@ -47,14 +47,14 @@ class MappedMechanism(WordMechanism):
         """Return everything that the distributions depend on, as plain data; its hash names the stored file."""
 
     @abstractmethod
-    def build(self, path: Path, description: dict[str, Any]) -> None:
+    def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the file."""
 
     @cached_property
     def table(self) -> Artifact:
         """Return the stored file, which is built once per machine and verified by its hash at every use."""
         description = {"format": self._format, **self.table_description()}
-        return store(description, lambda path: self.build(path, description), suffix=".safetensors")
+        return store(description, lambda path: self._build(path, description), suffix=".safetensors")
 
     def artifacts(self) -> dict[str, Artifact]:
         return {"table": self.table, **super().artifacts()}
@@ -82,7 +82,7 @@ class MappedMechanism(WordMechanism):
         return {"table": self._facts}
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Count draws: words after the input policy, without those kept in clear."""
+        """Count draws: words after the input policy, without those kept unchanged."""
         return pa.array(self._mapped.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
@@ -121,8 +121,8 @@ class TableParts:
         sets: Output set of each set id, as indices into `outputs`.
         input_set: Set id of each input, shape (inputs,).
         weights: One array per set, shape (inputs of the set, members): integer weights, in the order of the inputs.
-        outputs: The output words; None takes the inputs.
-        kept: Words that are released in clear (a disclosed list), in lower case.
+        outputs: The output words; None uses the inputs.
+        kept: Words that are released unchanged (a disclosed list), in lower case.
     """
 
     inputs: Sequence[str]
@@ -186,12 +186,12 @@ class TableMechanism(MappedMechanism):
     def parts(self) -> TableParts:
         """Compute the table."""
 
-    def build(self, path: Path, description: dict[str, Any]) -> None:
+    def _build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the table with its exact loss and the disclosure of its sets; refuse sets of one word."""
         parts = self.parts()
         smallest = min(len(members) for members in parts.sets)
         if smallest < 2:
-            raise PolicyError("an output set has a single member, which would release its word in clear", "raise k")
+            raise PolicyError("an output set has a single member, which would release its word unchanged", "raise k")
         ratio = max(worst_log_ratio(rows) for rows in parts.weights)
         share = np.bincount(parts.input_set, minlength=len(parts.sets)) / len(parts.inputs)
         share = share[share > 0]

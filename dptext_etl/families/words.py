@@ -1,6 +1,6 @@
 """Draw every word of a text independently, from its own distribution, and divide the budget of a record among words.
 
-What a mechanism brings is its `Division`: how words with given epsilons are drawn. Draws from integer weights have a
+Each mechanism returns a `Division`, which draws words with given epsilons. Draws from integer weights have a
 floor of every probability, so the text itself may divide their budget (Theorem A). Noise has none: what divides its
 budget is public, or was released before. A bound per distance does not survive: two texts may give one word two
 epsilons (docs/spec/privacy.md#allocation-by-mechanism).
@@ -62,7 +62,7 @@ class WordByWord(Mechanism):
     def _length_can_be_hidden(self) -> Self:
         if (self.epsilon_length is not None) != (self.length == "noisy"):
             raise ValueError('epsilon_length is the price of length "noisy": give both or neither')
-        if not self.hides_length:
+        if self.length == "disclose":
             return self
         reason = self._length_is_shown_by
         if reason is not None:
@@ -86,16 +86,11 @@ class WordByWord(Mechanism):
         return "uniform"
 
     @property
-    def hides_length(self) -> bool:
-        """Return True if a release hides the number of words."""
-        return self.length != "disclose"
-
-    @property
     def _length_is_shown_by(self) -> str | None:
         """Return the reason why the number of words shows whatever `length` says; None if it can be hidden."""
-        shown = sorted(self.word_disclosures)
-        if shown:
-            return f"its words disclose {', '.join(shown)}"
+        disclosures = sorted(self.word_disclosures)
+        if disclosures:
+            return f"its words disclose {', '.join(disclosures)}"
         return "faithful mode keeps it" if self.mode == "faithful" else None
 
     @property
@@ -111,15 +106,15 @@ class WordByWord(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """Return the claim between any two texts if the length is hidden, otherwise if disclosures are equal."""
-        shown = {Disclosure.NULLNESS} | self.word_disclosures
-        if self.hides_length:
+        disclosures = {Disclosure.NULLNESS} | self.word_disclosures
+        if self.length != "disclose":
             return Guarantee(
-                GuaranteeClass.PURE_LDP, frozenset(shown), "any two texts of one record", self._unit("word")
+                GuaranteeClass.PURE_LDP, frozenset(disclosures), "any two texts of one record", self._unit("word")
             )
-        shown |= {Disclosure.LENGTH} | (self._faithful_disclosures if self.mode == "faithful" else frozenset())
+        disclosures |= {Disclosure.LENGTH} | (self._faithful_disclosures if self.mode == "faithful" else frozenset())
         return Guarantee(
             guarantee_class=GuaranteeClass.COND_PURE,
-            disclosures=frozenset(shown),
+            disclosures=frozenset(disclosures),
             neighbours="two texts of one record that agree on everything disclosed and differ in any words",
             unit=self._unit("word"),
         )
@@ -153,7 +148,10 @@ class WordByWord(Mechanism):
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:  # noqa: ARG002
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
-        raise PolicyError(f"{self.name} draws a word by its whole text, so a word alone has no distribution")
+        raise PolicyError(
+            f"{self.name} draws a word by its whole text, so a single word has no distribution",
+            "call `release` with a whole text, or use `survival` for a bound",
+        )
 
     def survival(self, word: str) -> Fraction:  # noqa: ARG002
         """Return (an upper bound of) the probability that `word` comes back as itself."""
@@ -187,7 +185,7 @@ class Read(NamedTuple):
     """The words of a text."""
 
     words: list[str]  # words that the model reads, in faithful mode also marks of punctuation
-    kept: list[bool]  # True for each that is released in clear
+    kept: list[bool]  # True for each that is released unchanged
 
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
@@ -221,7 +219,7 @@ def _form(word: str) -> str:
 
 
 def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into parts of at most `most` draws or cells; a longer row is a part of its own."""
+    """Cut rows into parts of at most `most` draws or cells; a longer row is its own part."""
     ends = offsets.astype(np.int64)
     first, rows = 0, len(ends) - 1
     while first < rows:
@@ -235,10 +233,10 @@ AT_ONCE = 2**18  # draws that are processed at once
 UNKNOWN = 2**32 - 1  # number of every word outside the vocabulary
 NOISE = (
     "its noise has no least probability, so two scales of one word can be distinguished without a bound; divide by "
-    "what is no private text: template = [3, 2, 1] by position, templates and choosing, or first, a first release "
-    'whose words are scored; or take santext, or diffractor with variant "tem", which the text itself may divide'
+    "something public: template = [3, 2, 1] by position, templates and choosing, or first, a first release "
+    'whose words are scored; or use santext, or diffractor with variant "tem", which the text itself may divide'
 )
-"""Why the words of a text do not divide the budget of noise, and what is sound."""
+"""Why the words of a text do not divide the budget of noise, and the sound alternatives."""
 PAPER = "faithful mode divides a budget by the words of the text only, as the paper does: give scores and total"
 
 Indices = npt.NDArray[np.uint32]
@@ -261,7 +259,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Division:
-    """How a mechanism reads texts as words, and draws words that have epsilons of their own.
+    """How a mechanism reads texts as words, and draws words that have their own epsilons.
 
     Attributes:
         reader: Reads texts as numbers of words.
@@ -269,7 +267,7 @@ class Division:
         draw: Draws an output for every word at its epsilon: from the numbers of the words, shape (n,), their slots, a
             sampler, the epsilons of each text, and the purpose number of the draws; returns numbers, shape (n,).
         largest_set: Size of the largest output set.
-        kept: Words that are released in clear.
+        kept: Words that are released unchanged.
     """
 
     reader: _kernel.Vocabulary
@@ -279,7 +277,7 @@ class Division:
     kept: frozenset[str] = frozenset()
 
     @cached_property
-    def known(self) -> frozenset[str]:
+    def known_forms(self) -> frozenset[str]:
         return frozenset(self.names)
 
 
@@ -306,11 +304,11 @@ class ScoredDraw:
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
         """Draw an output for every word at its epsilon."""
-        each, chosen, known = np.concatenate([[], *epsilons]), np.empty_like(words), words != UNKNOWN
+        each, chosen, in_vocabulary = np.concatenate([[], *epsilons]), np.empty_like(words), words != UNKNOWN
         width = sampling.slot_width(self.largest_set)
-        drawn = _kernel.uniform_choices(*slots.take(~known).arrays(), purpose, width, len(self.uniform))
-        chosen[~known] = self.uniform[pa.array(drawn).to_numpy()]
-        at = np.flatnonzero(known)
+        drawn = _kernel.uniform_choices(*slots.take(~in_vocabulary).arrays(), purpose, width, len(self.uniform))
+        chosen[~in_vocabulary] = self.uniform[pa.array(drawn).to_numpy()]
+        at = np.flatnonzero(in_vocabulary)
         for places, scores, outputs in self.scored(words[at], slots.take(at), purpose - TOKEN):
             some = at[places]
             mine, one = slots.take(some), each[some]
@@ -327,7 +325,7 @@ def release_divided(
     sampler: WordSampler = sampling,
 ) -> Released:
     """Release texts whose budget is divided, with given record keys; tests give another sampler."""
-    division, policy = mechanism.division, _policy(mechanism)
+    division, policy = mechanism._division, _policy(mechanism)
     reader = division.reader
     numbers, offsets = (pa.array(side).to_numpy() for side in reader.encode(texts, policy, record_keys))
     chosen, ends = np.empty(len(numbers), np.uint32), offsets.astype(np.int64)
@@ -350,7 +348,7 @@ def release_divided(
 
 def units_of_known_words(mechanism: WordMechanism, text: str) -> tuple[list[str], Marked]:
     """Return the words of a public text that take a share where unknown words vanish before words are counted."""
-    read = mechanism.division.reader.encode(pa.array([text], pa.large_string()), _policy(mechanism))[0]
+    read = mechanism._division.reader.encode(pa.array([text], pa.large_string()), _policy(mechanism))[0]
     marks = _marked(mechanism, text, pa.array(read).to_numpy(), max(1, len(read)))
     return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
 
@@ -360,8 +358,8 @@ def _policy(mechanism: WordMechanism) -> str:
 
 
 def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
-    """Read a text as words, and say which word each draw stands for; the draws of padding stand for none."""
-    division, count = mechanism.division, len(numbers)
+    """Read a text as words, and say which word each draw represents; the draws of padding represent none."""
+    division, count = mechanism._division, len(numbers)
     if mechanism.input_policy()["oov"] == "drop":
         words = [division.names[number] for number in numbers.tolist()]
         drawn = [None if word == PAD else place for place, word in enumerate(words)]
@@ -370,10 +368,10 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
     read = reading(text or "", division.kept, mechanism.n_max)
     places = [place for place, kept in enumerate(read.kept) if not kept]
     if mechanism.input_policy()["oov"] == "keep":
-        places = [place for place in places if _form(read.words[place]) in division.known]
-    elif mechanism.hides_length:
+        places = [place for place in places if _form(read.words[place]) in division.known_forms]
+    elif mechanism.length != "disclose":
         places = places[:count]
-    if not mechanism.hides_length and len(places) != count:
+    if mechanism.length == "disclose" and len(places) != count:
         return Marked([], [None] * count, most)
     return Marked(read.words, [*places, *[None] * (count - len(places))], most)
 
@@ -381,7 +379,7 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
 def _marked_again(
     names: Sequence[str], marks: Sequence[Marked], counts: Sequence[int], chosen: Indices
 ) -> list[Marked]:
-    """Put what was drawn into the places of the words; padding stands for no word."""
+    """Put what was drawn into the places of the words; padding represents no word."""
     outputs, marked = iter(chosen.tolist()), []
     for (tokens, places, most), count in zip(marks, counts, strict=True):
         words, drawn = list(tokens), [names[next(outputs)] for _ in range(count)]
@@ -412,8 +410,8 @@ class WordMechanism(WordByWord):
 
     @property
     def _length_is_shown_by(self) -> str | None:
-        shown = super()._length_is_shown_by
-        return shown if shown or self._pads else "this mechanism cannot pad texts"
+        reason = super()._length_is_shown_by
+        return reason if reason or self._pads else "this mechanism cannot pad texts"
 
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided; None in strict mode, if every word is drawn over one fixed set."""
@@ -423,25 +421,25 @@ class WordMechanism(WordByWord):
 
     @property
     def _unproven(self) -> bool:
-        """Return True if faithful mode divides a budget: words kept in clear and scales of noise have no bound."""
+        """Return True if faithful mode divides a budget: words kept unchanged and scales of noise have no bound."""
         return self.mode == "faithful" and self.allocation is not None
 
     @property
-    def division(self) -> Division:
+    def _division(self) -> Division:
         """Return how words with given epsilons are drawn; only where `cannot_divide` is None."""
         raise NotImplementedError
 
     @property
-    def loss_range(self) -> Exact:
+    def _loss_range(self) -> Exact:
         """Return the loss of a draw between the two farthest words, per unit of its epsilon: the range of scores."""
         return 1
 
     @property
-    def unit_epsilon(self) -> float:
+    def _unit_epsilon(self) -> float:
         """Return the epsilon of the dearest draw as tables take it: per unit of the scores or of the distances."""
         if self.allocation is None:
             return self.epsilon
-        return float(exact(self.allocation.largest) / exact(self.loss_range))
+        return float(exact(self.allocation.largest) / exact(self._loss_range))
 
     @cached_property
     def _dearest(self) -> Self:
@@ -449,7 +447,7 @@ class WordMechanism(WordByWord):
         return dearest(self)
 
     def configuration(self) -> dict[str, Any]:
-        """Return the configuration; where unknown words are drawn as the first word, it is that of version 2."""
+        """Return the configuration; where unknown words are drawn as the first word, it has version 2."""
         entries = {name: value for name, value in super().configuration().items() if name != "unknown_words"}
         return {**entries, "mechanism_version": 2} if self.mode == "strict" and self._unknown == "first" else entries
 
@@ -457,9 +455,9 @@ class WordMechanism(WordByWord):
     def guarantee(self) -> Guarantee:
         """Return the guarantee; the number of released words reveals which unknown words were dropped."""
         stated = super().guarantee
-        shown = {Disclosure.OOV_FLAG} if self._unknown == "drop" and not self.hides_length else set()
+        flags = {Disclosure.OOV_FLAG} if self._unknown == "drop" and self.length == "disclose" else set()
         claimed = GuaranteeClass.NONE if self._unproven else stated.guarantee_class
-        return replace(stated, guarantee_class=claimed, disclosures=stated.disclosures | shown)
+        return replace(stated, guarantee_class=claimed, disclosures=stated.disclosures | flags)
 
     @property
     def _bounded_range(self) -> bool:
@@ -467,9 +465,9 @@ class WordMechanism(WordByWord):
         return True
 
     @property
-    def epsilon_per_word(self) -> Exact:
+    def _epsilon_per_word(self) -> Exact:
         """Return the pure parameter of one draw between any two words with equal disclosures."""
-        return exact(self.unit_epsilon)
+        return exact(self._unit_epsilon)
 
     @property
     def epsilon_table(self) -> float | None:
@@ -477,12 +475,12 @@ class WordMechanism(WordByWord):
         return None
 
     @property
-    def epsilon_tight(self) -> float | None:
+    def _epsilon_tight(self) -> float | None:
         """Return the exact parameter of a draw for spends: `epsilon_table`, or a bound that needs no computation."""
         return self.epsilon_table
 
     @property
-    def metric_claim(self) -> MetricClaim | None:
+    def _metric_claim(self) -> MetricClaim | None:
         """Return the METRIC claim of one draw, if its certificate holds; None if there is no such claim."""
         return None
 
@@ -497,13 +495,13 @@ class WordMechanism(WordByWord):
         if self.allocation is not None:
             words: Event = self._divided_event(self.allocation, positions)
         else:
-            tight = self.epsilon_tight
+            tight = self._epsilon_tight
             words = PureDraws(
-                epsilon=self.epsilon_per_word,
+                epsilon=self._epsilon_per_word,
                 count=positions,
                 tight=None if tight is None else computed(tight),
                 range_bounded=self._bounded_range,
-                metric=self.metric_claim if positions else None,
+                metric=self._metric_claim if positions else None,
             )
         if self.length != "noisy":
             return words
@@ -511,23 +509,23 @@ class WordMechanism(WordByWord):
 
     def _divided_event(self, allocation: Allocation, positions: int) -> Event:
         if self._bounded_range:
-            return allocation.event(positions, self.division.largest_set)
+            return allocation.event(positions, self._division.largest_set)
         claim = self._metric_of(allocation) if positions and self.length != "noisy" else None
         if claim is not None:
             most = Fraction(allocation.bounds(positions)[1] + allocation.even(positions), MICRO)
             claim = claim._replace(epsilon=most * exact(claim.epsilon))
         return allocation.event(positions, None, claim)
 
-    def units(self, text: str) -> tuple[list[str], Marked]:
+    def _units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted, or stay, take no share."""
-        known = self._unknown == "drop" or self.mode == "faithful"
-        return units_of_known_words(self, text) if known else super().units(text)
+        known_only = self._unknown == "drop" or self.mode == "faithful"
+        return units_of_known_words(self, text) if known_only else super()._units(text)
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        return {"∞": math.inf} if self._unproven else super().cost_factors(positions)
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        return {"∞": math.inf} if self._unproven else super()._cost_factors(positions)
 
-    def words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
-        """Count the words of the vocabulary among those read, and words that are kept in clear, shape (texts,)."""
+    def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32]:
+        """Count the words of the vocabulary among those read, and words that are kept unchanged, shape (texts,)."""
         return count_words(texts, self.n_max, self._lexicon)
 
     @cached_property
@@ -535,9 +533,12 @@ class WordMechanism(WordByWord):
         return _kernel.Vocabulary(self.input_words())
 
     def _undivided(self) -> None:
-        """Refuse to state the distribution of a word alone, where every text divides a budget among its words."""
+        """Refuse to state the distribution of a single word, where every text divides a budget among its words."""
         if self.allocation is not None:
-            raise PolicyError("a budget is divided by whole texts, so a word alone has no distribution")
+            raise PolicyError(
+                "a budget is divided by whole texts, so a single word has no distribution",
+                "leave `allocation` out to get the distribution of a word",
+            )
 
     @abstractmethod
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
@@ -553,7 +554,7 @@ class WordMechanism(WordByWord):
     def collision(self, word: str) -> float:
         """Return an upper bound of the probability that two independent draws of `word` agree: sum P(y)^2.
 
-        That of weights grows with epsilon. Much noise, however, piles up words at the ends, so where a budget of noise
+        With weights, it grows with epsilon. Much noise, however, piles up words at the ends, so where a budget of noise
         is divided the largest probability of any word is taken.
         """
         if self.allocation is not None:
@@ -565,14 +566,14 @@ class WordMechanism(WordByWord):
         outputs = self.output_words()
         if not self._bounded_range or self.word_disclosures or not outputs:
             return 1.0
-        return largest_range_bounded(float(self.epsilon_per_word), len(outputs))
+        return largest_range_bounded(float(self._epsilon_per_word), len(outputs))
 
 
 def dearest(mechanism: Kind) -> Kind:
     """Return the mechanism that gives every draw the largest epsilon, undivided."""
     if mechanism.allocation is None:
         return mechanism
-    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism.unit_epsilon})
+    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism._unit_epsilon})
 
 
 def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:
@@ -580,19 +581,19 @@ def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.
 
     Where a budget is divided, every draw has the largest epsilon.
     """
-    padding = word == PAD and mechanism.hides_length
+    padding = word == PAD and mechanism.length != "disclose"
     if n < 1 or not (padding or _kernel.split(word) == [(word, True)]):
-        raise PolicyError("sampling takes one word and at least one draw", "give a word without blanks")
+        raise PolicyError("sampling needs one word and at least one draw", "give a word without blanks")
     same: dict[str, Any] = {"n_max": n}
-    if mechanism.hides_length:
+    if mechanism.length != "disclose":
         same |= {"length": "fixed", "epsilon_length": None}
     drawing = dearest(mechanism).model_copy(update=same)
     key = _kernel.ReleaseKey(secret or _kernel.Secret(), "samples", word, "samples", drawing.cfg())
     text = pa.array(["" if padding else " ".join([word] * n)], pa.large_string())
     released = drawing.release(text, RecordKeys(key, pa.array(["0"]), 0)).text[0].as_py()
     outputs = released.split(" ") if released else []
-    if mechanism.hides_length:
+    if mechanism.length != "disclose":
         return [*outputs, *[PAD] * (n - len(outputs))]
     if len(outputs) != n:
-        raise PolicyError("the word is not in the vocabulary, and is not drawn", "take one of input_words()")
+        raise PolicyError("the word is not in the vocabulary, and is not drawn", "use one of input_words()")
     return outputs

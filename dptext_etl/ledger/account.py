@@ -91,7 +91,7 @@ class Account:
     def _charged(
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
-        self._anchors.require(self._scope)  # workers live long, and so do streams
+        self._anchors.require(self._scope)  # workers live long, as do streams
         policy, ref = self._policy, self._ref(forms.record.kind)
         mechanism = policy.mechanism
         identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
@@ -128,7 +128,7 @@ class Account:
                 f"{counted(diverged, 'record')}, computed again, gave other bytes than "
                 "committed; nothing of the batch is returned"
             )
-            raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
+            raise LedgerError(msg, "the first commit is the release: read it where it was written, or use a new name")
         paid = column.with_spends(released, mechanism) if spend else released.text
         # Put the rows under the cap back into their places, with nulls elsewhere
         if len(paid) == len(fits):
@@ -168,8 +168,8 @@ class Account:
         with suppress(LedgerError):  # otherwise the reservation stays charged, because another task relies on it
             self._ledger.abort(job, compute_never_started=True)
         msg = (
-            f"the texts of {counted(changed, 'record')} changed since this release "
-            "took them; it holds one text per record id"
+            f"the texts of {counted(changed, 'record')} changed since they "
+            "were released; a release holds one text per record id"
         )
         raise InputError(
             msg,

@@ -1,4 +1,4 @@
-"""Store anchors of ledgers apart from them: the next charge notices that a ledger was lost or restored.
+"""Store anchors of ledgers apart from them: the next charge notices a lost or restored ledger. Maintain ledgers.
 
 A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. What a folder
 elsewhere holds shows the difference (docs/spec/privacy.md#lost-ledger). An anchor is stored after a charge is durable
@@ -22,13 +22,15 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from dptext_etl import object_stores
-from dptext_etl.errors import BusyError, FrozenLedgerError, LedgerError
+from dptext_etl import files, object_stores, telemetry
+from dptext_etl.errors import BusyError, FrozenLedgerError, InputError, LedgerError, seam
 from dptext_etl.files import create, flush, make_folders
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
@@ -39,7 +41,7 @@ from dptext_etl.storage import Objects, Storage
 log = logging.getLogger("dptext_etl.ledger")
 VARIABLE = "DPTEXT_ANCHORS"  # names the place of the anchors where nothing else does
 _REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
-_HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
+_HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and use a new release name"
 _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
 _UNSTORED = set[str]()  # places in which this process could not store a head. Only `store` writes it, `notes` reads it
 _LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems take 255 in all
@@ -52,7 +54,7 @@ class FrozenError(FrozenLedgerError):
 
 
 class StoredAnchor(NamedTuple):
-    """What is stored of a dataset in a ledger."""
+    """The stored head and names of a dataset in a ledger."""
 
     anchor: Anchor  # the anchor of the ledger after its last charge
     releases: tuple[str, ...]  # the release names that were used
@@ -180,7 +182,7 @@ def require_place(spec: LedgerSpec, options: Mapping[str, str] | None = None) ->
 
 
 def ledger_place(ledger: Ledger, named: str | None, options: Mapping[str, str] | None = None) -> Storage:
-    """Return the place for what is stored of one ledger as a whole, apart from the anchors of its datasets."""
+    """Return the place for the facts of one ledger, apart from the anchors of its datasets."""
     return place_of(named, options).child(f"{_hashed(ledger.ledger_id)[:32]}-ledger")
 
 
@@ -233,7 +235,7 @@ def _file_name(dataset: str) -> str:
 
 
 def place_of(named: str | Path | None, options: Mapping[str, str] | None = None) -> Storage:
-    """Return the place of the anchors: the named one, that of `DPTEXT_ANCHORS`, or a folder of this user's state."""
+    """Return the place of the anchors: the named one, the one in `DPTEXT_ANCHORS`, or a folder of this user's state."""
     place = str(named or os.environ.get(VARIABLE) or "").removeprefix("file://")
     if "://" in place:
         return Storage.open(place, options or {})
@@ -286,7 +288,7 @@ def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | N
 
 
 def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: Iterable[Path] = ()) -> None:
-    """Write the anchor of a ledger to a file, durably, and add what was charged to what is there and in other files.
+    """Write the anchor of a ledger to a file, durably, and add the charged names to those there and in other files.
 
     An anchor that this ledger should hold, but does not, stays: it shows that the ledger was restored.
     """
@@ -351,3 +353,103 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+_FILE = "verified.json"
+METRIC = "dptext.ledger.verified.age"
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """The result of one maintenance of a ledger.
+
+    Attributes:
+        problems: One sentence for each difference between the ledger and its journal, or an earlier anchor.
+        counts: Rows of the ledger by kind.
+        anchor: The head that was stored; empty if there were problems.
+        copy: The backup; None if there were problems, or no folder was given.
+        removed: Older backups that were deleted.
+    """
+
+    problems: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    anchor: str = ""
+    copy: str | None = None
+    removed: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts as plain data for JSON."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+def maintain(
+    ledger: Ledger,
+    anchors: str | None = None,
+    options: Mapping[str, str] | None = None,
+    *,
+    backup: Path | None = None,
+    keep: int = 7,
+) -> Maintained:
+    """Verify a ledger; if it is intact, store its head and make a backup, so that a backup is never of a broken ledger.
+
+    Args:
+        ledger: The ledger, open for reading.
+        anchors: The place of the anchors, as in a policy.
+        options: Options of the store of that place.
+        backup: Folder of the backups, which are SQLite files without the id key; None makes none.
+        keep: How many backups stay there.
+
+    Raises:
+        LedgerError: The anchor cannot be stored, or the stored one cannot be read.
+        UnavailableLedgerError: The ledger does not answer.
+    """
+    place = ledger_place(ledger, anchors, options)
+    report = ledger.verify()
+    problems, before = list(report.problems), _verified(place)
+    if before is not None and not ledger.holds(Anchor.parse(before["anchor"])):
+        problems.append("the journal does not hold the head of the last maintenance: it was cut or is an old copy")
+    if problems:
+        return Maintained(problems, report.counts)
+    anchor, copy, removed = ledger.anchor(), None, list[str]()
+    if backup is not None:
+        with seam(f"making a backup in {backup}", InputError, "the folder must be writable by you"):
+            files.make_folders(backup)
+            path = backup / f"{ledger.ledger_id[:16]}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{anchor.seq}.db"
+            anchor, copy = ledger.backup(path), str(path)
+            older = sorted(backup.glob(f"{ledger.ledger_id[:16]}-*.db"))[:-keep]
+            for old in older:
+                old.unlink()
+            removed = [str(old) for old in older]
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    content = json.dumps({"anchor": str(anchor), "verified": now}).encode()
+    if not isinstance(place, Objects):
+        files.make_folders(place.folder)
+    place.write(_FILE, content, action="storing the anchor of the ledger")
+    telemetry.count(METRIC, 0, ledger=ledger.ledger_id)
+    return Maintained([], report.counts, str(anchor), copy, removed)
+
+
+def seconds_since_verified(
+    ledger: Ledger, anchors: str | None = None, options: Mapping[str, str] | None = None
+) -> float | None:
+    """Return the seconds since `maintain` found the ledger intact; None if it never did."""
+    before = _verified(ledger_place(ledger, anchors, options))
+    return None if before is None else (datetime.now(UTC) - datetime.fromisoformat(before["verified"])).total_seconds()
+
+
+def _verified(place: Storage) -> dict[str, str] | None:
+    content = place.read(_FILE)
+    try:
+        facts = None if content is None else json.loads(content)
+        if facts is not None:
+            Anchor.parse(facts["anchor"])
+            datetime.fromisoformat(facts["verified"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    else:
+        return facts
+    raise InputError(f"{place.location(_FILE)} cannot be read", "restore the file, or remove it if the ledger is right")

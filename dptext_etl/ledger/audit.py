@@ -85,7 +85,7 @@ class SealedEvent(NamedTuple):
 
 
 class Replay:
-    """What the tables of a ledger must hold by its journal, and the problems that were found."""
+    """The contents that the tables of a ledger must have by its journal, and problems."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -134,7 +134,7 @@ class Replay:
     def _apply(self, entry: Entry) -> None:
         facts = entry.facts
         if (facts["seq"], facts["event"]) != (entry.seq, entry.kind):
-            self.problems.append(f"event {entry.seq} ({entry.kind}): it stands in another place than it says")
+            self.problems.append(f"event {entry.seq} ({entry.kind}): it is in another place than it states")
         kind = Event(entry.kind)
         self.events[kind] += 1
         event = SealedEvent(entry.seq, kind, facts, {})
@@ -245,7 +245,7 @@ class Replay:
         tally = self._tally(event)
         for at, batch, rows, group in self._groups(event):
             if len(np.unique(rows)) < len(rows) or not np.isin(batch.states[rows], before).all():
-                self._problem(event, f"rows of batch {at} do not stand where they could be so moved")
+                self._problem(event, f"rows of batch {at} are not in a state from which this event can move them")
             if computed:
                 reserved = self._db.segments.read(at, ["n_worst"])["n_worst"][rows]
                 if (event.columns["positions"][group] > reserved).any():
@@ -268,7 +268,7 @@ class Replay:
             worst = self._db.segments.read(at, [PURE])[PURE][rows]
             committed = (batch.states[rows] == State.COMMITTED).all()
             if len({*before, *rows.tolist()}) < len(before) + len(rows) or not committed or (spent > worst).any():
-                self._problem(event, f"rows of batch {at} do not stand where they could be so settled")
+                self._problem(event, f"rows of batch {at} are not in a state in which this event can settle them")
             self.settled.setdefault(at, []).append((event.seq, rows, spent))
 
     def _postprocess(self, event: SealedEvent) -> None:
@@ -281,7 +281,7 @@ class Replay:
             rewritten = self.rewritten.setdefault((at, event.facts["chain"]), [])
             every = np.concatenate([*rewritten, rows])
             if len(np.unique(every)) < len(every) or not (batch.states[rows] == State.COMMITTED).all():
-                self._problem(event, f"rows of batch {at} do not stand where they could be so rewritten")
+                self._problem(event, f"rows of batch {at} are not in a state in which this event can rewrite them")
             rewritten.append(rows)
             self._list(f"{POSTS}{at}", event.seq)
 
@@ -298,7 +298,7 @@ class Replay:
             self.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
 
     def _published(self, release: int, nonce: int) -> dict[str, int]:
-        """Return the rows of what was published of a release, by manifest."""
+        """Return the published rows of a release, by manifest."""
         return dict(value for key, value in self.publications.items() if key[:2] == (release, nonce))
 
     def _retire(self, event: SealedEvent) -> None:
@@ -479,7 +479,7 @@ def _compare_scopes(db: Database, replay: Replay) -> None:
 
 
 def _check_balances(db: Database, replay: Replay) -> None:
-    """Judge each charge of a capped scope by the cap of its time, and by what that cap counts."""
+    """Judge each charge of a capped scope by the cap of its time, and by its components."""
     for number, history in replay.caps.items():
         ends = [seq for seq, _, _ in history[1:]] + [np.iinfo(np.int64).max]
         for measure in dict.fromkeys(name for _, name, _ in history):

@@ -31,7 +31,7 @@ from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
 
 RECENT = 4
 """Batches whose hashes are kept: as many as are under way at a time, between their reservation and their commit."""
-LOSS = "without this key no balance can go on: restore it from a copy, or revoke the releases and start a new ledger"
+LOSS = "without this key no balance can continue: restore it from a copy, or revoke the releases and start a new ledger"
 
 
 class RecordIds:
@@ -78,6 +78,7 @@ class IdKey:
 
     def __init__(self, store: Store, reference: str | None, ledger_id: str) -> None:
         self._store, self._reference, self._ledger_id = store, reference, ledger_id
+        # any thread appends and iterates over a copy, so that a commit in another thread need not hash again
         self._recent: deque[RecordIds] = deque(maxlen=RECENT)
 
     @cached_property
@@ -129,7 +130,10 @@ class IdKey:
         ids = _strings(ids, "subject ids")
         canary = np.zeros(len(ids), np.bool_) if canary is None else canary
         if len(ids) != len(canary):
-            raise InputError(f"{len(canary)} records and {len(ids)} subjects: one subject per record")
+            raise InputError(
+                f"{len(canary)} records and {len(ids)} subjects: one subject per record",
+                "pass arrays of the same length",
+            )
         person_ids = ids.filter(to_arrow(~canary)) if canary.any() else ids
         if person_ids.null_count:
             raise InputError(counted(person_ids.null_count, "record has no subject", "records have no subject"), hint)
@@ -152,7 +156,10 @@ def canary_mask(canary: Mask | None, size: int) -> Mask:
         return np.zeros(size, np.bool_)
     marked = np.asarray(canary, np.bool_)
     if marked.shape != (size,):
-        raise InputError(f"{size} records and {len(marked)} canary marks: one per record")
+        raise InputError(
+            f"{size} records and {len(marked)} canary marks: one per record",
+            "pass `canary` with one boolean per record",
+        )
     return marked
 
 
@@ -165,7 +172,7 @@ def resolve_id_key(reference: str) -> _kernel.Secret:
 
 
 def ensure_key_file(path: Path) -> None:
-    """Make the id key of a new ledger, readable by its owner alone. If two processes do so, both use the first key."""
+    """Make the id key of a new ledger, readable only by its owner. If two processes do so, both use the first key."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -209,14 +216,14 @@ class BatchIds(NamedTuple):
 
 
 class SealedRows(NamedTuple):
-    """Rows of a batch in one column, encoded: what the event states of them, and blobs."""
+    """Encoded rows of a batch in one column: facts of the event, and blobs."""
 
     facts: Mapping[str, Any]
     blobs: Mapping[str, Blob]
 
 
 class ColumnCharge(NamedTuple):
-    """What a batch takes in one column: identities, positions and amounts, shape (records, 32) and (records,).
+    """The charge of a batch in one column: identities, positions, and amounts, shape (records, 32) and (records,).
 
     `sealed` holds all its rows, encoded, where that was done ahead.
     """
@@ -241,17 +248,20 @@ class PreparedBatch:
     def require_of(
         self, unit: Unit, ids: pa.Array, subjects: pa.Array | None, charges: Sequence[Charge], canary: Mask | None
     ) -> None:
-        """Refuse another batch than that which this was made of; arrays must be the very same ones."""
+        """Refuse a batch other than the prepared one; arrays must be the same objects."""
         same = self.ids is ids and self.subjects is subjects and self.unit == unit
         same &= len(charges) == len(self.charges) and all(map(operator.is_, charges, self.charges))
         if not (same and np.array_equal(canary_mask(canary, len(ids)), self.batch.canary)):
-            raise InputError("what was made ready is of another batch than the one that is to be reserved")
+            raise InputError(
+                "the prepared batch is not the batch that is to be reserved",
+                "call `make_ready` with the arrays that you pass to `reserve`",
+            )
 
 
 def hash_batch(
     id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None, *, own: bool = False
 ) -> BatchIds:
-    """Hash the ids of a batch; with `own`, a record without a subject is a unit of its own."""
+    """Hash the ids of a batch; with `own`, a record without a subject is its own unit."""
     marked = canary_mask(canary, len(ids))
     records = id_key.records(ids, marked)
     order = records.distinct_order
@@ -276,7 +286,7 @@ def hash_ids(
 
 
 def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, canary: Mask, *, own: bool) -> Bytes:
-    """Hash the subjects of records; with `own`, a record without one is a unit of its own."""
+    """Hash the subjects of records; with `own`, a record without one is its own unit."""
     without_subject = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)
     units = id_key.subjects(subjects, canary | without_subject)
     return np.where(without_subject[:, None], records.hashes, units) if without_subject.any() else units
@@ -285,11 +295,13 @@ def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, 
 def read_charge(charge: Charge, size: int) -> ColumnCharge:
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
-        raise InputError(f"{size} records and {len(idem_keys)} idem keys: one per record")
+        raise InputError(
+            f"{size} records and {len(idem_keys)} idem keys: one per record", "pass one idem key per record"
+        )
     spends = {name: whole_numbers(charge.spends.get(name, INFINITE), size, name) for name in ADDITIVE}
     n_worst = whole_numbers(charge.n_worst, size, "n_worst")
     if size and n_worst.max() >= 1 << 32:
-        raise InputError("n_worst must be below 2^32")
+        raise InputError("n_worst must be below 2^32", "lower n_max")
     return ColumnCharge(charge.ref, idem_keys, hashed_ids(idem_keys), n_worst, spends)
 
 
@@ -301,16 +313,18 @@ def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64
             raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
         array = np.where(array >= INFINITE, INFINITE, finite.astype(np.int64))
     elif array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
-        raise InputError(f"{name} must be whole numbers, got {array.dtype}")
+        raise InputError(f"{name} must be whole numbers, got {array.dtype}", "round up with dptext_etl.guarantee.micro")
     elif array.dtype.kind != "i":  # whole numbers that may be beyond 64 bits
         array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)
     amounts = array.astype(np.int64, copy=False)
     if not array.ndim:
         amounts = np.broadcast_to(amounts, (size,))
     if amounts.shape != (size,):
-        raise InputError(f"{size} records and {len(amounts)} values of {name}: one per record")
+        raise InputError(
+            f"{size} records and {len(amounts)} values of {name}: one per record", "pass arrays of the same length"
+        )
     if size and amounts.min() < 0:
-        raise InputError(f"{name} must not be negative")
+        raise InputError(f"{name} must not be negative", "pass amounts from 0")
     return amounts
 
 

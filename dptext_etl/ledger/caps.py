@@ -1,4 +1,4 @@
-"""Keep scopes, their caps, and what every unit has used of them (docs/spec/privacy.md#caps).
+"""Keep scopes, their caps, and the amounts that units have used (docs/spec/privacy.md#caps).
 
 A cap is a filter on one measure, declared before the charges that it judges.
 """
@@ -54,7 +54,7 @@ class Standing:
         self._meta: Rows = {}
 
     def frozen(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the frozen datasets, each with what its last FREEZE event states. Call it in a transaction."""
+        """Return the frozen datasets, each with the facts of its last FREEZE event. Call it in a transaction."""
         head = self._journal.last()
         if head == self._head:
             return self._frozen
@@ -222,7 +222,7 @@ class Scopes:
             self._refuse_after_a_loss(scope)
         if uncounted and not raising:
             msg = f"a first cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
-            hint = "name that period (and group) in the policy; or start everybody at zero on purpose: "
+            hint = "name that period (and group) in the policy; or start everyone at zero on purpose: "
             raise LedgerError(msg, hint + _SET_CAP)
         if pinned.measure is None:
             self._refuse_uncountable(wanted)
@@ -286,7 +286,9 @@ class Scopes:
             if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
                 thawed = f"the dataset {facts['dataset']} was thawed"
                 msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
-                raise LedgerError(msg, f"lower the cap by what may have been lost, and set it on purpose: {_SET_CAP}")
+                raise LedgerError(
+                    msg, f"lower the cap by the amount that may have been lost, and set it on purpose: {_SET_CAP}"
+                )
 
     def uncounted(self, scope: Scope) -> list[str]:
         return self._uncounted(scope, self.find(scope))
@@ -328,7 +330,7 @@ class Scopes:
         return self._store.row(query, (dataset,)) is not None
 
     def _refuse_conversion(self, scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool) -> None:
-        """Refuse another measure, unless an `approx` cap of the same epsilon takes the place of a `pure` one.
+        """Refuse another measure, unless an `approx` cap of the same epsilon replaces a `pure` one.
 
         Specification: docs/spec/privacy.md#conversion.
         """
@@ -401,7 +403,7 @@ def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: boo
 def admit(  # noqa: PLR0917
     limits: tuple[int, ...], units: Index, order: Index, amounts: Values, asking: Mask, used: Values
 ) -> Mask:
-    """Judge the records of a batch in row order: one fits if its amount and what its unit has used stay in the cap.
+    """Judge the records of a batch in row order: one fits if its amount and those of its unit stay in the cap.
 
     `units` are the places of the units of the records in `used`, which has the shape (components, units), and `order`
     brings records of one unit together.

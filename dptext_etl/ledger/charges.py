@@ -39,7 +39,7 @@ class Request(NamedTuple):
     again: bool
     plan: LedgerPlan
     at: Index  # the places of the records in the plan, shape (records,)
-    unit_at: Index  # those of their units
+    unit_at: Index  # the places of their units
 
     @classmethod
     def of(  # noqa: PLR0917
@@ -59,7 +59,7 @@ class Request(NamedTuple):
 
 
 class ColumnState(NamedTuple):
-    """What the ledger knew of a batch in one column before the request, shape (records,).
+    """The state of a batch in one column before the request, shape (records,).
 
     `new` is what is to be charged: records that the release does not hold, and changed ones where these count.
     """
@@ -72,9 +72,9 @@ class ColumnState(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What the ledger answers to a batch, before it writes."""
+    """The answer of the ledger to a batch, before it writes."""
 
-    states: list[ColumnState]  # what it knew of the batch, per column
+    states: list[ColumnState]  # state of the batch, per column
     outcome: U8  # an `Outcome` per record, shape (records,)
 
     def charged_rows(self, state: ColumnState) -> Index:
@@ -82,7 +82,7 @@ class Decision(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What the ledger would answer to a batch."""
+    """The answer that the ledger would give to a batch."""
 
     outcome: U8  # an `Outcome` per record as if there was no cap, shape (records,)
     charged: Mask  # whether a column of a record would be charged, shape (columns, records)
@@ -96,8 +96,8 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     """Judge a batch and charge what is new and fits. Call it inside a transaction.
 
     Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
-    with the first event that of appending. What a lock protects is read after it is held: it may have changed before.
-    They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
+    with the first event the lock of appending. What a lock protects is read after it is held: it may have changed
+    before. They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
     db, refs = request.db, [column.ref for column in request.columns]
     # Blobs take the longest, and no other writer can see them before an event names them: they need no lock.
@@ -126,9 +126,9 @@ def reserve(request: Request, *, refuse: bool) -> U8:
 
 
 def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool) -> Preview:
-    """Judge a batch without a look at the cap. Call it inside a snapshot.
+    """Judge a batch without regard to the cap. Call it inside a snapshot.
 
-    What fits a cap depends on all records before, which are in other batches; a forecast adds them up.
+    Whether a record fits the cap depends on earlier batches; a forecast adds them up.
     """
     request = Request.of(db, "", scope, db.scopes.find(scope), batch, columns, again=again)
     request.plan.catch_up(db)
@@ -141,7 +141,7 @@ def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCha
 
 
 def judge(request: Request) -> Decision:
-    """Return what the ledger answers to a batch now; it writes nothing."""
+    """Return the answer of the ledger to a batch; write nothing."""
     batch, pinned = request.batch, request.pinned
     states, outcome = compare(request)
     refuse_other_units(request.scope, int(_moved(request).sum()), batch.size)
@@ -158,7 +158,7 @@ def judge(request: Request) -> Decision:
             amounts = state.column.spends[name]
             if (amounts[taken] == INFINITE).any():
                 msg = f"{state.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
-                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in a scope of its own")
+                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in its own scope")
             totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
     fits = admit(
         pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used(request.db, pinned)
@@ -168,7 +168,7 @@ def judge(request: Request) -> Decision:
 
 
 def compare(request: Request) -> tuple[list[ColumnState], U8]:
-    """Return what the ledger knows of a batch, and what it answers without a look at the cap; it writes nothing."""
+    """Return the state of a batch, and the answer without regard to the cap; write nothing."""
     db, batch, scope = request.db, request.batch, request.scope
     states = [_look_up(request, column) for column in request.columns]
     db.standing.refuse_frozen(scope.dataset, scope.group)
@@ -194,8 +194,8 @@ def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
         request.db.releases.require_usable(ref)
     holdings = request.plan.holdings(request.db, ref, request.at)
     same = holdings.same_text(column.identities)
-    changed = holdings.known & ~same
-    new = ~holdings.known | changed if request.again else ~holdings.known
+    changed = holdings.present & ~same
+    new = ~holdings.present | changed if request.again else ~holdings.present
     return ColumnState(column, holdings, new, changed, same & (holdings.state == State.COMMITTED))
 
 
@@ -248,7 +248,7 @@ def _count(request: Request, state: ColumnState, rows: Index) -> None:
     )
 
 
-PROVENANCES = ("public", "disjoint-records")  # what a post-processing that costs nothing may have learned from
+PROVENANCES = ("public", "disjoint-records")  # training data that a free post-processing may use
 REFUNDED_MEASURE = "pure"
 _ENDS = {Event.EXPIRE: (State.EXPIRED, "expired"), Event.ABORT: (State.ABORTED, "aborted")}
 
@@ -258,20 +258,20 @@ class Results(NamedTuple):
 
     records: RecordIds  # hashed record ids
     identities: HashedIds  # identities of the texts
-    digests: Bytes  # digests of what was staged
+    digests: Bytes  # digests of the staged texts
     positions: I64  # draw counts
     spent: I64 | None  # the pure epsilon that was used, in millionths; None charges the reserved worst case
 
 
 class Comparison(NamedTuple):
-    """How results compare with what the release held, and what a commit will write of them.
+    """The comparison of results with the state of the release, and the content of the commit.
 
     Attributes:
-        holdings: What the release held of the records.
+        holdings: State of the records in the release.
         outcome: A `CommitOutcome` per record, shape (records,).
         new: The rows that are committed.
-        diverged: The rows that differ from what was committed before.
-        sealed: What the events state of these rows, and their blobs, by kind of event.
+        diverged: Rows whose digests differ from the committed ones.
+        sealed: Facts and blobs of the events for these rows, by kind of event.
     """
 
     holdings: Holdings
@@ -302,20 +302,20 @@ def read_results(  # noqa: PLR0917
     size, _ = records.ids.size, records.distinct_order
     identities, staged = hashed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
     if not size == identities.size == len(staged):
-        raise InputError("a commit has one idem key and one digest per record")
+        raise InputError("a commit has one idem key and one digest per record", "pass arrays of the same length")
     drawn = whole_numbers(0 if positions is None else positions, size, "positions")
     used = None if spent is None else whole_numbers(spent, size, "spent epsilons")
     return Results(records, identities, staged, drawn, used)
 
 
 def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
-    """Compare results with what was reserved and committed, and encode them. Call it inside a snapshot."""
+    """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
     db.releases.require_usable(ref)
     records, order = results.records.ids, results.records.distinct_order
     holdings = db.look_up(ref, records, order)
     same = holdings.same_text(results.identities)
     if not same.all():
-        missing, other = int((~holdings.known).sum()), int((holdings.known & ~same).sum())
+        missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
         msg = (
             f"{counted(missing, 'record was', 'records were')} never reserved in this "
             f"release, {counted(other, 'was', 'were')} reserved with another text"
@@ -324,7 +324,7 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     committed = holdings.state == State.COMMITTED
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
     if over:
-        msg = f"{counted(over, 'record')} took more positions than were reserved; nothing was committed"
+        msg = f"{counted(over, 'record')} used more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
     if committed.any():
@@ -383,8 +383,8 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
 def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places, spent: I64) -> None:
     """Give back the part of a worst case that committed rows did not use (docs/spec/privacy.md#expost).
 
-    This is valid under a pure cap alone: along every path the sum stays below the cap. The number of steps must follow
-    from what is released or from coins that no text decides, never from anything else in the input. The guarantee of
+    This is valid only under a pure cap: along every path the sum stays below the cap. The number of steps must follow
+    from the released text or from coins that no text decides, never from anything else in the input. The guarantee of
     the record stays its worst case; only the balance of its unit gets the difference back.
     """
     db.releases.require_refundable(ref)
@@ -393,7 +393,8 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         worst = db.segments.read(batch, [PURE])[PURE][rows]
         if (used < 0).any() or (used > worst).any():
             raise LedgerError(
-                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
+                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed",
+                "reserve the worst case of the mechanism",
             )
         if pinned.measure == REFUNDED_MEASURE:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
@@ -409,14 +410,17 @@ def record_postprocessing(  # noqa: PLR0917
     records: RecordIds,
     digests: Bytes,
 ) -> U8:
-    """Record what post-processing made of released texts: spend 0, and the first result is the one that is published.
+    """Record the results of post-processing: spend 0, and the first result is the published one.
 
     Call it inside a transaction. Specification: docs/spec/privacy.md#rewrite-again.
     """
     db.releases.require_usable(ref)
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
-        raise LedgerError(f"post-processing costs nothing only where its training_provenance is {allowed}")
+        raise LedgerError(
+            f"post-processing costs nothing only where its training_provenance is {allowed}",
+            "declare training_provenance in the post-processing of the policy",
+        )
     # The first result under a chain is the one that is published: two writers must not both find none.
     db.store.lock(db.records.states_lock_name(ref))
     holdings = db.look_up(ref, records.ids, records.distinct_order)

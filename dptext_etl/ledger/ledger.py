@@ -1,4 +1,4 @@
-"""Charge batches and commit what was computed (docs/spec/privacy.md#ledger)."""
+"""Charge batches and commit their results (docs/spec/privacy.md#ledger)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from dptext_etl.ledger.charges import (
 from dptext_etl.ledger.people import require_forms
 from dptext_etl.ledger.plan import KEPT, Database, LedgerPlan, initialize
 from dptext_etl.ledger.reader import LedgerReader
+from dptext_etl.ledger.storage import open_store
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
-from dptext_etl.ledger.storage.opening import open_store
 from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain
 from dptext_etl.policy import Cap
 
@@ -78,7 +78,7 @@ class Ledger(LedgerReader):
         Args:
             url: "sqlite:///PATH", a path, "postgresql://USER@HOST/DATABASE" (see `ledger.storage.postgres`), or
                 "env:NAME", the variable that holds the URL.
-            id_key: Reference to the id key; None takes "<path>.id.key", which is made with a new SQLite ledger.
+            id_key: Reference to the id key; None uses "<path>.id.key", which is made with a new SQLite ledger.
             create: Make a new ledger if there is none.
             read_only: Never write.
             timeout: Seconds to wait for another writer.
@@ -111,15 +111,21 @@ class Ledger(LedgerReader):
         _ = self._db.id_key.secret
 
     def checkpoint(self) -> None:
-        """Do now, in any thread, what closing this ledger would wait for; what fails here is left to that."""
+        """Checkpoint the store in any thread, so that closing is quick; closing reports what fails."""
         with suppress(LedgerError):
             self._db.store.checkpoint()
 
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False, reason: str | None = None) -> None:
-        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name.
+        """Pin the cap of a scope, or change it; a lower cap needs no flag here, because the call names it.
 
-        With `raising`, it may also be raised, start everybody at zero, or take the place of a `pure` cap as an
-        `approx` one of the same epsilon: then nothing counts that commits gave back. The journal keeps the reason.
+        The journal keeps the reason.
+
+        Args:
+            scope: The scope whose cap changes.
+            cap: The new cap.
+            raising: Also allow a higher cap, a cap that starts everyone at zero, or an `approx` cap instead of a `pure`
+                one of the same epsilon; refunds of commits then no longer count.
+            reason: Short plain words that the journal keeps; never a text.
 
         Raises:
             LedgerError: The cap cannot be changed in this way, the reason is not plain, or this user is not a steward.
@@ -131,7 +137,16 @@ class Ledger(LedgerReader):
             self._db.scopes.charge(scope, cap, raising=raising, lowering=True, reason=reason)
 
     def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
-        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap."""
+        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap.
+
+        Args:
+            scope: The scope of the policy.
+            cap: The cap of the policy.
+            lowering: Accept a cap below the pinned one.
+
+        Raises:
+            LedgerError: The cap differs from the pinned one, or the dataset is frozen.
+        """
 
         def agree() -> None:
             self._db.standing.refuse_frozen(scope.dataset)
@@ -140,7 +155,16 @@ class Ledger(LedgerReader):
         self._db.store.write(0, agree)
 
     def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
-        """Refuse what `agree_on_cap` would refuse, or charges without a cap where there is one; nothing is written."""
+        """Refuse a cap as `agree_on_cap` does, and charges without a cap where one is pinned; write nothing.
+
+        Args:
+            scope: The scope of the policy.
+            cap: The cap of the policy; None if it has none.
+            lowering: Accept a cap below the pinned one.
+
+        Raises:
+            LedgerError: The cap differs from the pinned one, or the dataset is frozen.
+        """
         with self._db.store.snapshot():
             self._db.standing.refuse_frozen(scope.dataset, scope.group)
             self._db.scopes.check(scope, cap, lowering=lowering)
@@ -161,12 +185,12 @@ class Ledger(LedgerReader):
 
         Args:
             unit: Who has the budget, "subject" or "record".
-            ids: As `reserve` takes them, and so the others.
+            ids: Canonical record ids, strings, no nulls, each once.
             subjects: Canonical subject ids.
             charges: One charge per text column.
             canary: Marks canary rows, shape (records,).
             sealed: Encode the rows, too, as they will be if all of them are new.
-            own: A record without a subject is a unit of its own; otherwise it is refused.
+            own: A record without a subject is its own unit; otherwise it is refused.
 
         Raises:
             InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
@@ -189,14 +213,14 @@ class Ledger(LedgerReader):
         """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
 
         A plan takes about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
-        answers from it; every answer reads what was written since.
+        answers from it; every answer reads newer events.
 
         Args:
             scope: Where the spends of the run add up.
-            rows: Canonical record ids, subject ids, and canary marks, in any parts, as `make_ready` takes them.
+            rows: Canonical record ids, subject ids, and canary marks, in parts, as for `make_ready`.
             count: How many records there are. If these and all records of the ledger fit into memory, batches are as
                 quick without a plan: then the rows are not read, and the plan is None.
-            own: A record without a subject is a unit of its own.
+            own: A record without a subject is its own unit.
 
         Raises:
             InputError: As `make_ready`.
@@ -211,7 +235,11 @@ class Ledger(LedgerReader):
         return LedgerPlan(scope.dataset, WantedIds(records), WantedIds(units.real()))
 
     def use(self, plan: LedgerPlan) -> None:
-        """Answer calls that name only records of a plan from it. The plan must be of the same ledger."""
+        """Answer calls that name only records of a plan from this plan.
+
+        Args:
+            plan: A plan of the same ledger.
+        """
         self._db.plans.run = plan
 
     @bare
@@ -238,7 +266,7 @@ class Ledger(LedgerReader):
         Args:
             job: The name of the caller; `expire` and `abort` take reservations by job.
             scope: Where the spends add up.
-            cap: The cap of the policy; its first use pins it, and `set_cap` alone changes it. None asks for none,
+            cap: The cap of the policy; its first use pins it, and only `set_cap` changes it. None asks for none,
                 but a pinned cap still holds.
             ids: Canonical record ids, strings, no nulls, each once.
             subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
@@ -246,19 +274,25 @@ class Ledger(LedgerReader):
             canary: Marks canary rows, shape (records,); they belong to no one and take nothing from any cap.
             on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
             forms: The forms that the ids had before they were canonical strings; their first use pins them.
-            ready: What `make_ready` made of the same batch; None makes it now.
+            ready: The result of `make_ready` for the same batch; None prepares the batch now.
             again: Charge a record whose text changed once more, for the new text, which the release then holds.
 
         Raises:
-            InputError: As `make_ready`, or that was made of another batch.
+            InputError: As `make_ready`, or `ready` is of another batch.
             LedgerError: A release is revoked or unknown, the cap or a form differs from the pinned one, or the ledger
                 is locked.
             BudgetError: A record is over the cap and `on_cap` is "refuse".
         """
         if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
-            raise InputError("a batch needs a charge in at least one column, and at most one per release")
+            raise InputError(
+                "a batch needs a charge in at least one column, and at most one per release",
+                "pass one Charge per text column",
+            )
         if any(item.ref.dataset != scope.dataset for item in charges):
-            raise InputError("scope and releases must be of one dataset")
+            raise InputError(
+                "scope and releases must be of one dataset",
+                "use the dataset of the policy in the scope and in every release",
+            )
         if ready is None:
             ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
         else:
@@ -277,12 +311,12 @@ class Ledger(LedgerReader):
 
     @bare
     def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False) -> Preview:
-        """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
+        """Return the answer of `reserve` to a batch without a cap; nothing is written.
 
         Args:
             scope: Where the spends would add up.
-            ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
-            again: As `reserve` takes it.
+            ready: The result of `make_ready`; a release that is not pinned yet has the number `types.NEW`.
+            again: As in `reserve`.
 
         Raises:
             LedgerError: A release is revoked.
@@ -303,7 +337,7 @@ class Ledger(LedgerReader):
         canary: Mask | None = None,
         spent: npt.ArrayLike | None = None,
     ) -> U8:
-        """Make what was computed and durably staged the release. The reserved charge stays unless `spent` is given.
+        """Commit staged results, which become the release. The reserved charge stays unless `spent` is given.
 
         Args:
             job: The name of the caller.
@@ -337,20 +371,20 @@ class Ledger(LedgerReader):
         canary: Mask | None = None,
         spent: npt.ArrayLike | None = None,
     ) -> PreparedCommit:
-        """Compare what was computed with what was reserved, and encode it for `commit_examined`; nothing is written.
+        """Compare results with their reservation, and encode them for `commit_examined`; nothing is written.
 
-        The texts need not be staged yet. Arguments and errors are those of `commit`.
+        The texts need not be staged yet. Arguments and errors are as in `commit`.
         """
         results = read_results(self._db.id_key, ids, idem_keys, digests, positions, canary, spent)
         with self._db.store.snapshot():
             return PreparedCommit(ref, results, examine(self._db, ref, results))
 
     def commit_examined(self, job: str, ready: PreparedCommit) -> U8:
-        """Make what was examined, and is durably staged by now, the release.
+        """Commit examined results that are durably staged.
 
         Args:
             job: The name of the caller.
-            ready: What `examine` made ready in this ledger.
+            ready: The result of `examine` in this ledger.
 
         Returns:
             A `CommitOutcome` per record, as `commit` does.
@@ -372,13 +406,13 @@ class Ledger(LedgerReader):
         *,
         canary: Mask | None = None,
     ) -> U8:
-        """Record what post-processing made of released texts, after it was durably staged. It spends nothing.
+        """Record the staged results of post-processing. This spends nothing.
 
         Args:
             job: The name of the caller.
             ref: The release; its records are committed.
             chain: The hash that names the post-processings in their order (`postprocessing.chain`).
-            steps: What is said of each of them: `name`, `cfg`, `model_hash`, `training_provenance`.
+            steps: Facts of each step: `name`, `cfg`, `model_hash`, `training_provenance`.
             ids: Canonical record ids, each once.
             digests: Digests of the staged results, fixed-size binary (32).
             canary: Marks canary rows, as they were reserved.
@@ -387,11 +421,11 @@ class Ledger(LedgerReader):
             A `CommitOutcome` per record. Never publish a row that DIVERGED: the first result under a chain is the one.
 
         Raises:
-            LedgerError: A record is not committed, or nothing is declared of what a post-processing learned from.
+            LedgerError: A record is not committed, or a post-processing does not declare its training data.
         """
         db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
         if records.distinct_order.size != len(staged):
-            raise InputError("post-processing has one digest per record")
+            raise InputError("post-processing has one digest per record", "pass one digest per record id")
         work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
         return db.store.write(len(staged), work)
 

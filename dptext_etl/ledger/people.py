@@ -1,11 +1,11 @@
-"""Keep the rules about ids (forms, units, and who was forgotten), and forget and readmit people.
+"""Keep the rules about ids (forms, units, forgotten people), forget and readmit people, and settle lost ledgers.
 
 Another type or other fields of an id would give a unit another hash, and a balance that starts at zero. The form of
-record ids is pinned per column, because a release holds one text per record; that of the ids of units per scope name,
-because balances add up there; the names of the columns of ids per scope name and dataset, as far as callers know them.
-A balance belongs to a unit, so a known record that arrives under another unit is refused, until someone accepts by name
-that the records of a dataset may have other units, and says how much a unit may have been charged under another one.
-A record or a unit is forgotten as its keyed hash, in a sealed batch of the journal.
+record ids is pinned per column, because a release holds one text per record; the form of the ids of units per scope
+name, because balances add up there; the names of the columns of ids per scope name and dataset, as far as callers know
+them. A balance belongs to a unit, so a known record that arrives under another unit is refused, until someone accepts
+by name that the records of a dataset may have other units, and says how much a unit may have been charged under another
+one. A record or a unit is forgotten as its keyed hash, in a sealed batch of the journal.
 
 Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, docs/spec/privacy.md#forgotten.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,17 +23,18 @@ import pyarrow as pa
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import LedgerError, counted
-from dptext_etl.guarantee import Micro
+from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger import views
-from dptext_etl.ledger.losses import checked_losses, in_micro, lower
 from dptext_etl.ledger.plan import Database
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, binaries, hashed_ids, matrix
 from dptext_etl.ledger.types import (
     ACCEPTED_UNITS,
     FORGOTTEN,
+    GROUP,
     OF,
     UNIT,
+    Anchor,
     Event,
     IdForms,
     Mask,
@@ -44,7 +46,7 @@ from dptext_etl.ledger.types import (
 PINNED_FORMS = "form/"  # the prefix of names in the table `meta` of pinned forms and of pinned names of columns
 _COLUMN = "name"
 _ROLES = ("record", "subject")
-_HINT = "bring the column into the pinned form: another one would give everybody a new budget"
+_HINT = "bring the column into the pinned form: another one would give everyone a new budget"
 
 
 def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
@@ -65,7 +67,7 @@ def require_forms(
         what = f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"
         if now is None:
             if before is not None:
-                msg = f"the {what} are pinned as {before}; this call does not say what it brings"
+                msg = f"the {what} are pinned as {before}; this call states no form"
                 raise LedgerError(msg, "give the forms of the ids: Ledger.reserve(…, forms=IdForms(…))")
             continue
         if before is None:
@@ -93,7 +95,7 @@ def require_forms(
                 _pin(db, place, column)
         elif (before := json.loads(pinned)) != column:
             msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
-            hint = "another column may give everybody a new budget: name the pinned one, or accept the change by "
+            hint = "another column may give everyone a new budget: name the pinned one, or accept the change by "
             raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
 
 
@@ -192,7 +194,7 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
     if missing:
         whom = "records and subjects" if units else "records"
         msg = f"{missing:,} of {len(wanted) + len(units):,} {whom} are not forgotten in {dataset}; nothing was changed"
-        raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
+        raise LedgerError(msg, "name records and subjects by their ids, as for `dptext forget`")
     wanted |= people.records & _set(charged_to(db, dataset, subjects))
     _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
     return _note(db, Event.READMIT, dataset, wanted, reason=reason)
@@ -276,7 +278,7 @@ def as_rows(hashes: Collection[bytes]) -> Bytes:
 
 
 class People:
-    """What the ledger knows of people and their records, as keyed hashes. Every method is one transaction."""
+    """People and their records in a ledger, as keyed hashes. Every method is one transaction."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -321,7 +323,7 @@ class People:
         """Return how many records of a release are forgotten in its dataset."""
         with self._db.store.snapshot():
             hashes = hashed_ids(as_rows(forgotten(self._db, ref.dataset).records))
-            return int(self._db.look_up(ref, hashes).known.sum()) if hashes.size else 0
+            return int(self._db.look_up(ref, hashes).present.sum()) if hashes.size else 0
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
@@ -348,7 +350,7 @@ class People:
         with self._db.store.snapshot():
             mask = are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
-                mask |= self._db.look_up(ref, records, order).known
+                mask |= self._db.look_up(ref, records, order).present
         return mask
 
     def unit_hashes(self, subjects: pa.Array) -> pa.Array:
@@ -370,10 +372,175 @@ class People:
     def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
         """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.
 
-        The caps of the dataset are lowered by what a unit may have been charged under another name.
+        The caps of the dataset are lowered by the amount that a unit may have been charged under another name.
 
         Specification: docs/spec/privacy.md#same-unit.
         """
         require_plain(reason, "change of units")
         with self._db.store.transaction():
             return accept_units(self._db, dataset, lost, reason)
+
+
+_LARGEST_LOSS = 10**12
+
+
+class Losses:
+    """Freeze datasets after their ledger was lost or restored, and thaw them when the loss is settled.
+
+    An old copy of a ledger lacks later charges. Its balances may be too low, and its release names may be in use. The
+    missing charges may be in every scope that the dataset shares with others. So freezing covers all members of its
+    groups, and the groups themselves: also for datasets and periods that the copy never had. Thawing settles all of
+    them at once: it revokes all their release names, and lowers each of their caps by the amount that may be missing.
+    That is the same as charging the amount to everyone. Every method is one transaction.
+
+    Specification: docs/spec/privacy.md#lost-ledger.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def freeze(
+        self,
+        dataset: str,
+        reason: str,
+        *,
+        in_use: Sequence[str] = (),
+        missing: Anchor | None = None,
+        groups: Sequence[str] = (),
+        alone: bool = False,
+    ) -> None:
+        """Freeze a dataset: until it is thawed, nothing in it is registered, charged, committed or published.
+
+        Where charges may be forgotten, they may be forgotten in every scope that the dataset shares. So its groups
+        freeze with it, for all periods, and all datasets in them.
+        """
+        require_plain(reason, "freeze")
+        if alone and (in_use or missing is not None or groups):
+            raise LedgerError("`alone` is only for a dataset without a loss", "leave `alone` out")
+        db = self._db
+        with db.store.transaction():
+            for release in in_use:
+                db.releases.revoke(dataset, release, reason)
+            datasets, joined = ({dataset}, set[str]()) if alone else self._sharing(dataset, groups)
+            frozen = self._frozen()
+            for name in sorted(datasets):
+                before = frozen.get(name, set())
+                if name in frozen and joined <= before and (missing is None or str(missing) in self._missed(name)):
+                    continue
+                facts: dict[str, object] = {"groups": sorted(joined | before)} if joined | before else {}
+                facts |= {} if missing is None else {"missing": str(missing)}
+                seq = db.journal.append(Event.FREEZE, dataset=name, reason=reason, **facts)
+                db.store.execute("insert or ignore into frozen values(?,?)", (name, seq))
+
+    def thaw(
+        self, dataset: str, lost: Mapping[str, float], *, reason: str | None = None
+    ) -> dict[str, dict[str, Micro]]:
+        """Let a frozen dataset and all that froze with it continue.
+
+        Their releases are revoked, and their caps are lowered by the possible loss. The journal keeps the reason.
+
+        Specification: docs/spec/privacy.md#lost-ledger.
+        """
+        if reason is not None:
+            require_plain(reason, "thaw")
+        db, lost = self._db, checked_losses(lost)
+        with db.store.transaction():
+            db.store.require_steward()
+            frozen = self._frozen()
+            if dataset not in frozen:
+                raise LedgerError(
+                    f"the dataset {dataset} is not frozen", "`dptext ledger history` lists freezes and thaws"
+                )
+            datasets, groups = {dataset}, frozen[dataset]
+            while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
+                datasets |= more
+                groups = groups.union(*(frozen[name] for name in more))
+            lowered = lower(db, datasets, lost, reason)
+            facts: dict[str, object] = {"lost": in_micro(lost)} | ({"groups": sorted(groups)} if groups else {})
+            facts |= {} if reason is None else {"reason": reason}
+            for name in sorted(datasets):
+                for (release,) in db.store.rows("select distinct release from release where dataset=?", (name,)):
+                    db.releases.revoke(name, release, "the ledger was lost or restored")
+                db.journal.append(Event.THAW, dataset=name, **facts)
+                db.store.execute("delete from frozen where dataset=?", (name,))
+            return lowered
+
+    def frozen(self) -> list[str]:
+        """List the frozen datasets."""
+        with self._db.store.snapshot():
+            return sorted(self._frozen())
+
+    def sharing(self, dataset: str, groups: Iterable[str] = ()) -> tuple[set[str], set[str]]:
+        """Return the datasets and groups that share a scope with a dataset, directly or by way of others."""
+        with self._db.store.snapshot():
+            return self._sharing(dataset, groups)
+
+    def count(self, dataset: str, since: int = 0) -> int:
+        """Count how often charges of a dataset were found to be missing; keep it next to an anchor, for `settled`."""
+        with self._db.store.snapshot():
+            return len(self._missed(dataset, since))
+
+    def settled(self, dataset: str, missing: Anchor, losses: int | None = None) -> bool:
+        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since."""
+        with self._db.store.snapshot():
+            if dataset in self._frozen():
+                return False
+            missed = self._missed(dataset)
+            return str(missing) in missed or (losses is not None and len(missed) > losses)
+
+    def _frozen(self) -> dict[str, set[str]]:
+        """Return the frozen datasets, each with the groups that froze with it."""
+        return {dataset: set(facts.get("groups", ())) for dataset, facts in self._db.standing.frozen().items()}
+
+    def _sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
+        members = self._db.store.rows(
+            "select distinct member.dataset, scope.name from member join scope on scope.id = member.scope"
+        )
+        pairs = [(name, scope.removeprefix(GROUP)) for name, scope in members if scope.startswith(GROUP)]
+        datasets, joined = {dataset}, set(groups)
+        while True:
+            wider = {group for name, group in pairs if name in datasets} | joined
+            more = {name for name, group in pairs if group in wider} | datasets
+            if (wider, more) == (joined, datasets):
+                return datasets, joined
+            joined, datasets = wider, more
+
+    def _missed(self, dataset: str, since: int = 0) -> list[str]:
+        events = [entry.facts for entry in self._db.journal.entries(Event.FREEZE) if entry.seq > since]
+        return [facts["missing"] for facts in events if facts["dataset"] == dataset and "missing" in facts]
+
+
+def lower(
+    db: Database, datasets: set[str], lost: Mapping[str, float], reason: str | None
+) -> dict[str, dict[str, Micro]]:
+    """Lower every cap of some datasets, each once, and return the caps that hold now, in millionths, by scope."""
+    rows = db.store.rows("select scope, dataset from member order by scope, dataset")
+    first = {scope: name for scope, name in reversed(rows) if name in datasets}
+    lowered = {}
+    for number, name in sorted(first.items()):
+        pinned = db.scopes.by_id(number)
+        missing = set(pinned.components) - set(lost)
+        if missing:
+            listed = " and ".join(sorted(missing))
+            raise LedgerError(
+                f"a cap of {name} counts {listed}: state how much of it may be missing in a balance",
+                "add the component to the losses, 0 if none of it is missing",
+            )
+        if pinned.measure is not None:
+            taken = [ceil(exact(lost[part]) * steps(part)) for part in pinned.components]
+            limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
+            lowered[db.scopes.lower(pinned, limits, name, reason)] = {
+                part: millionths(part, limit) for part, limit in zip(pinned.components, limits, strict=True)
+            }
+    return lowered
+
+
+def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
+    for amount in lost.values():
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _LARGEST_LOSS:
+            raise LedgerError(f"a loss is a number from 0 to {_LARGEST_LOSS:,}", f"for example {{'{PURE}': 40.0}}")
+    return {name: float(amount) for name, amount in lost.items()}
+
+
+def in_micro(lost: Mapping[str, float]) -> dict[str, int]:
+    return {name: int(micro(amount)) for name, amount in lost.items()}

@@ -1,12 +1,12 @@
-"""Look up what the ledger holds of records and units: once for all rows of a run, then only what is new.
+"""Look up records and units in the ledger: once for all rows of a run, then only newer events.
 
 The ledger stores no index. A plan goes through the batches of a release or a scope in the order in which they were
 sealed, and finds in them the ids that are asked for. So it takes one pass over the history of its releases and scope,
 and its memory follows from its own ids, not from the ledger.
 
-A plan is never wrong, only late: it knows up to which event it has read, and before it answers, it reads what was
-committed since, by any writer. Writers do this once more when they hold their locks. A plan never takes for granted
-what its own process wrote, because a transaction may be rolled back, or its answer may be lost.
+A plan never answers from old data: it stores the last event that it read, and before each answer, it reads all events
+that any writer committed since. Writers do this once more when they hold their locks. A plan never assumes that the
+writes of its own process are committed, because a transaction may be rolled back, or its answer may be lost.
 
 Specification: docs/spec/ledger-plan.md#plan.
 """
@@ -90,7 +90,7 @@ class Keys:
         self._size = 0
 
     def catch_up(self, db: Database, head: Head) -> None:
-        """Forget what was read if the ledger was restored since to a time before it."""
+        """Drop the ids that were read if the ledger was since restored to an earlier state."""
         if not db.journal.has_head(self._head):
             self.clear()
         self._head = head
@@ -119,7 +119,7 @@ class Keys:
 
     def _keep(self, kept: list[Block], block: Block) -> None:
         self._size += block.ids.size
-        if self._size > KEPT:  # and stays so: what is kept of a column must have no gaps
+        if self._size > KEPT:  # no later block is kept either: kept blocks must have no gaps
             return
         if kept and kept[-1].ids.size + block.ids.size <= BLOCK:
             kept[-1] = _joined([kept[-1], block])
@@ -129,7 +129,7 @@ class Keys:
 
 @dataclass
 class _Held:
-    """What a release holds of the records of a plan, shape (records,)."""
+    """The state of a plan's records in one release, shape (records,)."""
 
     places: I64  # packed; 0 for a record that the release has never seen
     idem_keys: HashedIds
@@ -138,7 +138,7 @@ class _Held:
 
 @dataclass
 class _Used:
-    """What the units of a plan have used of a cap, shape (components, units)."""
+    """The amounts of a cap that the units of a plan have used, shape (components, units)."""
 
     pinned: tuple[int, tuple[str, ...]]  # the number of the scope, and the components that it adds up
     amounts: Values
@@ -148,7 +148,7 @@ class _Used:
 
 
 class LedgerPlan:
-    """What the ledger holds of some records of a dataset, and what some units have used of a cap.
+    """The state of some records of a dataset, and the amounts of a cap that some units have used.
 
     States are not part of it: they change without a new place, so every answer reads them.
     """
@@ -166,7 +166,7 @@ class LedgerPlan:
         return _Used((scope, components), np.zeros((len(components), self.units.ids.size), np.int64))
 
     def catch_up(self, db: Database) -> None:
-        """Let answers take into account all that is committed by now. Call it again when locks are held."""
+        """Include all events committed so far in answers. Call it again once the locks are held."""
         head = db.journal.last()
         db.keys.catch_up(db, head)
         undone = self._head.seq > 0 and db.journal.has(Event.ABORT, self._head.seq)
@@ -175,7 +175,7 @@ class LedgerPlan:
         self._head = head
 
     def read_ahead(self, db: Database, refs: Sequence[ReleaseRef], at: Index, pinned: Pinned) -> None:
-        """Read what a reservation will look up, so that little is left to read under its locks."""
+        """Read ahead for a reservation, so that little is left to read under its locks."""
         self.catch_up(db)
         in_release = [self.places(db, ref, at) > 0 for ref in refs]
         if np.all(in_release):
@@ -198,7 +198,7 @@ class LedgerPlan:
         return self._of_release(db, ref).places[at]
 
     def holdings(self, db: Database, ref: ReleaseRef, at: Index) -> Holdings:
-        """Return what a release holds of the records at some places of this plan, shape (places,)."""
+        """Return the state in a release of the records at some places of this plan, shape (places,)."""
         of_release = self._of_release(db, ref)
         places = Places.unpack(of_release.places[at])
         mask, state = of_release.places[at] > 0, np.zeros(len(at), np.uint8)
@@ -218,21 +218,21 @@ class LedgerPlan:
             if not len(rows):
                 break
             holdings = self.holdings(db, ref, at[rows])
-            binding = holdings.known & (holdings.places.batch > since)
+            binding = holdings.present & (holdings.places.batch > since)
             charged = hashed_ids(db.records.reserved(holdings.places.take(binding), "unit"))
             moved[rows[binding]] = ~charged.equal(units.take(rows[binding]))
             unseen[rows[binding]] = False
         return moved
 
     def used(self, db: Database, pinned: Pinned) -> Values:
-        """Return what the units of this plan have used of a cap, shape (components, units)."""
+        """Return the amounts of a cap that the units of this plan have used, shape (components, units)."""
         if self._used.pinned != (pinned.id, pinned.components):
             self._used = self._nothing(pinned.id, pinned.components)
         used = self._used
         if pinned.components and used.settled < self._head.seq:
             try:
                 self._add_up(db, used)
-            except BaseException:  # what was added in part must not be added again
+            except BaseException:  # a partial sum must not be added again
                 self._used = self._nothing(NEW, ())
                 raise
         return used.amounts
@@ -260,7 +260,7 @@ class LedgerPlan:
         return of_release
 
     def _add_up(self, db: Database, used: _Used) -> None:
-        """Add what was reserved and not given back, less what committed rows gave back; canary rows have no unit."""
+        """Add reserved amounts, less refunds; canary rows have no unit."""
         number, names = used.pinned
         for block in db.keys.blocks(db, "unit", f"scope={number}", used.batch):
             rows, at = self.units.find(block.ids)
@@ -280,7 +280,11 @@ class LedgerPlan:
 
 
 class Plans:
-    """The plans of an open ledger: that of its run, if it has one, and those of the last batches."""
+    """The plans of an open ledger: the plan of its run, if it has one, and the plans of the last batches.
+
+    `Ledger.use` sets `run` before batches start. `covering` adds to the recent ones; call it inside a transaction or a
+    snapshot, because only the holder of the store's lock may write here or read into a plan.
+    """
 
     def __init__(self) -> None:
         self.run: LedgerPlan | None = None
@@ -289,13 +293,13 @@ class Plans:
     def covering(
         self, dataset: str, records: HashedIds, order: Index | None = None, units: HashedIds | None = None
     ) -> tuple[LedgerPlan, Index, Index]:
-        """Return a plan that covers records and units, their places in it, and those of the units.
+        """Return a plan that covers records and units, and the places of records and units in it.
 
         Args:
             dataset: The dataset of the records.
             records: Record ids, each once.
             order: Their ascending order, where the caller knows it.
-            units: Units; an id of zeros, as canary rows have, has the place 0 and stands for no unit.
+            units: Units; an id of zeros, as canary rows have, has the place 0 and represents no unit.
         """
         some = _NO_IDS if units is None else units
         real = (some.hi != 0) | (some.lo != 0)
@@ -309,7 +313,7 @@ class Plans:
                 at, unit_at[real] = places
                 return plan, at, unit_at
         plan = LedgerPlan(dataset, WantedIds(records, order), WantedIds(wanted))
-        at, unit_at[real] = plan.records.given(), plan.units.given()
+        at, unit_at[real] = plan.records.places_as_passed(), plan.units.places_as_passed()
         self._recent.append((plan, records, at))
         return plan, at, unit_at
 
@@ -350,7 +354,8 @@ class Database:
             raise MissingLedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
         self.store, self.ledger_id = store, ledger_id
         self.id_key = IdKey(store, id_key, ledger_id)
-        self.derived: dict[str, tuple[str | None, Any]] = {}  # what follows from entries of `meta`, with these entries
+        # values computed from entries of `meta`, with the entries; only the holder of the store's lock writes it
+        self.derived: dict[str, tuple[str | None, Any]] = {}
         self.journal = Journal(store, ledger_id, secrets.token_hex(4))
         self.segments = Segments(store, self.journal)
         self.records = Records(store, self.journal, self.segments)
@@ -360,7 +365,7 @@ class Database:
         self.keys, self.plans = Keys(), Plans()
 
     def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:
-        """Return what a release holds of records, each of which is given once; `order` is their ascending order."""
+        """Return the state of distinct records in a release; `order` is their ascending order."""
         plan, at, _ = self.plans.covering(ref.dataset, records, order)
         plan.catch_up(self)
         return plan.holdings(self, ref, at)
@@ -370,7 +375,7 @@ def initialize(store: Store, id_key: str | None) -> None:
     """Give a new ledger its name and the check value of its id key."""
     if id_key is None:
         if store.key_file is None:
-            msg = f"a new ledger at {store.name} needs an id key of its own"
+            msg = f"a new ledger at {store.name} needs its own id key"
             raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
         ensure_key_file(store.key_file)
     secret = resolve_id_key(id_key or f"file:{store.key_file}")

@@ -28,7 +28,7 @@ PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
 SINK = "sink"  # names in a PUBLISH or RETIRE event the keyed hash of the sink
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)  # from the strongest to the weakest
-_NEW_NAME = "take a new release name; its spend is charged in full"
+_NEW_NAME = "use a new `release` name, which is charged in full"
 _COMMITTED_NAMES = ("dataset", "column", "release")
 _KEY_LABEL = b"dptext/key/v1\0"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -55,7 +55,7 @@ def _number(amount: float) -> float | str:
 def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what a claim promises less than the pinned one, in words; empty if it promises as much or more.
 
-    Accounting rules and sentences may change, and bounds become tighter; what was promised may never become less.
+    Accounting rules and sentences may change, and bounds become tighter; a promise may never become weaker.
     """
     less = [name for name in _PINNED_FACTS if pinned.get(name) != now.get(name)]
     if bool(pinned.get("expost")) != bool(now.get("expost")):
@@ -149,7 +149,7 @@ class Releases:
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
 
     def lacks_key(self, ref: ReleaseRef) -> bool:
-        """Return whether a release holds records and is not committed to a noise key, as those of earlier versions."""
+        """Return whether a release holds records and is not committed to a noise key, as in earlier versions."""
         query = "select 1 from tally where release=? and records > canaries and records > aborted"
         return self._commitment(ref) is None and self._store.row(query, (ref.id,)) is not None
 
@@ -201,7 +201,7 @@ class Releases:
         return None if seq is None else str(self._journal.facts(seq)["digest"])
 
     def pins(self) -> dict[tuple[int, int], int]:
-        """Return the event that pinned a table, by release and nonce: what was reserved later is not in it."""
+        """Return the event that pinned a table, by release and nonce: later reservations are not in it."""
         events = ((entry.seq, entry.facts) for entry in self._journal.entries(Event.PIN))
         return {(facts["release"], facts["nonce"]): seq for seq, facts in events}
 
@@ -217,7 +217,7 @@ class Releases:
     def _refuse_revoked(self, dataset: str, release: str) -> None:
         if self._is_revoked(dataset, release):
             msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
-            raise LedgerError(msg, f"if a gate fired, mend the defect; then {_NEW_NAME}")
+            raise LedgerError(msg, f"if a gate fired, fix the cause; then {_NEW_NAME}")
 
     def sinks(self) -> dict[str, set[str]]:
         """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
@@ -305,10 +305,13 @@ class Releases:
 
 def _require_publication(refs: list[ReleaseRef], manifest: str) -> None:
     if not refs or not _DIGEST.fullmatch(manifest):
-        raise LedgerError("a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits")
+        raise LedgerError(
+            "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits",
+            "pass the releases, and the digest of the manifest file",
+        )
 
 
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:
     """Refuse records or texts that are not those to which a release is pinned as a whole."""
-    msg = f"{ref} is pinned to other records or texts: it holds one table, whole"
+    msg = f"{ref} is pinned to other records or texts: it holds one complete table"
     raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")

@@ -1,10 +1,10 @@
-"""Write a ledger as plain tables, show what it holds to people and their tools, and copy it while others write.
+"""Write a ledger as plain tables, report on it, and copy it while others write.
 
 Ids are the ledger's own keyed hashes, amounts are in units of epsilon, rho and delta. docs/ledger.md#tables lists the
 columns. The tables are internal: the number of charged words may reveal more than a release.
 
 The copy has the same name, journal and head as the ledger at one moment, and no id key. Writing to it instead of the
-ledger means to go on with an old copy (docs/spec/privacy.md#lost-ledger).
+ledger means to continue with an old copy (docs/spec/privacy.md#lost-ledger).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from dptext_etl.ledger import views
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.people import PINNED_FORMS
 from dptext_etl.ledger.plan import Database
+from dptext_etl.ledger.storage import ledger_exists, open_store
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.opening import ledger_exists, open_store
 from dptext_etl.ledger.storage.segments import Places
 from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
@@ -82,7 +82,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     ),
     "asked": _schema("hash str"),
 }
-"""The columns of each table; docs/ledger.md#tables says what each holds."""
+"""The columns of each table; docs/ledger.md#tables describes them."""
 
 
 def write(db: Database, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
@@ -132,7 +132,7 @@ def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
 
 
 def _records(db: Database) -> Rows:
-    """Iterate over reserved records, batch by batch: their charges as they stand, after refunds."""
+    """Iterate over reserved records, batch by batch: their charges after refunds."""
     names, scopes, settled = _releases_by_id(db), _scopes_by_id(db), settlements(db)
     for seq, release, nonce, scope, job in db.store.rows(
         "select seq, release, nonce, scope, job from batch order by seq"
@@ -324,7 +324,7 @@ class Reports:
             return views.releases(self._db)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """List the jobs that reserved something: when they began, for what, and how many records are pending.
+        """List the jobs with reservations: start, releases, and numbers of pending records.
 
         Internal: never publish it.
         """
@@ -342,12 +342,12 @@ class Reports:
             return views.together(self._db)
 
     def history(self) -> list[dict[str, Any]]:
-        """List what people decided: changes of caps, freezes, thaws, revocations, and who may be released (`views`)."""
+        """List decisions: changes of caps, freezes, thaws, revocations, and forgotten people (`views`)."""
         with self._db.store.snapshot():
             return views.history(self._db)
 
     def export(self) -> dict[str, Any]:
-        """Return what may be published: configurations, claims, constants, and the number of subjects of a dataset.
+        """Return the facts that may be published: configurations, claims, constants, and numbers of subjects.
 
         Specification: docs/spec/privacy.md#export.
         """

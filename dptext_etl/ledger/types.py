@@ -18,7 +18,7 @@ from dptext_etl.policy import Policy
 
 Unit = Literal["subject", "record"]
 GROUP = "group:"  # what the name of a group's scope begins with
-AGAIN = "again"  # says in a RESERVE event how many of its rows take the place of an earlier text of the same record
+AGAIN = "again"  # says in a RESERVE event how many of its rows replace an earlier text of the same record
 OF, UNIT = "of", "unit"  # say in a FORGET or READMIT event that it names units, not records
 FORGOTTEN = "forgotten/"
 """The prefix of names under which `meta` lists the events that name forgotten people, by dataset."""
@@ -95,7 +95,7 @@ class Outcome(IntEnum):
     Specification: docs/spec/privacy.md#forgotten.
     """
     AGAIN = 6
-    """The release held another text of this record, and takes the new one: charged now, for the new text alone.
+    """The release held another text of this record, and takes the new one: charged now, only for the new text.
 
     Specification: docs/spec/privacy.md#release-again.
     """
@@ -245,7 +245,7 @@ class ReserveResult:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a release holds about some records."""
+    """The committed state of some records in a release."""
 
     mask: Mask  # whether the record is committed, shape (records,)
     digests: pa.Array  # digest of the released text, fixed-size binary (32), null where the record is not committed
@@ -263,7 +263,7 @@ class Postprocessed:
 
 @dataclass(frozen=True)
 class CapChange:
-    """What a policy would change about the cap of a scope."""
+    """The change that a policy would make to the cap of a scope."""
 
     scope: str  # the scope in words
     change: Change  # "lower" in some component, "higher" in some component, or "measure"
@@ -313,4 +313,7 @@ def require_plain(reason: str, what: str) -> None:
     """Refuse a reason that could hold a text."""
     if not _REASON.fullmatch(reason):
         allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
-        raise LedgerError(f"the reason of a {what} must be short and plain: {allowed}")
+        raise LedgerError(
+            f"the reason of a {what} must be short and plain: {allowed}",
+            "shorten the reason, and leave quotes and special characters out",
+        )

@@ -1,4 +1,4 @@
-"""Show balances, releases and caps to people, and select what may be published."""
+"""Show balances, releases, and caps to people, and select the facts that may be published."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max
 
 @dataclass(frozen=True)
 class Remaining:
-    """What units have used of the cap of a scope, and what they have left. Amounts are millionths.
+    """Used and remaining amounts of the units of a scope, in millionths.
 
     Attributes:
         scope: The scope in words.
@@ -40,8 +40,8 @@ class Remaining:
         limits: The cap by component; empty without a cap.
         units: The number of units with a charge or a reservation.
         exhausted: The number of units that have reached the cap in some component.
-        used: Quantiles of what units have used, by component; "inf" where no bound is known.
-        left: Quantiles of what units have left, by component; empty without a cap.
+        used: Quantiles of used amounts, by component; "inf" where no bound is known.
+        left: Quantiles of remaining amounts, by component; empty without a cap.
         asked: One entry per unit in `subjects`: used and left by component.
     """
 
@@ -77,7 +77,7 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
     for name, limit in limited.items():
         for amount, count in histograms[name].items():
             left[name][max(0, limit - amount)] += count
-    asked = []
+    by_subject = []
     if subjects is not None:
         amounts_by_name = used(db, scope, subjects)
         for row in zip(*(amounts.tolist() for amounts in amounts_by_name.values()), strict=True):
@@ -86,7 +86,7 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
                 entry[name] = {"used": _finite(name, amount)}
                 if limited:
                     entry[name]["left"] = millionths(name, max(0, limited[name] - amount))
-            asked.append(entry)
+            by_subject.append(entry)
     return Remaining(
         str(scope),
         pinned.unit,
@@ -96,12 +96,12 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
         exhausted,
         {name: {at: _finite(name, x) for at, x in quantiles(table).items()} for name, table in histograms.items()},
         {name: {at: millionths(name, x) for at, x in quantiles(table).items()} for name, table in left.items()},
-        asked,
+        by_subject,
     )
 
 
 Cost = Callable[[Mapping[str, Any] | None, I64], Mapping[str, I64]]
-"""Returns what records of so many positions cost in a column, by component in its steps.
+"""Returns what records of that many positions cost in a column, by component in its steps.
 
 It gets the facts of the release that counted the positions, or None if they must not decide.
 """
@@ -136,7 +136,7 @@ def further(
         largest += top
     _, values = fold(concatenated(units), np.concatenate([np.zeros((2 * count + 1, 0), np.int64), *rows], axis=1))
     used, costs_of, without_person = values[:count], values[count:-1], values[-1] > 0
-    if most is not None:  # a release holds so many of a person's records, whatever an earlier one held
+    if most is not None:  # a release holds that many of a person's records, whatever an earlier one held
         costs_of = np.minimum(costs_of, np.minimum(largest, LARGEST) * most)
     fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
     asking = (costs_of > 0).any(axis=0)
@@ -157,12 +157,12 @@ def _rows_of(db: Database, ref: ReleaseRef) -> Iterator[tuple[ScannedRows, dict[
 
 
 def tracked_components(pinned: Pinned) -> tuple[str, ...]:
-    """Return the components that a scope adds up: those of its cap, and pure epsilon where it has none."""
+    """Return the components that a scope adds up: the components of its cap, or pure epsilon without a cap."""
     return pinned.components or (PURE,)
 
 
 def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
-    """Iterate over units and what they have used, by tracked component, in parts; each unit comes once."""
+    """Iterate over units and used amounts by tracked component, in groups; each unit occurs once."""
     names = tracked_components(pinned)
     batches = dict(db.store.rows("select seq, rows from batch where scope=? order by seq", (pinned.id,)))
     settled = settlements(db) if pinned.components == REFUNDED else {}
@@ -176,11 +176,11 @@ def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
 
 
 def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> Part:
-    """Return what rows of a batch took; an infinite amount counts as one that no cap reaches."""
+    """Return the amounts that rows of a batch used; an infinite amount counts as one above every cap."""
     states = db.records.states(item.batch)
     charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
     values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
-    for seq in settled:  # what committed rows used takes the place of what was reserved
+    for seq in settled:  # settled amounts replace reserved ones
         columns = db.segments.read(seq, ["batch", "row", PURE])
         mine, left = columns["batch"] == item.batch, np.full(len(states), -1, np.int64)
         left[columns["row"][mine]] = columns[PURE][mine]
@@ -189,7 +189,7 @@ def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Ite
 
 
 def settlements(db: Database) -> dict[int, list[int]]:
-    """Return the events that say what rows used of what they had reserved, by batch."""
+    """Return the events that settle reserved rows, by batch."""
     events: dict[int, list[int]] = {}
     for entry in db.journal.entries(Event.SETTLE):
         batches = db.segments.read(entry.seq, ["batch"], entry.facts)["batch"]
@@ -345,7 +345,7 @@ def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str
     wanted, entries = hashed_ids(np.unique(records, axis=0)), []
     for ref in db.releases.of_dataset(dataset):
         versions = sorted(published(db, ref))
-        count = int(db.look_up(ref, wanted).known.sum()) if versions and wanted.size else 0
+        count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
         if count:
             entries.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
     return entries

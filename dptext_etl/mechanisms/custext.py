@@ -5,8 +5,8 @@ Where the paper is wrong, and what holds here (docs/spec/privacy.md#custext):
 
 * Its epsilon-DP for documents holds only between texts whose words lie in the same output sets: the set of every word
   is disclosed ("cluster"). CusText+ releases stopwords, which is a disclosure and not free.
-* A remainder of one word would be released in clear, so strict mode merges the remainder into the set before it.
-* The order of the words is public (that of the vectors); it never comes from frequencies in the private data.
+* A remainder of one word would be released unchanged, so strict mode merges the remainder into the set before it.
+* The order of the words is public (the order of the vectors); it never comes from frequencies in the private data.
 * Unknown words and numbers are drawn uniformly from the vocabulary instead of being kept or shifted.
 """
 
@@ -47,7 +47,7 @@ class CusText(TableMechanism):
 
     Attributes:
         epsilon: Epsilon per word.
-        variant: "plain" draws every word; "plus" keeps stopwords in clear (disclosure "stopwords").
+        variant: "plain" draws every word; "plus" keeps stopwords unchanged (disclosure "stopwords").
         k: Number of words in an output set, at least 2.
         norm: Range that scales the scores: the extremes over the whole set ("cluster", the paper) or over the input's
             row ("row", the published code; faithful only).
@@ -63,8 +63,8 @@ class CusText(TableMechanism):
         (True, True)
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "stopwords"})
-    cannot_divide: ClassVar[None] = None
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "stopwords"})
+    _cannot_divide: ClassVar[None] = None
 
     variant: Literal["plain", "plus"] = "plain"
     k: Annotated[int, Field(ge=2, le=65_536)] = 20
@@ -95,7 +95,7 @@ class CusText(TableMechanism):
         return {
             "mechanism": "custext",
             "version": self.version,
-            "epsilon": repr(self.unit_epsilon),
+            "epsilon": repr(self._unit_epsilon),
             "k": self.k,
             "norm": self.norm,
             "metric": self.metric,
@@ -137,7 +137,7 @@ class CusText(TableMechanism):
             step = max(1, _CELLS // len(sets[places[0]]) ** 2)
             for chunk in (places[start : start + step] for start in range(0, len(places), step)):
                 scores = self._scores(vectors, np.stack([sets[at] for at in chunk]))
-                for at, rows in zip(chunk, integer_weights(scores, self.unit_epsilon), strict=True):
+                for at, rows in zip(chunk, integer_weights(scores, self._unit_epsilon), strict=True):
                     weights[at] = rows
         return weights
 
@@ -150,7 +150,7 @@ class CusText(TableMechanism):
         return scores
 
     @cached_property
-    def division(self) -> Division:
+    def _division(self) -> Division:
         """Return how words with given epsilons are drawn: by the scores of their sets, from 0 to 1."""
         names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
         draw = ScoredDraw(self._scored, 0.0, 1.0, np.arange(len(names)), self._mapped.max_set)
@@ -163,7 +163,7 @@ class CusText(TableMechanism):
         sizes = np.array([len(members) for members in sets])
         if sizes.min() <= ONE_LEVEL < sizes.max():
             problem = f"sets of {sizes.min()} and of {sizes.max()} words share no width of a draw"
-            raise PolicyError(problem, "take another k, or no allocation")
+            raise PolicyError(problem, "use another k, or no allocation")
         order = np.concatenate(sets)
         of_word, place = np.empty((2, len(order)), np.int64)
         of_word[order] = np.repeat(np.arange(len(sets)), sizes)

@@ -34,7 +34,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Event, MetricClaim, Unbounded
 from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, stopwords
-from dptext_etl.embeddings.neighbor_lists import NeighbourLists
+from dptext_etl.embeddings.neighbor_lists import NeighborLists
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.lists import GeometricDistribution, ListMechanism, PlaceDistribution, TemDistribution, rates_of
 from dptext_etl.families.words import Division, Indices, Scored, ScoredDraw
@@ -62,10 +62,10 @@ class Diffractor(ListMechanism):
             in the order of the first. The paper's five lists come from five embeddings.
         walks: Lists per embedding, from different starting words; more lists give a word more neighbors.
         metric: Distance for building the lists: "euclidean" (the paper) or "cosine".
-        lists: Path of saved lists (`NeighbourLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
+        lists: Path of saved lists (`NeighborLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
         unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out
             before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
-        stopwords: Public list that faithful mode keeps in clear: "english" or a path.
+        stopwords: Public list that faithful mode keeps unchanged: "english" or a path.
 
     Example:
         >>> mechanism = Diffractor.example()
@@ -74,8 +74,8 @@ class Diffractor(ListMechanism):
         (True, 100.0)
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "lists", "stopwords"})
-    cannot_divide: ClassVar[None] = None
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "lists", "stopwords"})
+    _cannot_divide: ClassVar[None] = None
 
     variant: Literal["tem", "geometric"] = "tem"
     gamma: Annotated[int, Field(ge=1, le=4_096)] = 5
@@ -109,10 +109,10 @@ class Diffractor(ListMechanism):
         if self.lists is None:
             return self
         fields = type(self).model_fields
-        given = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
-        if given:
-            raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(given)}")
-        if self.mode == "strict" and Path(self.lists).is_file() and not NeighbourLists.open(self.lists).even:
+        changed = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
+        if changed:
+            raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(changed)}")
+        if self.mode == "strict" and Path(self.lists).is_file() and not NeighborLists.open(self.lists).even:
             raise ValueError(_UNEVEN)
         return self
 
@@ -128,7 +128,7 @@ class Diffractor(ListMechanism):
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided; faithful lists hold one vocabulary if they come from one file."""
         if self.mode == "faithful" and (self.lists is not None or len(self.vectors) > 1):
-            return "lists of several vocabularies share no range of places: a divided budget takes one set of vectors"
+            return "lists of several vocabularies share no range of places: a divided budget needs one set of vectors"
         return super()._refuses(allocation)
 
     @property
@@ -143,19 +143,19 @@ class Diffractor(ListMechanism):
 
     @property
     def _rate(self) -> Fraction:
-        return Fraction(repr(self.unit_epsilon))
+        return Fraction(repr(self._unit_epsilon))
 
     @property
     def _even(self) -> bool:
         return self.mode == "strict" or bool(self._facts["even"])
 
     @property
-    def epsilon_per_word(self) -> Fraction:
+    def _epsilon_per_word(self) -> Fraction:
         """Return the cost between any two words: epsilon * gamma ("tem"), epsilon * (N - 1) ("geometric")."""
         return self._rate * (self.gamma if self.variant == "tem" else self.places - 1)
 
     @property
-    def metric_claim(self) -> MetricClaim | None:
+    def _metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per place; the distance of two words is the largest over the lists.
 
         For "tem", distances end at gamma. The claim is made only if the stored integers keep it for every pair of
@@ -176,29 +176,29 @@ class Diffractor(ListMechanism):
         return super().event(positions) if self._even or not positions else Unbounded()
 
     @cached_property
-    def loss_range(self) -> Fraction:
+    def _loss_range(self) -> Fraction:
         """Return the largest distance of two places: gamma, or N - 1 for "geometric"."""
         if self.variant == "tem":
             return Fraction(self.gamma)
-        return Fraction(len(self.neighbour_lists().words) - (0 if self.hides_length else 1))
+        return Fraction(len(self.neighbor_lists().words) - (0 if self.length != "disclose" else 1))
 
     @property
-    def unit_epsilon(self) -> float:
+    def _unit_epsilon(self) -> float:
         """Return `epsilon` of the dearest draw per place; for "geometric" it is a rate that is not rounded down."""
         if self.variant == "tem" or self.allocation is None:
-            return super().unit_epsilon
+            return super()._unit_epsilon
         decimals = 10 ** (12 if self.allocation.largest <= _FINE else 6)
-        return float(Fraction(math.ceil(exact(self.allocation.largest) / self.loss_range * decimals), decimals))
+        return float(Fraction(math.ceil(exact(self.allocation.largest) / self._loss_range * decimals), decimals))
 
     def _metric_of(self, allocation: Allocation) -> MetricClaim | None:
         """Return the claim per place of a draw of epsilon 1; none where the words of the text choose a template."""
         if self.variant == "tem" or not self._even or allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self.loss_range, "listidx-max", self.loss_range)
+        return MetricClaim(1 / self._loss_range, "listidx-max", self._loss_range)
 
     @cached_property
-    def division(self) -> Division:
-        """Return how words with given epsilons are drawn: from weights, or by steps of rates of their own."""
+    def _division(self) -> Division:
+        """Return how words with given epsilons are drawn: from weights, or by steps of their own rates."""
         names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
         weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self.places), self.places)
         draw = weights if self.variant == "tem" else self.moved
@@ -208,7 +208,7 @@ class Diffractor(ListMechanism):
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
         """Move every word along its list by a step of its own rate."""
-        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self.loss_range)
+        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self._loss_range)
         return self._draw_by_steps(words, lists, rates, slots, sampler, purpose)
 
     def _listed(self, slots: Slots, offset: int) -> Indices:
@@ -225,23 +225,25 @@ class Diffractor(ListMechanism):
                 gaps = np.abs(np.arange(self.places) - place[words[at]][:, None])
                 yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         if not self._even:
             return {"∞": math.inf}
         if self.allocation is not None:
-            return super().cost_factors(positions)
+            return super()._cost_factors(positions)
         apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
-        return super().cost_factors(positions) | apart
+        return super()._cost_factors(positions) | apart
 
-    def neighbour_lists(self) -> NeighbourLists:
+    def neighbor_lists(self) -> NeighborLists:
         if self.lists is None:
             vocabulary: Literal["common", "own"] = "common" if self.mode == "strict" else "own"
-            return NeighbourLists.build(
+            return NeighborLists.build(
                 self.vectors, metric=self.metric, walks=self.walks, limit=self.limit, vocabulary=vocabulary
             )
-        lists = NeighbourLists.open(self.lists)
+        lists = NeighborLists.open(self.lists)
         if self.mode == "strict" and not lists.even:
-            raise PolicyError(_UNEVEN)
+            raise PolicyError(
+                _UNEVEN, 'build the lists with NeighborLists.build, or use mode "faithful" for experiments'
+            )
         return lists
 
     def table_description(self) -> dict[str, Any]:
@@ -249,23 +251,23 @@ class Diffractor(ListMechanism):
             "mechanism": self.name,
             "version": self.version,
             "variant": self.variant,
-            "epsilon": repr(self.unit_epsilon),
+            "epsilon": repr(self._unit_epsilon),
             "gamma": self.gamma if self.variant == "tem" else None,
-            "lists": self.neighbour_lists().content,
-            "pad": self.hides_length,
+            "lists": self.neighbor_lists().content,
+            "pad": self.length != "disclose",
             "kept": stopwords(self.stopwords).artifact.sha256 if self.mode == "faithful" else None,
         }
 
     def _place_distribution(self, places: int) -> PlaceDistribution:
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
-        weights = TemDistribution.of(self.unit_epsilon, self.gamma, places)
+        weights = TemDistribution.of(self._unit_epsilon, self.gamma, places)
         if weights.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
-            raise PolicyError("the weights have a loss above epsilon * gamma per word", "take another epsilon or gamma")
+            raise PolicyError("the weights have a loss above epsilon * gamma per word", "use another epsilon or gamma")
         return weights
 
     def _kept(self) -> Iterable[str]:
-        """Return the words that are kept in clear: stopwords in faithful mode."""
+        """Return the words that are kept unchanged: stopwords in faithful mode."""
         return stopwords(self.stopwords).words if self.mode == "faithful" else ()
 
     @classmethod
@@ -278,7 +280,7 @@ class Diffractor(ListMechanism):
         probe = cls(**{"epsilon": 1.0, **parameters})
         furthest = probe.gamma
         if probe.variant == "geometric":
-            furthest = len(probe.neighbour_lists().words) - (0 if probe.hides_length else 1)
+            furthest = len(probe.neighbor_lists().words) - (0 if probe.length != "disclose" else 1)
         shared = math.floor(Fraction(repr(epsilon)) / furthest * 10**12)
         return cls(**{**parameters, "epsilon": float(Fraction(shared, 10**12))})
 
@@ -288,4 +290,4 @@ class Diffractor(ListMechanism):
 
 
 _UNEVEN = """the lists hold different words, so a word that a list misses could be recognized with certainty; \
-allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"""
+allowed in strict mode: lists of one vocabulary, as NeighborLists.build makes them from embeddings"""

@@ -10,8 +10,8 @@ own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What ho
 
 * The nearest word is found exactly. The noisy vector is rounded to a grid 2**16 times as fine as the vectors' own, or
   as fine as exact arithmetic allows. All further arithmetic is on integers, the same on every machine and device.
-* Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and consists of IEEE operations
-  alone. These numbers stand for a continuous density: this is the assumption IDEAL_LAPLACE, which every ledger row
+* Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and consists only of IEEE
+  operations. These numbers represent a continuous density: this is the assumption IDEAL_LAPLACE, which every ledger row
   states.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
   the ledger charges this product; `Madlib.aligned` takes the product as its parameter.
@@ -152,7 +152,7 @@ class Madlib(VectorMechanism):
         (5, True)
     """
 
-    cannot_divide: ClassVar[None] = None
+    _cannot_divide: ClassVar[None] = None
 
     unknown_words: Literal["first", "drop"] = "first"
 
@@ -178,7 +178,7 @@ class Madlib(VectorMechanism):
     def guarantee(self) -> Guarantee:
         """Return the guarantee of word mechanisms with the assumption on continuous noise; unknown words never stay.
 
-        If the length is hidden, all texts disclose the same. The class stays COND_PURE: real numbers that stand for a
+        If the length is hidden, all texts disclose the same. The class stays COND_PURE: real numbers that represent a
         density are not the exact draws that PURE_LDP asks for (docs/spec/privacy.md#grid-laplace).
         """
         stated = super().guarantee
@@ -190,19 +190,19 @@ class Madlib(VectorMechanism):
         )
 
     @property
-    def epsilon_per_word(self) -> Fraction:
-        return Fraction(repr(self.unit_epsilon)) * self.loss_range
+    def _epsilon_per_word(self) -> Fraction:
+        return Fraction(repr(self._unit_epsilon)) * self._loss_range
 
     @property
-    def loss_range(self) -> Fraction:
+    def _loss_range(self) -> Fraction:
         return Fraction(self.diameter) * _WIDER
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        farthest = {"D": self.loss_range} if self.allocation is None else {}
-        return {**super().cost_factors(positions), **farthest}
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        farthest = {"D": self._loss_range} if self.allocation is None else {}
+        return {**super()._cost_factors(positions), **farthest}
 
     @property
-    def metric_claim(self) -> MetricClaim | None:
+    def _metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per unit of Euclidean distance; None for a noisy length."""
         if self.mode == "faithful" or self.length == "noisy" or self.allocation is not None:
             return None
@@ -212,13 +212,13 @@ class Madlib(VectorMechanism):
         """Return the claim per unit of distance of a draw of epsilon 1; none where the words choose a template."""
         if allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self.loss_range, "euclidean", self.diameter)
+        return MetricClaim(1 / self._loss_range, "euclidean", self.diameter)
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter."""
         made = super().aligned(epsilon, **parameters)
-        while made.epsilon_per_word > Fraction(repr(epsilon)):
+        while made._epsilon_per_word > Fraction(repr(epsilon)):
             made = made.model_copy(update={"epsilon": float(np.nextafter(made.epsilon, 0.0))})
         return made
 
@@ -228,13 +228,13 @@ class Madlib(VectorMechanism):
     @property
     def _rate(self) -> float:
         """Return epsilon per step of the vectors' grid; the largest one, if a budget is divided."""
-        return self.unit_epsilon * self.words.scale
+        return self._unit_epsilon * self.words.scale
 
     @cached_property
     def search(self) -> NearestWords:
         """Return the exact search on a grid fine enough for the vectors and coarse enough for the largest noise.
 
-        That of the least epsilon, if a budget is divided: no draw has a coarser grid.
+        If a budget is divided, this is the grid of the least epsilon: no draw has a coarser grid.
         """
         return NearestWords(self.words, float(self._reaches(self._least_rate)))
 
@@ -274,7 +274,7 @@ class Madlib(VectorMechanism):
         return chosen
 
     @cached_property
-    def division(self) -> Division:
+    def _division(self) -> Division:
         """Return how words with given epsilons are drawn: by noise of their own rates."""
         return Division(self._vocabulary, self.words.words, self.moved, len(self.words))
 
@@ -282,7 +282,7 @@ class Madlib(VectorMechanism):
         self,
         words: Indices,
         slots: Slots,
-        sampler: WordSampler,  # noqa: ARG002  (noise is no choice among scores)
+        sampler: WordSampler,  # noqa: ARG002  (noise does not choose among scores)
         epsilons: Sequence[Epsilons],
         purpose: int,
     ) -> Indices:

@@ -5,13 +5,13 @@ P(y | x) is proportional to exp(-epsilon d(x, y) / 2), where d is the Euclidean 
 published code has defects, which this mechanism avoids (docs/spec/privacy.md#santext):
 
 * The code takes its vocabulary and its sensitive words from the private texts; here both are public.
-* The code forks one public seed to all workers, so documents share draws; here every draw has a key of its own.
+* The code forks one public seed to all workers, so documents share draws; here every draw has its own key.
 * The metric guarantee holds for the real numbers of the formula. For the integers of the sampler it is claimed only
   under a certificate (docs/spec/privacy.md#metric-certificate), and never between an unknown word and another word,
   since unknown words are drawn uniformly.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
   the ledger charges this product; `SanText.aligned` takes the product as its parameter.
-* SanText+ shows words that are not sensitive in clear with probability 1 - p, so it has no finite epsilon (class
+* SanText+ shows words that are not sensitive unchanged with probability 1 - p, so it has no finite epsilon (class
   UMLDP). With p = 1 it is SanText onto the sensitive words, and has a finite epsilon.
 """
 
@@ -63,8 +63,8 @@ class SanText(DistanceMechanism):
         ('good', True)
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
-    cannot_divide: ClassVar[None] = None
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
+    _cannot_divide: ClassVar[None] = None
 
     variant: Literal["plain", "plus"] = "plain"
     sensitive_share: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -80,11 +80,11 @@ class SanText(DistanceMechanism):
 
     @model_validator(mode="after")
     def _plus_alone(self) -> Self:
-        given = self.model_fields_set & {"sensitive_share", "sensitive", "p"}
+        changed = self.model_fields_set & {"sensitive_share", "sensitive", "p"}
         if self.variant == "plain" and any(
-            getattr(self, name) != type(self).model_fields[name].default for name in given
+            getattr(self, name) != type(self).model_fields[name].default for name in changed
         ):
-            raise ValueError(f'{", ".join(sorted(given))}: for variant "plus" alone')
+            raise ValueError(f'{", ".join(sorted(changed))}: only for variant "plus"')
         if self.sensitive is not None and "sensitive_share" in self.model_fields_set and self.sensitive_share != 0.5:
             raise ValueError("give sensitive words by a list or by a share of the vocabulary, not by both")
         if Fraction(repr(self.p)).denominator >= 2**64:
@@ -110,7 +110,7 @@ class SanText(DistanceMechanism):
         return self.variant == "plain"
 
     def _drawn_words(self) -> npt.NDArray[np.int64]:
-        """Return the ids of the words that can be drawn: all, those of a public list, or the rarest ones."""
+        """Return the ids of the words that can be drawn: all, the words of a public list, or the rarest ones."""
         index, n = self.words.index, len(self.input_words())
         if self.variant == "plain":
             return super()._drawn_words()
@@ -124,17 +124,17 @@ class SanText(DistanceMechanism):
         mask[self._output_ids] = True
         return mask
 
-    def _shown(self, number: int) -> Fraction:
-        """Return the probability that a word is shown in clear: 1 - p for "plus" if it is not sensitive."""
+    def _unchanged_chance(self, number: int) -> Fraction:
+        """Return the probability that a word is shown unchanged: 1 - p for "plus" if it is not sensitive."""
         return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
 
-    def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
+    def _draw_known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         """Draw an output for words of the vocabulary; for "plus" some words stay."""
         if self.shows_words:
-            known = draws.take(order)
-            chosen[order] = known.words
-            order = order[self._drawn_again(known)]
-        super()._known(draws, order, chosen)
+            ordered = draws.take(order)
+            chosen[order] = ordered.words
+            order = order[self._drawn_again(ordered)]
+        super()._draw_known(draws, order, chosen)
 
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """Return True for each word to draw: sensitive ones always, others by a Bernoulli trial of probability p."""
@@ -145,15 +145,15 @@ class SanText(DistanceMechanism):
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: words are shown, or as for other words."""
         if self.shows_words:
-            return 'words that are not sensitive may be shown, which no budget bounds: take p = 1, or variant "plain"'
+            return 'words that are not sensitive may be shown, which no budget bounds: use p = 1, or variant "plain"'
         return super()._refuses(allocation)
 
     @property
-    def loss_range(self) -> float:
+    def _loss_range(self) -> float:
         return self.diameter
 
     @cached_property
-    def division(self) -> Division:
+    def _division(self) -> Division:
         """Return how words with given epsilons are drawn: by minus their distances."""
         draw = ScoredDraw(self._scored, -self.diameter, 0.0, self._output_ids, len(self._output_ids))
         return Division(self._vocabulary, self.words.words, draw, draw.largest_set)
@@ -176,9 +176,9 @@ class SanText(DistanceMechanism):
         )
         return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""
-        return {"∞": math.inf} if self.shows_words else super().cost_factors(positions)
+        return {"∞": math.inf} if self.shows_words else super()._cost_factors(positions)
 
     def event(self, positions: int) -> Event:
         """Return n draws; they are unbounded if words are shown (docs/spec/privacy.md#santext-plus)."""

@@ -6,7 +6,7 @@ encoder that says which texts are near. What holds here:
 
 * Epsilon is per text, not per word: between any two texts of any lengths, empty ones included, the loss is at most
   epsilon. Neither the length nor anything else of the column is disclosed.
-* The guarantee rests on the draw alone: encoder and corpus may be bad, and then only usefulness is lost. Both are
+* The guarantee rests only on the draw: encoder and corpus may be bad, and then only usefulness is lost. Both are
   public inputs, named by their hashes, and never chosen by private texts, labels or results on them.
 * A released text is someone's public sentence. It keeps a topic, a tone or an intent, never details, names or numbers;
   rare topics vanish among the others.
@@ -32,7 +32,7 @@ class Surrogate(ChoiceMechanism):
     """
 
     @classmethod
-    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         return {} if "corpus" in given else {"corpus": "everyday-30k"}
 
     @classmethod

@@ -22,7 +22,7 @@ from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, catalogue, published, require, text_counts
 from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.escaping import markdown
-from dptext_etl.ledger import Ledger, Scope, maintenance
+from dptext_etl.ledger import Ledger, Scope, anchor_files
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
 from dptext_etl.orchestration.resources import Maintenance, Settings, deployed
@@ -109,7 +109,7 @@ def ledger_check(policy: Policy, settings: Settings, terms: Maintenance) -> dg.A
             here = deployed(policy, context, name)
             folder = None if terms.backup is None else Path(terms.backup)
             with Ledger.open(here.ledger.url, here.ledger.id_key, create=False, read_only=True) as ledger:
-                done = maintenance.maintain(
+                done = anchor_files.maintain(
                     ledger, here.ledger.anchors, here.storage_options, backup=folder, keep=terms.keep
                 )
         message = "; ".join(done.problems) or "the ledger is intact"

@@ -55,7 +55,7 @@ Step = Annotated[
 ]
 """A post-processing, or plain data that it is built from."""
 INTERMEDIATE = "_intermediate"
-"""Ends the name of the column that holds what a mechanism released, next to what post-processing made of it."""
+"""Ends the name of the column that holds what a mechanism released, next to the post-processed text."""
 
 
 Steps = Annotated[tuple[Step, ...], Field(exclude_if=lambda steps: not steps)]
@@ -82,8 +82,8 @@ class ColumnPolicy(Checked):
         accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
         nonce: Number of a deliberate extra release; 0 unless you want a second sample of the same text.
         sql_function: Whether the column may be a SQL function whose callers choose the ids.
-        postprocess: Post-processings, which rewrite what the mechanism released, at no cost; in runs alone.
-        keep_intermediate: Publish what the mechanism released as well, in a column of its own.
+        postprocess: Post-processings, which rewrite what the mechanism released, at no cost; only in runs.
+        keep_intermediate: Publish what the mechanism released as well, in its own column.
 
     Raises:
         DisclosureError: The mechanism discloses something that `allow` does not list, or its class has no finite
@@ -199,7 +199,7 @@ class ColumnSpec(Checked):
 
     @property
     def intermediate(self) -> str | None:
-        """Return the column that holds what the mechanism released next to what was made of it; None without one."""
+        """Return the column of the texts before post-processing; None without one."""
         return f"{self.name}{INTERMEDIATE}" if self.keep_intermediate else None
 
     @model_validator(mode="wrap")
@@ -220,7 +220,7 @@ class ColumnSpec(Checked):
 
 
 def _plain(value: Any, built: Mechanism | PostProcess) -> dict[str, Any]:
-    """Return plain data from which the same is built: what was given, or the name and the parameters that were set."""
+    """Return plain data from which the same is built: the given data, or the name and the set parameters."""
     if isinstance(value, Mapping):
         return dict(value)
     return {"name": built.name, **built.model_dump(mode="json", exclude_unset=True)}

@@ -19,7 +19,6 @@ from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.object_stores import holds_password, require_catalog, require_options
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
-from dptext_etl.policy.paths import anchored, for_environment, require_other_variables
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
     FASTEST,
@@ -36,6 +35,9 @@ from dptext_etl.policy.terms import (
     Name,
     Retention,
     TableSpec,
+    anchored,
+    for_environment,
+    require_other_variables,
 )
 
 if TYPE_CHECKING:
@@ -67,12 +69,12 @@ class Policy(Checked):
         subject: Column of the person behind a record; caps are per subject.
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
             share a budget: "nfc", "casefold", "strip". The ledger pins it per scope.
-        unit: "subject", or "record" to declare that every record is a unit of its own.
+        unit: "subject", or "record" to declare that every record is its own unit.
         ids: What is published as the record id: "keep" the id itself, "drop" nothing, "keyed" a keyed hash, which is
             the same within a release and different in the next.
         keep: Columns that are published next to the texts: a name for one that is published unchanged, or a table that
             coarsens it (`Kept`), such as { column = "opened", as = "month" }.
-        keep_unique: "accepted" publishes a first version although the kept columns single out more than 5 % of the
+        keep_unique: "accepted" publishes a first version although the kept columns single out more than 5% of the
             rows, which a person who knows them can then find; by default such a run is refused.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
@@ -80,7 +82,7 @@ class Policy(Checked):
         cap: The largest amount that a unit may spend.
         on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
         on_null_subject: If a row has no person: "refuse" stops the run, "quarantine" leaves the row out, "own" treats
-            it as a person of its own.
+            it as its own person.
         on_changed: If the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
             released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
         per_subject: The most records of a person that a run takes from a partition, chosen by the key; released ones
@@ -103,7 +105,7 @@ class Policy(Checked):
             only reported.
         reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
             512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
-        dagster: Settings for Dagster alone: `tags` of the staging step and of the job's runs.
+        dagster: Settings only for Dagster: `tags` of the staging step and of the job's runs.
         unlinked: Publish the multiset of released texts, without ids, order, and other columns than labels.
         synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
         columns: The text columns; none with `synthetic`.
@@ -219,12 +221,12 @@ class Policy(Checked):
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
-        mechanism = item.mechanism.fetched(self.storage_options)
+        mechanism = item.mechanism._fetched(self.storage_options)
         if self.unlinked is not None:
             _require_unlinkable(self, mechanism, self.unlinked)
             mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})
         elif unlinked_of(mechanism) is not None:
-            raise ValueError("the mechanism is that of an unlinked release, and the policy has no table [unlinked]")
+            raise ValueError("the mechanism belongs to an unlinked release, and the policy has no table [unlinked]")
         return ColumnPolicy(
             dataset=self.dataset,
             column=item.name,
@@ -257,7 +259,7 @@ class Policy(Checked):
         Args:
             path: The TOML file. In `source`, `sink`, `table.name`, `release`, and `environment`, "env:NAME" and
                 "${NAME}" name a variable of this environment.
-            settings: Values of these entries that replace those of the file, such as {"sink": "s3://dev/reviews"}.
+            settings: Values of these entries that replace the file's, such as {"sink": "s3://dev/reviews"}.
 
         Raises:
             PolicyError: The file is missing or not TOML, a variable is not set, or an entry is not allowed.
@@ -281,7 +283,7 @@ class Policy(Checked):
         raise PolicyError(problem, hint)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the policy, which stays that of its file; other entries, if given, are checked."""
+        """Copy the policy and its file's name; changed entries are checked."""
         again = super().model_copy(update=update, deep=deep)
         again._folder = self._folder  # noqa: SLF001  (a copy of this one)
         return again
@@ -305,7 +307,7 @@ class Policy(Checked):
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """The columns that are published next to the texts, and how each of them is coarsened; also that of labels."""
+        """The columns that are published next to the texts, and how each of them is coarsened; also of labels."""
         if self.labels is not None:
             return (Kept(column=self.labels.column, top=self.labels.named),)
         return tuple(Kept(column=item) if isinstance(item, str) else item for item in self.keep)
@@ -324,7 +326,7 @@ class Policy(Checked):
 
     @property
     def one_table(self) -> bool:
-        """Whether a release holds one table, whole: it is unlinked, or a synthetic table."""
+        """Whether a release holds one complete table: it is unlinked, or a synthetic table."""
         return self.unlinked is not None or self.synthetic is not None
 
     @property
@@ -366,7 +368,7 @@ class Policy(Checked):
         """Return the same policy with the policies of its text columns as another machine has them.
 
         Args:
-            columns: One per text column, in order; their artifacts stand where that machine finds them.
+            columns: One per text column, in order; their artifacts are where that machine finds them.
         """
         again = self.model_copy()
         again._column_policies = tuple(columns)  # noqa: SLF001  (a copy of this one)
@@ -404,12 +406,12 @@ def _require_consistent(policy: Policy) -> None:
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
     null_as_unit = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
-    table = "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole"
-    adds = f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, '
+    table = "on_changed is about records: an [unlinked] or [synthetic] release is one complete table"
+    adds = f'on_changed = "{policy.on_changed}" removes published records; an incremental run only adds, '
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
     types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
-    two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
+    two = "a column has two roles: text columns, their NAME_intermediate columns, id, and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
     most = "[unlinked] and [synthetic] have their own per_subject: write it there"
     most = 'per_subject limits the rows of a subject, and unit = "record" has none' if record else most
@@ -472,7 +474,7 @@ def _require_fit(policy: Policy, column: ColumnPolicy) -> None:
         raise ValueError(msg)
     if cap is not None and kind is GuaranteeClass.UMLDP:
         msg = f"{where}{mechanism.name} costs an infinite amount on every measure, class UMLDP: "
-        msg += "no cap can hold it; put it into a dataset of its own, without a cap"
+        msg += "no cap can hold it; put it into its own dataset, without a cap"
         raise ValueError(msg)
     if policy.discloses_changes:
         _require_changes(policy, column)
@@ -490,7 +492,7 @@ def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
     if policy.on_changed == "release_again" and not column.mechanism.reproducible:
         msg = f'column {column.column!r}: on_changed = "release_again" needs a mechanism that gives the same bytes '
         msg += f"again, and a model such as {column.mechanism.name} may not: where a text comes back to what it was, "
-        raise ValueError(f'{msg}its draw is repeated; write "keep", or take a new release name')
+        raise ValueError(f'{msg}its draw is repeated; write "keep", or use a new release name')
 
 
 def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked) -> None:
@@ -500,8 +502,8 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked
     published = names if labels is None else [*names, labels.column]
     drawn = isinstance(mechanism, ChoiceMechanism) and mechanism.null_as_empty
     problems = [
-        (not choice, f"the bound is that of surrogate; {mechanism.name} is released row by row"),
-        (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
+        (not choice, f"the bound belongs to surrogate; {mechanism.name} is released row by row"),
+        (len(names) > 1, "an unlinked release has one text column: give each column its own policy"),
         (COUNT in published, f'other columns must not be called "{COUNT}", which is a column of the form "counts"'),
         (bool(policy.keep), "keep must be empty: other columns would link texts to records; labels names public ones"),
         (
@@ -509,14 +511,14 @@ def _require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked
             f'null_as_empty draws a text for every record: labels.values must list "{OTHER}"',
         ),
         (policy.ids != "keep", "leave out ids: no ids are published"),
-        (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
-        (PARTITION in policy.source, "a release is one batch: give each partition a release name of its own"),
+        (policy.incremental, "incremental must be false: a release is one batch; new rows need a new release name"),
+        (PARTITION in policy.source, "a release is one batch: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: it counts draws by record"),
         (any(item.postprocess for item in policy.columns), "leave out postprocess"),
         (policy.unit == "record" and unlinked.per_subject > 1, 'per_subject is for unit = "subject"'),
         (
             isinstance(mechanism, ChoiceMechanism) and mechanism.has_model,
-            "the corpus needs the encoder `words` or `task`: what a model computes may depend on other texts",
+            "the corpus needs the encoder `words` or `task`: vectors of a model may depend on other texts",
         ),
     ]
     _refuse(problems, "[unlinked]: ")
@@ -528,8 +530,8 @@ def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
     problems = [
         (bool(policy.kept_columns), "keep must be empty: its rows are public texts, which have no other columns"),
         (policy.ids != "keep", "leave out ids: no ids are published"),
-        (policy.incremental, "incremental must be false: a release is one table; new rows take a new release name"),
-        (PARTITION in policy.source, "a release is one table: give each partition a release name of its own"),
+        (policy.incremental, "incremental must be false: a release is one table; new rows need a new release name"),
+        (PARTITION in policy.source, "a release is one table: give each partition its own release name"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: no text of a record is released"),
         (bool(policy.reports), "leave out reports: no text of a record is released"),
         (policy.unlinked is not None, "leave out [unlinked]: a policy publishes either of them"),
@@ -570,14 +572,14 @@ def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPoli
 
 
 def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
-    """Return the policy of a run over a frame: a policy with some entries set, or that of one column with the rest."""
+    """Return the policy of a run over a frame: a policy with some entries set, or one of a single column."""
     entries = dict(entries)
     if isinstance(entries.get("ledger"), str):
         entries["ledger"] = {"url": entries["ledger"]}
     if not isinstance(policy, ColumnPolicy):
         return resolve(policy).model_copy(update=entries)
     if policy.nonce:
-        raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
+        raise PolicyError("a run uses the first release of a name (nonce 0)", "use another release name")
     names = ("mechanism", "allow", "accept_unbounded", "postprocess", "keep_intermediate")
     column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
     shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}

@@ -28,7 +28,7 @@ _number = count()
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a column: those of one source, or of several sources that were concatenated."""
+    """The rows of a column: rows of one source, or of several sources that were concatenated."""
 
     number: int  # distinguishes these rows from all others
     parts: tuple[frozenset[Rows], ...] = ()  # for concatenated rows, the alternatives of each part
@@ -104,7 +104,7 @@ class Content:
     ) -> Content:
         """Return the content of a function that gives each row its value from the values of the same row alone.
 
-        Without `nulls`, the function may give nulls of its own.
+        Without `nulls`, the function may give its own nulls.
         """
         mixed, rows = cls.made_from(parts), None
         for part in parts:
@@ -249,18 +249,18 @@ class Releases:
     ) -> None:
         """Refuse a release of raw text that is not the policy's."""
         if text.form is None:
-            raise GateError("a release takes text that is not made from its own row alone", _ROW)
+            raise GateError("a release uses text that is not made only from its own row", _ROW)
         if text.nulls is None:
-            msg = "a release takes text that may be null although its source is not: a null text stays null, so which "
+            msg = "a release uses text that may be null although its source is not: a null text stays null, so which "
             raise GateError(f"{msg}texts are null would depend on the content of raw texts", _EMPTY)
         if ids.source is None:
-            msg = "a release takes computed record ids, and a person who chooses ids can average the noise of a text"
+            msg = "a release uses computed record ids, and a person who chooses ids can average the noise of a text"
             raise GateError(msg, "give the unchanged id column of the source")
         if not _common(text.rows or frozenset(), ids.rows or frozenset()):
-            raise GateError("a release takes text and record ids from different rows", _ROW)
+            raise GateError("a release uses text and record ids from different rows", _ROW)
         if described is None or described.get("mode") != "strict":
             raise GateError(
-                "a release in the plan is for benchmarks (mode faithful), or does not say what it is", _TAKE
+                "a release in the plan is for benchmarks (mode faithful), or does not name its mechanism", _TAKE
             )
         for column in self._charged(text, ids.source, same):
             drawn = (text.form, ids.source.casefold())
@@ -269,7 +269,7 @@ class Releases:
                 raise GateError(msg, "prepare the column in one way, before all of its releases")
 
     def _charged(self, text: Content, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
-        """Return the columns whose text a release draws: that of its policy; without a policy, all that it holds."""
+        """Return the columns whose text a release draws: the text of its policy; without a policy, all text columns."""
         if not self._columns:
             return sorted(name.casefold() for name in text.raw)
         policies = [policy for name in sorted(text.raw) if (policy := self._policy_of(name)) is not None]
@@ -306,7 +306,7 @@ def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[st
     for column in columns:
         if column.mechanism.mode != "strict":
             msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks"
-            raise PolicyError(msg, "a guard stands before what leaves the boundary: take strict mode")
+            raise PolicyError(msg, "results that leave the boundary need strict mode")
     return {str(column.column): column for column in columns}, ids
 
 

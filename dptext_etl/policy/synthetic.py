@@ -25,7 +25,7 @@ CLAIM = Guarantee(
     "record",
     frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS", "TRUSTED_CURATOR"}),
 )
-"""What is claimed of every synthetic table."""
+"""The guarantee of every synthetic table."""
 _MODEL = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 SEPARATOR = " | "  # between the values of a label of several columns
 _ESCAPES, _NULL = (("\\", "\\\\"), ("|", "\\|")), "\\0"
@@ -119,7 +119,7 @@ class MaxEnt(BaseModel):
 
 
 class Synthetic(BaseModel):
-    """What a policy says of a synthetic table, in its table `[synthetic]`.
+    """The table `[synthetic]` of a policy.
 
     Attributes:
         column: The text column.

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from dptext_etl import __version__, telemetry
 from dptext_etl.errors import DPTextError, PolicyError
 from dptext_etl.guarantee import FINE, MICRO
-from dptext_etl.ledger import Ledger, maintenance
+from dptext_etl.ledger import Ledger, anchor_files
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import TABLE
@@ -148,9 +148,9 @@ def _verified(policy: Policy) -> None:
     """Set the gauge of the age of the last verification, if there was one."""
     with telemetry.never_failing("the age of the last verification"):
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            age = maintenance.seconds_since_verified(ledger, policy.ledger.anchors, policy.storage_options)
+            age = anchor_files.seconds_since_verified(ledger, policy.ledger.anchors, policy.storage_options)
         if age is not None:
-            telemetry.count(maintenance.METRIC, age, ledger=ledger.ledger_id)
+            telemetry.count(anchor_files.METRIC, age, ledger=ledger.ledger_id)
 
 
 FACET = "dptext_release"

@@ -22,8 +22,8 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.ledger import Ledger, Outcome, Scope
+from dptext_etl.ledger.storage import ledger_exists
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus
-from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.policy import Policy

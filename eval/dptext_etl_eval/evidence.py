@@ -144,7 +144,7 @@ def evaluate(
 
 
 def measured(measure: Measure, pairs: Pairs, seeds: int = 1) -> Measured:
-    """Compute the figures of one measure, as means over so many seeds."""
+    """Compute the figures of one measure, as means over that many seeds."""
     started, each = time.monotonic(), range(seeds if measure.seeded else 1)
     with seam(f"measuring: {measure.title}", InputError):
         found = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in each])

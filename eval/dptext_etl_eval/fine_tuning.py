@@ -54,7 +54,7 @@ def require_training() -> None:
     """Refuse to continue if what trains models is not installed."""
     for library in ("torch", "transformers", "accelerate"):
         if importlib.util.find_spec(library) is None:
-            raise InputError(f"fine-tuning takes {library}, which is not installed", pip_install("models"))
+            raise InputError(f"fine-tuning needs {library}, which is not installed", pip_install("models"))
 
 
 def ways(pairs: Pairs) -> list[tuple[str, Callable[..., Guesses]]]:

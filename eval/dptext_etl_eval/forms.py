@@ -173,12 +173,12 @@ FORMS: Mapping[str, Form] = {
     "surrogate": Form(
         _surrogate,
         "local",
-        "each row keeps its id and label in clear; its own draw protects a text, even from readers who know all others",
+        "each row keeps its id and label unchanged; its draw protects a text, even from readers who know all others",
     ),
     "custext": Form(
         _custext,
         "local",
-        "each row keeps its id and label in clear; its draws protect a text among those that agree on what is revealed",
+        "each row keeps its id and label unchanged; its draws protect a text among those with equal disclosures",
     ),
     "unlinked": Form(
         _unlinked,

@@ -41,7 +41,7 @@ class Score:
     Attributes:
         what: What was measured, in words.
         value: The figure; None where it is not defined, and `note` says why.
-        interval: Its 95 % interval.
+        interval: Its 95% interval.
         blind: The same figure for a blind guess, which does not use the texts.
         raw: The same figure with raw texts in the place of released ones.
         unit: "share" for figures from 0 to 1, which the page draws; else "number".
@@ -90,7 +90,7 @@ def _mean(scores: Sequence[Score]) -> Score:
 
 
 class Measure(ABC):
-    """Base of metrics and attacks; each is the one subclass in a module of its own, named by an entry point.
+    """Base of metrics and attacks; each is the one subclass in its own module, named by an entry point.
 
     Attributes:
         title: What the measure is called.

@@ -243,7 +243,7 @@ def join(
         pl.col(after).cast(pl.String).fill_null("").alias(RELEASED),
         *(pl.col(name).cast(pl.String).fill_null("").alias(SECOND[RELEASED]) for name in pair),
     )
-    with seam("reading the two tables", InputError, "are both files whole and readable?"):
+    with seam("reading the two tables", InputError, "are both files intact and readable?"):
         first, second = left.collect(), right.collect()
     for frame, name in ((first, "raw"), (second, "released")):
         _refuse_ids(frame["id"], name)
@@ -288,7 +288,7 @@ def raw_sample(
     named = found.select(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items())
     taken, rest = _divided(named.with_columns(pl.lit("").alias(RELEASED)), rows, seed=0)
     if taken.height < FEWEST:
-        raise InputError(f"{taken.height} raw rows have {what}; {FEWEST} are the fewest")
+        raise InputError(f"{taken.height} raw rows have {what}; {FEWEST} are the fewest", "use a table with more rows")
     extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in roles if role != RAW}
     return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=found.height, rest=rest, **extra)
 

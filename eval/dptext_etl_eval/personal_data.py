@@ -1,9 +1,9 @@
 """Count how many e-mail addresses, numbers and names of the raw texts are left in a release.
 
 The counts are exact statistics of raw text. They decide nothing, filter nothing, and never leave the boundary
-(docs/spec/privacy.md#gates, docs/spec/privacy.md#seal). A find survives where its words stand in the release in the
-same order without a word between them; case and punctuation do not count. No one counts what no pattern finds, so no
-find is no proof of anything.
+(docs/spec/privacy.md#gates, docs/spec/privacy.md#seal). A find survives where its words occur in the release in the
+same order without a word between them; case and punctuation do not count. A count of 0 proves nothing, because only
+words that a pattern finds are counted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def by_patterns(text: str) -> list[Span]:
 
 
 def by_presidio(text: str) -> list[Span]:
-    """Find what presidio-analyzer recognizes, names included; it needs a language model of its own."""
+    """Find what presidio-analyzer recognizes, names included; it needs its own language model."""
     with seam("looking for personal data", InputError, "install presidio-analyzer and its language model"):
         found = _analyzer().analyze(text=text, language="en")
         return [Span(item.entity_type, text[item.start : item.end]) for item in found]
@@ -92,7 +92,9 @@ def by_presidio(text: str) -> list[Span]:
 def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
     """Count what is found in raw texts, and what of it is left in their releases."""
     if len(raw) != len(released):
-        raise InputError(f"{len(raw)} texts, {len(released)} releases: one each per row")
+        raise InputError(
+            f"{len(raw)} texts, {len(released)} releases: one each per row", "pass columns of the same length"
+        )
     with seam("counting survivors"):
         return count_spans(([] if text is None else find(text) for text in raw), released)
 

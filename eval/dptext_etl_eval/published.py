@@ -29,7 +29,7 @@ def columns_of(
     """Yield name, pairs and cost of every text column of a policy, and of what is published next to a rewritten one.
 
     What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
-    look at the column of `keep_intermediate` alone.
+    look only at the column of `keep_intermediate`.
     """
     if policy.synthetic is not None:
         raise no_rows(policy.dataset)

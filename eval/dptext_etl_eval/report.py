@@ -157,7 +157,7 @@ svg .raw { stroke: var(--raw) }
 """
 WIDTH = 200
 LEGEND = (
-    '<p class="says">Bars go from 0 to 1. The bar is the release, the thin line its 95 % interval, the dashed mark the '
+    '<p class="says">Bars go from 0 to 1. The bar is the release, the thin line its 95% interval, the dashed mark the '
     "blind figure, the solid mark the raw texts. After ± is the standard deviation over seeds.</p>"
 )
 
@@ -219,7 +219,7 @@ def _measured(found: Measured) -> str:
     rows = "".join(map(_row, found.scores))
     return (
         f'<h3>{escape(found.measure.title)}</h3><p class="says">{escape(found.measure.says + knows)}</p>'
-        '<div class="scroll"><table class="figures"><tr><th>figure</th><th>released</th><th>95 % interval</th>'
+        '<div class="scroll"><table class="figures"><tr><th>figure</th><th>released</th><th>95% interval</th>'
         f"<th>blind</th><th>raw</th><th></th></tr>{rows}</table></div>"
     )
 
@@ -254,7 +254,7 @@ def _plain(value: object) -> str:
 
 
 def bar(score: Score) -> str:
-    """Return the drawing as SVG; nothing for figures that are no shares."""
+    """Return the drawing as SVG; nothing for figures that are not shares."""
     if score.unit != "share" or score.value is None:
         return ""
     parts = [

@@ -1,4 +1,4 @@
-"""Compute figures of predictions with their 95 % intervals."""
+"""Compute figures of predictions with their 95% intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Z = 1.959963984540054
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927).
+    """Return the 95% interval of a share (Wilson 1927).
 
     >>> low, high = wilson(8, 10)
     >>> round(low, 3), round(high, 3)
@@ -96,7 +96,7 @@ def coded(truth: Values | Codes, guessed: Values | Codes) -> tuple[Codes, Codes]
 def bootstrapped(
     figure: Callable[[Any, Any], float], truth: Values, guessed: Values, groups: Values | None = None
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a figure over resampled rows (or groups of rows)."""
+    """Return the 95% percentile interval of a figure over resampled rows (or groups of rows)."""
     random = np.random.default_rng(0)
     true, made = coded(truth, guessed)
     found = np.empty(RESAMPLES)

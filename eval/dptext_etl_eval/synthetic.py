@@ -146,7 +146,7 @@ def _with_labels(policy: Policy, label: str | None) -> Synthetic:
     if label is not None and (label,) != synthetic.labels.all_columns:
         names = ", ".join(map(repr, synthetic.labels.all_columns))
         msg = f"the synthetic table has the labels of {names} only"
-        raise PolicyError(msg, "leave out --label; other labels take a table of their own")
+        raise PolicyError(msg, "leave out --label; other labels need their own table")
     return synthetic
 
 
@@ -175,7 +175,7 @@ def _raw(policy: Policy, synthetic: Synthetic, rows: int, tested: str | None) ->
         _label_of(synthetic),
         *([] if subject is None else [pl.col(subject).cast(pl.String).alias("subject")]),
     )
-    with seam("reading the raw table", InputError, "is the file whole and readable?"):
+    with seam("reading the raw table", InputError, "is the file intact and readable?"):
         found = frame.drop_nulls(text).filter(pl.col(name).is_in(list(listed))).collect()
     return raw_sample(found, text, name, rows, what="a text and a listed label", subject="subject" if subject else None)
 
@@ -194,7 +194,7 @@ def _public(place: str, synthetic: Synthetic) -> Rows:
     if missing := [column for column in synthetic.columns if column not in schema_of(frame)]:
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", "rename its columns")
     values = [] if synthetic.labels is None else list(synthetic.labels.cells)
-    with seam("reading the public table", InputError, "is the file whole and readable?"):
+    with seam("reading the public table", InputError, "is the file intact and readable?"):
         strings = frame.select(pl.col(synthetic.columns).cast(pl.String)).drop_nulls()
         found = (
             strings.select(pl.col(synthetic.column).alias(text), _label_of(synthetic, unlisted=None))

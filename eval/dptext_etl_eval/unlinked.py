@@ -130,7 +130,7 @@ def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
     frame = Files.find(layout).scan(all_text=True)
     if label not in (known := frame.collect_schema().names()):
         raise InputError(f"the raw table has no column {label!r}", meant([label], known, why_hidden(frame)))
-    with seam("reading the raw table", InputError, "is the file whole and readable?"):
+    with seam("reading the raw table", InputError, "is the file intact and readable?"):
         found = frame.select(text, pl.col(label).cast(pl.String).alias("label")).drop_nulls().collect()
     return raw_sample(found, text, "label", rows, what="a text and a label")
 

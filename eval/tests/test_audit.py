@@ -230,5 +230,5 @@ def test_what_is_no_word_mechanism_is_not_audited():
 
 def test_too_few_draws_are_refused():
     for options in ({"draws": 999}, {"confidence": 1.0}):
-        with pytest.raises(InputError, match="an audit takes 1,000 draws"):
+        with pytest.raises(InputError, match="an audit needs 1,000 draws"):
             audit_mechanism(CusText.example(), **options)

@@ -27,6 +27,17 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why the system refused a file, in the words that people know.
+pub fn reason(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file or folder",
+        std::io::ErrorKind::PermissionDenied => "permission denied",
+        std::io::ErrorKind::AlreadyExists => "the file exists",
+        std::io::ErrorKind::InvalidData => "not UTF-8 text",
+        _ => "input/output error",
+    }
+}
+
 impl Error {
     pub fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), hint: None }

@@ -50,9 +50,9 @@ class RewriteAgain(PostProcess):
         model: A folder, the name of a model in dptext-etl-models, or a name on the Hugging Face hub: T5 or alike.
         revision: The hub's revision; only for hub names.
         l_max: The most tokens of a rewritten text: a constant for all texts.
-        temperature: Divisor of the scores of sampled tokens; None takes the best token each time.
-        template: The prompt, which holds "{text}" once; None takes that of training.json, else the text alone.
-        input_limit: Largest number of tokens of a prompt; longer texts are cut. None takes that of training.json, else
+        temperature: Divisor of the scores of sampled tokens; None uses the best token each time.
+        template: The prompt, which holds "{text}" once; None uses that of training.json, else the text alone.
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses that of training.json, else
             512, or what the model has places for.
         training_provenance: What the model learned from, where no training.json next to it says so: "public", or
             "disjoint-records".
@@ -63,9 +63,9 @@ class RewriteAgain(PostProcess):
     """
 
     accelerated: ClassVar[bool] = True
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     unhashed: ClassVar[frozenset[str]] = frozenset({"training_provenance"})
-    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    _hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
 
     model: str
     revision: str | None = None
@@ -220,7 +220,7 @@ class Best:
     """Take the output of the highest score, the first one of several; nothing is drawn."""
 
     def choose(self, scores: Any, slots: Slots, **_: Any) -> Choices:  # noqa: ARG002
-        """Return the best output per row; what is no number is never the best."""
+        """Return the best output per row; NaN is never the best."""
         if isinstance(scores, np.ndarray):
             known = np.where(np.isnan(scores), -np.inf, scores)
             return np.asarray(known.argmax(axis=1), np.uint32)

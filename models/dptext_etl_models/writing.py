@@ -1,6 +1,6 @@
 """Write public texts with a causal language model, from the names of labels and one public sentence about the domain.
 
-The texts become part of a corpus: they stand for what people might say about each label. Nothing private enters: the
+The texts become part of a corpus: they represent what people might say about each label. Nothing private enters: the
 labels are the public list of a policy, and the model has learned from public texts.
 
 The prompt is a plain list of six examples from other domains, in an order shuffled for each batch, and ends where the
@@ -78,7 +78,10 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.each < 1 or not self.topics or not self.about.strip():
-            raise PolicyError("a label, a sentence about the texts, and at least one text per label are needed")
+            raise PolicyError(
+                "a label, a sentence about the texts, and at least one text per label are needed",
+                "pass --labels with at least one label, --about, and a positive --each",
+            )
         if not 1.0 <= self.guidance <= 5.0:
             raise PolicyError("guidance is from 1 (none) to 5", "1.6 works for opinions")
 
@@ -104,7 +107,7 @@ def topics_of(path: Path) -> dict[str, str]:
         return {label: _in_words(label) for label in policy.labels.values}
     msg = f"the policy {path} declares no public labels"
     raise PolicyError(
-        msg, "list them: [synthetic.labels] values, or labels of [unlinked]; never take them from a table"
+        msg, "list them: [synthetic.labels] values, or labels of [unlinked]; never read them from a table"
     )
 
 
@@ -133,9 +136,9 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     """
     if out.suffix != ".parquet" or out.exists():
         raise InputError(f"{out} is not the name of a new .parquet file", "name a new file")
-    licence = wanted.licence or _stated_licence(wanted.model)
+    licence = wanted.licence or _stated_license(wanted.model)
     if not licence:
-        raise PolicyError("the model states no license", 'look it up, and give it: --licence "Apache-2.0"')
+        raise PolicyError("the model states no license", 'look it up, and give it: --license "Apache-2.0"')
     labels = list(wanted.topics)
     workers = min(len(labels), os.cpu_count() or 1, int(os.environ.get("DPTEXT_THREADS") or 64))
     shares = [labels[start::workers] for start in range(workers)]  # two threads of one process are slower than one
@@ -273,7 +276,7 @@ def _identity(name: str) -> dict[str, str]:
     }
 
 
-def _stated_licence(name: str) -> str:
+def _stated_license(name: str) -> str:
     """Return the license that a model's own files state: the metadata of a .gguf file, or the head of its README."""
     if name.endswith(_GGUF):
         if not Path(name).is_file():

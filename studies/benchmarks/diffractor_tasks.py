@@ -61,9 +61,9 @@ def plain_diffractor(variant: str = "tem", rows: int = 150, limit: int = 5_000) 
     """The frozen loop over the first reviews, lower-cased and cut to words of its lists: each is drawn."""
     from plain_loops import diffractor_geometric, diffractor_tem
 
-    from dptext_etl.embeddings.neighbor_lists import NeighbourLists
+    from dptext_etl.embeddings.neighbor_lists import NeighborLists
 
-    lists = NeighbourLists.open(orders(limit))
+    lists = NeighborLists.open(orders(limit))
     listed = [[lists.words[word] for word in order] for order in lists.lists]
     places = [{word: place for place, word in enumerate(order)} for order in listed]
     frame, _ = imdb()

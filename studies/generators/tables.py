@@ -23,7 +23,7 @@ def mechanisms() -> str:
         for variant, example in options.examples(load(name)).items():
             claim = example.guarantee
             details = ", ".join(f"`{item.value}`" for item in sorted(claim.disclosures - {"nullness"}))
-            metric = example.metric_claim if isinstance(example, WordMechanism) else None
+            metric = example._metric_claim if isinstance(example, WordMechanism) else None
             rows.append(
                 (
                     f"[{name}](#{name})" + (f" {variant}" if variant else ""),
@@ -31,7 +31,7 @@ def mechanisms() -> str:
                     claim.unit,
                     details,
                     f"`{metric.metric}`" if metric else "",
-                    "·".join(example.cost_factors(1)),
+                    "·".join(example._cost_factors(1)),
                 )
             )
     return table(

@@ -34,7 +34,7 @@ def derive(out: Path) -> list[Path]:
         artifacts.DERIVED = Path(cache) / "none"
         try:
             _ = CusText(epsilon=1.0, vectors=SYNONYMS).table
-            _ = CusText(epsilon=1.0).table, Diffractor(epsilon=1.0).neighbour_lists(), SanText(epsilon=1.0).span
+            _ = CusText(epsilon=1.0).table, Diffractor(epsilon=1.0).neighbor_lists(), SanText(epsilon=1.0).span
         finally:
             artifacts.DERIVED = shipped
             os.environ.pop(artifacts.CACHE_VARIABLE)

@@ -34,7 +34,7 @@ class Stay(WordMechanism):
 
     @property
     def outputs(self):
-        return [*WORDS, *([PAD] if self.hides_length else [])]
+        return [*WORDS, *([PAD] if self.length != "disclose" else [])]
 
     def input_words(self):
         return tuple(WORDS)
@@ -54,7 +54,7 @@ class Stay(WordMechanism):
     def draw(self, words, random):
         """Words of one text -> its release."""
         words = [word for word in words if self._unknown == "uniform" or word in WORDS]
-        if self.hides_length:
+        if self.length != "disclose":
             words = [*words, *[PAD] * self.n_max][: self.n_max]
             if self.length == "noisy":
                 words = words[: random.integers(1, self.n_max + 1)]

@@ -124,7 +124,7 @@ def test_one_replacement_per_word_inside_a_record_is_found(mechanism):
 class Uneven:
     """A law without fractions under which one word agrees with itself far oftener than the others."""
 
-    hides_length, n_max = False, 100
+    length, n_max = "disclose", 100
 
     def input_policy(self):
         return {"oov": "uniform"}

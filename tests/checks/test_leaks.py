@@ -170,7 +170,7 @@ def test_reports_hold_numbers_and_the_columns_name(small_vectors):
 def test_the_largest_probability_of_every_word_mechanism_bounds_its_laws(word_mechanism):
     bound = Fraction(word_mechanism.largest_probability())
     words = [word for word in word_mechanism.input_words() if word.isalpha()]
-    for word in [*words[:12], *words[-3:], *([PAD] if word_mechanism.hides_length else [])]:
+    for word in [*words[:12], *words[-3:], *([PAD] if word_mechanism.length != "disclose" else [])]:
         try:
             chances = word_mechanism.transition(word)[1]
         except PolicyError:

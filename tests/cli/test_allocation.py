@@ -46,7 +46,7 @@ def test_scores_that_are_none_are_refused_by_name(scores):
     ("name", "said"),
     [
         ("surrogate", "no allocation divides the budget of a text here"),
-        ("madlib", "divide by what is no private text: template = [3, 2, 1] by position"),
+        ("madlib", "divide by something public: template = [3, 2, 1] by position"),
     ],
 )
 def test_a_mechanism_whose_budget_cannot_be_divided_says_why(name, said):

@@ -65,7 +65,7 @@ def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
     )
     if law["is_exact"]:
         assert law["epsilon_worst"] == law["epsilon_table"]
-    claim = word_mechanism.metric_claim
+    claim = word_mechanism._metric_claim
     assert (law["metric"] is None) is (claim is None)
     if claim is not None:
         assert law["epsilon_word"] <= float(claim.epsilon) * float(claim.diameter) * (1 + 1e-9)
@@ -81,7 +81,7 @@ def test_explain_says_what_each_length_gives(word_mechanism):
     told = explain.lengths(word_mechanism)
     assert [item["length"] for item in told] == list(explain.LENGTHS)
     by = {item["length"]: item for item in told}
-    if word_mechanism.hides_length:
+    if word_mechanism.length != "disclose":
         ideal = any(name.startswith("IDEAL_") for name in word_mechanism.guarantee.assumptions)
         assert by["fixed"]["class"] == by["noisy"]["class"] == ("COND_PURE" if ideal else "PURE_LDP")
         assert by["fixed"]["disclosures"] == ["nullness"]

@@ -81,7 +81,7 @@ def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, mo
 
 def test_gaussian_noise_without_a_bound_names_the_line_to_write():
     pytest.importorskip("dptext_etl_models")
-    with pytest.raises(ValueError, match=r"write n_rec = 10_000 for at most 10,000 of them"):
+    with pytest.raises(PolicyError, match=r"write n_rec = 10_000 for at most 10,000 of them"):
         load("dpbart")(epsilon=5.0)
 
 

@@ -20,7 +20,9 @@ def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
     assert tuple(found) == preview.KEYS
     assert found["ledgered"] is False
     assert [row["before"] for row in found["sentences"]] == list(preview.SENTENCES)
-    assert all([item["epsilon"] for item in row["after"]] == list(CusText.shown_epsilons) for row in found["sentences"])
+    assert all(
+        [item["epsilon"] for item in row["after"]] == list(CusText._shown_epsilons) for row in found["sentences"]
+    )
 
 
 SLOW = ("adept", "dp_paraphrase", "dp_prompt", "dpbart")
@@ -61,22 +63,22 @@ def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
     with pytest.raises(
         PolicyError, match=r"none for it: it is meant for FacebookAI(.|\n)*pip install ./models"
     ) as caught:
-        kind.first_look({})
+        kind._first_look({})
     assert "hf download" in caught.value.hint
     here.add("english-small")
-    assert kind.first_look({}) == {"model": "english-small"}
+    assert kind._first_look({}) == {"model": "english-small"}
     here.add("FacebookAI/roberta-base")
-    assert kind.first_look({}) == {"model": "FacebookAI/roberta-base"}
-    assert kind.first_look({"model": "elsewhere"}) == {}
+    assert kind._first_look({}) == {"model": "FacebookAI/roberta-base"}
+    assert kind._first_look({"model": "elsewhere"}) == {}
 
 
 def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     kind = load("dpbart")
-    assert kind.first_look({"model": "m"}) == {"n_rec": 10_000}
-    assert kind.first_look({"model": "m", "noise": "laplace"}) == {}
-    assert kind.first_look({"model": "m", "n_rec": 5}) == {}
+    assert kind._first_look({"model": "m"}) == {"n_rec": 10_000}
+    assert kind._first_look({"model": "m", "noise": "laplace"}) == {}
+    assert kind._first_look({"model": "m", "n_rec": 5}) == {}
 
 
 def test_a_model_is_here_by_folder_by_name_or_from_the_hubs_cache(tmp_path, monkeypatch):

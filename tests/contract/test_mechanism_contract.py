@@ -101,12 +101,12 @@ def test_spends_grow_with_positions_and_compose(mechanism):
 def test_the_factors_of_its_cost_multiply_to_what_is_charged(mechanism):
     for variant in options.examples(type(mechanism)).values():
         worst = variant.spend(3).eps_approx if variant.guarantee.unit != "record" else variant.spend(1).eps_approx
-        product = math.prod(float(factor) for factor in variant.cost_factors(3).values())
+        product = math.prod(float(factor) for factor in variant._cost_factors(3).values())
         assert product * MICRO == pytest.approx(worst, rel=1e-12, abs=1)  # rounded up to a millionth
 
 
 def test_fields_that_may_name_a_hub_are_public_inputs(mechanism):
-    assert mechanism.hub_fields <= mechanism.artifact_fields <= type(mechanism).model_fields.keys()
+    assert mechanism._hub_fields <= mechanism._artifact_fields <= type(mechanism).model_fields.keys()
 
 
 def test_a_larger_epsilon_costs_more(mechanism):
@@ -267,7 +267,7 @@ def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(me
             if not (getattr(one, "length", None) == "noisy" or one.refundable):
                 assert len(set(positions.to_pylist())) == 1
                 assert len(set(released.positions.to_pylist())) == 1
-            if by_word(one) is not None and not one.hides_length:
+            if by_word(one) is not None and one.length == "disclose":
                 assert [len(text.split()) for text in released.text.to_pylist()] == released.positions.to_pylist()
         if isinstance(one, WordMechanism) and not disclosed & SETS:
             with contextlib.suppress(PolicyError):  # an integral over a cell has no exact fractions

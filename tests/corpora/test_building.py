@@ -94,7 +94,7 @@ def test_a_command_that_leaves_texts_of_files_out_says_so(table: Path, tmp_path:
 
 @pytest.mark.parametrize("missing", sorted(STATED))
 def test_licence_and_provenance_are_required(missing: str) -> None:
-    with pytest.raises(PolicyError, match=f"states its {missing}"):
+    with pytest.raises(PolicyError, match=f"states its {missing.replace('licence', 'license')}"):
         Options(name="turns", **{**STATED, missing: " "})
 
 
@@ -156,7 +156,7 @@ def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> N
     refused = CliRunner().invoke(app, asked)
     assert refused.exit_code == 5
     assert not out.exists()
-    made = CliRunner().invoke(app, [*asked, "--licence", "CC0", "--provenance", "made for tests"])
+    made = CliRunner().invoke(app, [*asked, "--license", "CC0", "--provenance", "made for tests"])
     assert made.exit_code == 0, made.output
     facts = json.loads(made.stdout)
     assert facts["texts"] == 1_500
@@ -186,7 +186,7 @@ def test_a_table_that_a_policy_names_as_raw_is_refused(table: Path, tmp_path: Pa
     raw = tmp_path / "raw.parquet"
     raw.write_bytes(b"no rows that anything could read")
     (tmp_path / "privacy.toml").write_text('source = "raw.parquet"\n')
-    stated = ["--out", str(tmp_path / "made"), "--licence", "CC0", "--provenance", "made for tests"]
+    stated = ["--out", str(tmp_path / "made"), "--license", "CC0", "--provenance", "made for tests"]
     asked = {
         "build": ["build", str(table), str(raw), *stated],
         "calibrate": ["calibrate", "example", str(raw), "--out", str(tmp_path / "made")],

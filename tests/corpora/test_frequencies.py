@@ -127,7 +127,7 @@ def test_topics_without_public_texts_have_no_shrinkage(corpus: Corpus) -> None:
 
 
 def test_bad_input_is_refused_without_a_quote(corpus: Corpus) -> None:
-    with pytest.raises(InputError, match="1 of 2 releases are no texts") as caught:
+    with pytest.raises(InputError, match="1 of 2 releases are not texts") as caught:
         estimate_frequencies(["one", "secret"], {"one": "a", "two": "b"}, epsilon=1.0, near=1)
     assert "secret" not in str(caught.value)
     with pytest.raises(InputError, match="1 <= near < texts"):
@@ -155,5 +155,5 @@ def test_counts_say_what_rows_say(corpus: Corpus) -> None:
     rows = [corpus.texts[place * place % len(corpus)] for place in range(200)]
     given = {"epsilon": 2.0, "near": 3}
     assert estimate_frequencies(rows, topics, **given) == estimate_frequencies(Counter(rows), topics, **given)
-    with pytest.raises(InputError, match="2 of 3 releases are no texts"):
+    with pytest.raises(InputError, match="2 of 3 releases are not texts"):
         estimate_frequencies({"foreign": 2, rows[0]: 1}, topics, **given)

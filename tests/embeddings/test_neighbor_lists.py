@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl.artifacts import Artifact, save_tensors
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.neighbor_lists import FORMAT, NeighbourLists, nearest_walk
+from dptext_etl.embeddings.neighbor_lists import FORMAT, NeighborLists, nearest_walk
 from dptext_etl.errors import ArtifactError
 
 
@@ -61,7 +61,7 @@ def test_a_large_vocabulary_against_plain_distances():
 
 def test_the_lists_of_the_embedded_words_stay_as_they_are(caplog):
     with caplog.at_level(logging.INFO, "dptext_etl.embeddings"):
-        lists = NeighbourLists.build(limit=2_000)
+        lists = NeighborLists.build(limit=2_000)
     assert lists.content == "187ed040d61af006c953537832745f35c8867c9213f4ef7e293d54848aca81ff"
     assert [lists.words[word] for word in lists.lists[0][:6]] == ["the", "entire", "whole", "itself", "which", "also"]
     assert any("1 of 1: 2000 words" in record.getMessage() for record in caplog.records)
@@ -89,30 +89,30 @@ def spelled(lists):
 
 
 def test_the_vocabulary_is_what_the_embeddings_share_in_the_order_of_the_first(two):
-    lists = NeighbourLists.build(two)
+    lists = NeighborLists.build(two)
     assert lists.words == ("a", "b", "c", "d")
     assert spelled(lists) == ["acdb", "acdb"]
     assert lists.even
     assert all(path.rsplit("/", 1)[1] in lists.artifact.provenance for path in two)
-    assert NeighbourLists.build(two, limit=3).words == ("a", "b", "c")
-    assert NeighbourLists.build(two[::-1]).words == ("d", "c", "b", "a")
+    assert NeighborLists.build(two, limit=3).words == ("a", "b", "c")
+    assert NeighborLists.build(two[::-1]).words == ("d", "c", "b", "a")
 
 
 def test_walks_begin_at_other_public_words(two):
-    assert spelled(NeighbourLists.build(two[:1], walks=2)) == ["acxdb", "xcadb"]
+    assert spelled(NeighborLists.build(two[:1], walks=2)) == ["acxdb", "xcadb"]
 
 
 def test_own_vocabularies_differ(two):
-    lists = NeighbourLists.build(two, vocabulary="own")
+    lists = NeighborLists.build(two, vocabulary="own")
     assert lists.words == ("a", "b", "x", "c", "d", "y")
     assert [sorted(words) for words in spelled(lists)] == [list("abcdx"), list("abcdy")]
     assert not lists.even
-    assert NeighbourLists.build(two[:1], vocabulary="own").even
+    assert NeighborLists.build(two[:1], vocabulary="own").even
 
 
 def test_a_saved_file_is_the_same_artifact(two, tmp_path):
-    lists = NeighbourLists.build(two)
-    again = NeighbourLists.open(lists.save(tmp_path / "mine.safetensors"))
+    lists = NeighborLists.build(two)
+    again = NeighborLists.open(lists.save(tmp_path / "mine.safetensors"))
     assert again.artifact.sha256 == lists.artifact.sha256 == Artifact.open(tmp_path / "mine.safetensors").sha256
     assert again.artifact.provenance == lists.artifact.provenance
     assert (again.words, spelled(again), again.content) == (lists.words, spelled(lists), lists.content)
@@ -121,8 +121,8 @@ def test_a_saved_file_is_the_same_artifact(two, tmp_path):
 def test_content_does_not_depend_on_what_files_are_called(two, tmp_path):
     elsewhere = tmp_path / "renamed.npz"
     shutil.copyfile(two[0], elsewhere)
-    assert NeighbourLists.build([elsewhere]).content == NeighbourLists.build(two[:1]).content
-    assert NeighbourLists.build(two[:1]).content != NeighbourLists.build(two).content
+    assert NeighborLists.build([elsewhere]).content == NeighborLists.build(two[:1]).content
+    assert NeighborLists.build(two[:1]).content != NeighborLists.build(two).content
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_content_does_not_depend_on_what_files_are_called(two, tmp_path):
 def test_what_makes_no_lists_is_refused(two, options, said):
     sources = [two[which] for which in options["sources"]]
     with pytest.raises(ArtifactError, match=said):
-        NeighbourLists.build(sources, **{name: value for name, value in options.items() if name != "sources"})
+        NeighborLists.build(sources, **{name: value for name, value in options.items() if name != "sources"})
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_malformed_files_are_refused(tmp_path, lists):
     }
     save_tensors(tmp_path / "lists.safetensors", tensors, {"format": FORMAT, "description": "{}"})
     with pytest.raises(ArtifactError, match="repeat or miss"):
-        NeighbourLists.open(tmp_path / "lists.safetensors")
+        NeighborLists.open(tmp_path / "lists.safetensors")
 
 
 def test_other_files_are_refused(small_vectors, two):
     for path in (small_vectors, WordVectors.load(two[0]).artifact.path):
         with pytest.raises(ArtifactError, match="lists"):
-            NeighbourLists.open(path)
+            NeighborLists.open(path)
 
 
 @pytest.mark.thorough
@@ -169,7 +169,7 @@ def test_five_embeddings_make_five_lists(shared_data):
         "glove6b_50d_5k", "glove_twitter_25d_12k", "googlenews_w2v_300d_8k", "sgns_300d_30k", "counterfit_300d_30k",
     ]  # fmt: skip
     paths = [str(shared_data / "word_vectors" / f"{name}.npz") for name in names]
-    lists = NeighbourLists.build(paths, limit=600)
+    lists = NeighborLists.build(paths, limit=600)
     assert len(lists.lists) == 5
     assert len(lists.words) == 600
     assert lists.even

@@ -45,7 +45,7 @@ def _scores(monkeypatch):
 def ends():
     """The words of a list of three, from one end to the other."""
     made = geometric(epsilon=1.0, limit=3)
-    return [made.division.names[number] for number in made.orders[0]]
+    return [made._division.names[number] for number in made.orders[0]]
 
 
 def released(made, row):
@@ -71,7 +71,7 @@ def test_every_position_is_drawn_as_by_the_mechanism_of_its_own_epsilon(name):
         assert sum(parts) <= 60_000_000
         for place in {0, 1, 2, count - 1}:
             plain = kind(epsilon=per_unit(made, parts[place]), **options)
-            assert plain.epsilon_per_word <= parts[place] / 1e6 * (1 + 1e-15)
+            assert plain._epsilon_per_word <= parts[place] / 1e6 * (1 + 1e-15)
             assert released(plain, row)[0][place] == words[place]
 
 
@@ -79,15 +79,15 @@ def test_every_position_is_drawn_as_by_the_mechanism_of_its_own_epsilon(name):
 def test_no_rate_of_noise_costs_more_than_its_part(part):
     made = Madlib(allocation=Allocation(total=60.0, template="uniform"), limit=400)
     rate = Fraction(float(made.noise_rates(np.array([part / 1e6]))[0]))
-    cost = rate / Fraction(made.words.scale) * made.loss_range * 10**6
+    cost = rate / Fraction(made.words.scale) * made._loss_range * 10**6
     assert part * (1 - Fraction(1, 10**12)) < cost <= part
 
 
 def per_unit(made, part):
     """The parameter of the plain mechanism whose draw costs a part of the budget."""
     if isinstance(made, Madlib):
-        return part / 1e6 / float(made.loss_range) * (1 - 2.0**-50)
-    return float(part / 1_000_000 / made.loss_range)
+        return part / 1e6 / float(made._loss_range) * (1 - 2.0**-50)
+    return float(part / 1_000_000 / made._loss_range)
 
 
 def law(made, words, purposes=(1,)):
@@ -171,7 +171,7 @@ def test_unknown_words_take_a_draw_in_every_pass(name):
 @BOTH
 def test_the_words_of_the_text_itself_divide_nothing(name):
     kind, options = KINDS[name]
-    with pytest.raises(ValueError, match="without a bound; divide by what is no private text"):
+    with pytest.raises(PolicyError, match="without a bound; divide by something public"):
         kind(allocation=Allocation(total=4.0, scores=("fixed",)), **options)
 
 
@@ -191,8 +191,8 @@ def test_a_hidden_length_pads_and_pays_one_budget(name):
 def test_bounds_for_checks_are_those_of_the_dearest_draw(name):
     kind, options = KINDS[name]
     made = kind(allocation=Allocation(total=9.0, template="uniform", eps_hi=5.0), **options)
-    dearest = kind(epsilon=made.unit_epsilon, **options)
-    assert dearest.epsilon_per_word == pytest.approx(5.0)
+    dearest = kind(epsilon=made._unit_epsilon, **options)
+    assert dearest._epsilon_per_word == pytest.approx(5.0)
     word = made.input_words()[3]
     assert not made.reproducible
     assert dearest.survival(word) <= made.survival(word) <= float(dearest.survival(word)) * (1 + 1e-3)

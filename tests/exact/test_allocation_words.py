@@ -39,7 +39,7 @@ KINDS = {
 def test_where_every_draw_has_the_epsilon_of_a_table_bytes_are_the_tables(kind, options):
     """Weights that are made draw by draw, slots and lists are those of the stored table."""
     plain = kind(epsilon=2.0, **options)
-    each = float(plain.epsilon_per_word)
+    each = float(plain._epsilon_per_word)
     for row, words in enumerate([8, 5, 1, 1, 40]):
         even = kind(allocation=Allocation(total=each * words, template="uniform"), **options)
         text, key = TEXTS.slice(row, 1), KEYS.slice(row, 1)
@@ -59,7 +59,7 @@ def test_no_pair_of_divisions_exceeds_what_is_charged(name, monkeypatch):
         allocation = FixedAllocation(total=total, divisions={text: division}, eps_lo=LEAST)
         made = kind(allocation=allocation, **options)
         law = {}
-        for transcript in itertools.product(range(made.division.largest_set), repeat=2):
+        for transcript in itertools.product(range(made._division.largest_set), repeat=2):
             forced = Forced({1: transcript})
             release_divided(made, allocation, pa.array([" ".join(text)]), KEYS.slice(0, 1), forced)
             law[transcript] = forced.probability
@@ -84,12 +84,12 @@ def test_its_claim_is_that_of_one_budget(name, monkeypatch):
         assert (cost.eps_pure, cost.rho, cost.eps_metric) == (8_000_000, 5_000_000, math.inf)
         assert cost.guarantee_class is GuaranteeClass.COND_PURE
     assert made.spend(0).eps_pure == 0
-    assert made.metric_claim is None, "one word may get two epsilons in two texts"
+    assert made._metric_claim is None, "one word may get two epsilons in two texts"
     assert (Disclosure.CLUSTER in made.guarantee.disclosures) is (name == "custext")
     assert (made.reproducible, in_kernel(made)) == (False, None)
     with pytest.raises(PolicyError, match="whole texts"):
         made.transition(made.input_words()[0])
-    dearest = kind(epsilon=made.unit_epsilon, **options)
+    dearest = kind(epsilon=made._unit_epsilon, **options)
     for word in made.input_words():
         assert made.survival(word) == dearest.survival(word)
 
@@ -177,10 +177,10 @@ def test_faithful_mode_divides_by_the_words_of_the_text_and_claims_nothing(name,
     assert words.count("zzzqq") == (0 if name == "madlib" else 8)
     assert made.guarantee.guarantee_class is GuaranteeClass.NONE
     assert made.spend(3).eps_pure == made.spend(3).rho == math.inf
-    assert made.cost_factors(3) == {"∞": math.inf}
-    assert [word.lower() for word in made.units("the film zzzqq")[0]][-1] == "film"
+    assert made._cost_factors(3) == {"∞": math.inf}
+    assert [word.lower() for word in made._units("the film zzzqq")[0]][-1] == "film"
 
 
 def test_faithful_mode_divides_in_no_other_way():
-    with pytest.raises(ValueError, match="as the paper does: give scores"):
+    with pytest.raises(PolicyError, match="as the paper does: give scores"):
         CusText(mode="faithful", allocation={"template": "uniform", "total": 5.0})

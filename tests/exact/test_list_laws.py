@@ -84,7 +84,7 @@ def test_e7_geometric(places, epsilon, lists):
             assert ratios.max() == pytest.approx(float(epsilon) * abs(i - j), abs=ROUNDING)
             assert ratios[0 if i < j else -1] == pytest.approx(ratios.max(), abs=ROUNDING)
         worst = mixture.max(axis=0) - mixture.min(axis=0)
-        assert float(law.realised(orders)["epsilon_table"]) == pytest.approx(worst.max(), abs=ROUNDING)
+        assert float(law.realized(orders)["epsilon_table"]) == pytest.approx(worst.max(), abs=ROUNDING)
 
 
 @pytest.mark.parametrize("lists", quick([1, 3]))
@@ -129,7 +129,7 @@ def test_e8_tem(places, gamma, epsilon):
         with_unknown = np.vstack([mixture, np.full(places, -math.log(places))])
         worst = float((with_unknown.max(axis=0) - with_unknown.min(axis=0)).max())
         assert worst <= epsilon * gamma + ROUNDING
-        facts = law.realised(orders)
+        facts = law.realized(orders)
         assert facts["epsilon_table_is"] == "exact"
         assert float(facts["epsilon_table"]) == pytest.approx(worst, abs=1e-9)
         if len(orders) == 1:
@@ -141,7 +141,7 @@ def test_e8_tem(places, gamma, epsilon):
 
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 4), st.floats(0.01, 8.0), st.integers(0, 99))
 @examples(150)
-def test_the_realised_loss_is_that_of_all_pairs(places, gamma, lists, epsilon, seed):
+def test_the_realized_loss_is_that_of_all_pairs(places, gamma, lists, epsilon, seed):
     law, orders = TemDistribution.of(epsilon, gamma, places), permuted(places, lists, seed)
     weights = np.stack([law.weights(place, places) for place in range(places)]).astype(np.float64)
     np.testing.assert_array_equal(weights.sum(axis=1), law.totals(places).astype(np.float64))
@@ -166,7 +166,7 @@ def test_weights_are_those_of_the_exponential_mechanism():
 def test_a_large_mixture_takes_the_bound_of_one_list():
     orders = [order.astype(np.uint32) for order in permuted(30_000, 5)]
     law = TemDistribution.of(0.01, 200, 30_000)
-    facts = law.realised(orders)
+    facts = law.realized(orders)
     assert facts["epsilon_table_is"] == "bound"
     assert facts["epsilon_table"] == stated(law.loss(30_000)[0])
 

@@ -240,7 +240,7 @@ def test_totals_that_cannot_be_are_refused():
 
 def test_slots_and_rows_belong_together():
     scores = np.zeros((3, 10))
-    with pytest.raises(InputError, match="slot of its own"):
+    with pytest.raises(InputError, match="its own slot"):
         choose(scores, some_slots(2), epsilon=1.0, low=0.0, high=1.0)
     with pytest.raises(RuntimeError, match="drawn twice"):
         choose(scores, slots_of([0, 1, 0], [4, 4, 4]), epsilon=1.0, low=0.0, high=1.0)
@@ -276,7 +276,7 @@ def test_rows_with_epsilons_of_their_own_draw_as_each_would_alone(m):
         for at, epsilon in enumerate(epsilons.tolist())
     ]
     assert together.tolist() == [int(chosen[0]) for chosen in alone]
-    with pytest.raises(InputError, match="an epsilon of its own"):
+    with pytest.raises(InputError, match="its own epsilon"):
         choose(given, slots, epsilon=epsilons[:6], **law)
     with pytest.raises(PolicyError, match="above 0"):
         choose(given, slots, epsilon=np.zeros(7), **law)

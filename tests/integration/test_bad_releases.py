@@ -32,7 +32,7 @@ BAD = {
     ),
     "a small pure cap": ("unlinked", {"cap": PURE, "on_cap": "refuse"}, "205 records would exceed the cap"),
     "a pure cap leaves too few": ("unlinked", {"cap": PURE, "on_cap": "quarantine"}, "0 texts would be published"),
-    "ids in keep": ("unlinked", {"keep": ["id"]}, "id and keep must differ"),
+    "ids in keep": ("unlinked", {"keep": ["id"]}, "id, and keep must differ"),
     "persons in keep": ("unlinked", {"keep": ["user_id"]}, "keep must be empty"),
     "fewer rows, synthetic": ("synthetic", {"min_released": 241}, "min_released"),
     "a column of labels": (

@@ -11,7 +11,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.engines import run
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap
-from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.terms import anchored
 
 CAP = 'measure = "pure"\nepsilon = 1000\nperiod = "2026"\ndataset = "reviews"\n'
 
@@ -77,7 +77,7 @@ def test_another_key_is_refused_until_a_steward_pins_it(signed):
         (lambda text: text.replace("1000", "2000"), "the signature of the cap is wrong"),
         (lambda text: text.replace("2026", "2027"), "the signature of the cap is wrong"),
         (lambda text: f'group = "people"\n{text}', "the signature of the cap is wrong"),
-        (lambda text: text.partition("signature")[0], "a signed cap takes `public_key`, `signature`"),
+        (lambda text: text.partition("signature")[0], "a signed cap needs `public_key`, `signature`"),
         (lambda text: text.replace('dataset = "reviews"\n', ""), "and its `dataset` or `group`"),
         (lambda _: "no TOML", "the file of the cap is missing, or is not TOML"),
         (lambda _: None, "the file of the cap is missing, or is not TOML"),
@@ -144,7 +144,7 @@ def test_an_unsigned_entry_is_refused_by_name(signed):
     job, _, cap = signed
     with pytest.raises(PolicyError, match="epsilon and period: not signed"):
         job.policy(cap={**cap, "epsilon": 2000.0, "period": "2027"})
-    with pytest.raises(PolicyError, match="takes `public_key`, `signature`"):
+    with pytest.raises(PolicyError, match="needs `public_key`, `signature`"):
         job.policy(cap={"file": cap["file"]})
     with pytest.raises(LedgerError, match="signed for the dataset reviews, got others"):
         job.run(dataset="others", cap=cap)

@@ -13,7 +13,7 @@ from dptext_etl.errors import GateError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.guarantee import FINE
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.maintenance import maintain
+from dptext_etl.ledger.anchor_files import maintain
 from dptext_etl.mechanism import Released, worst_spend
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.observing import named

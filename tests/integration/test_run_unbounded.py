@@ -36,7 +36,7 @@ def test_no_other_class_can_be_accepted(job, named):
 def test_no_cap_can_hold_it(job, measure):
     with pytest.raises(PolicyError, match="no cap can hold it") as caught:
         job.policy(**{**columns(job), "cap": measure})
-    assert "a dataset of its own, without a cap" in str(caught.value)
+    assert "its own dataset, without a cap" in str(caught.value)
 
 
 def test_a_whole_run(job, reviews, sentinel):

@@ -194,11 +194,12 @@ def test_an_event_may_not_change_what_it_follows(braided):
     earlier = {chain: [seq for seq, where in chains(braided).items() if where == int(chain)] for chain in after}
     mine = str(chains(braided)[last])
     fork = problems(braided, *rewrite(braided, last, after={**after, mine: earlier[mine][-3]}))
-    assert any(f"follows event {earlier[mine][-3]} of chain {mine}, and not what stands there" in one for one in fork)
+    follows = f"follows event {earlier[mine][-3]} of chain {mine}, and not the event that is there"
+    assert any(follows in one for one in fork)
     blind = problems(braided, *rewrite(braided, last, after={**after, "0": earlier["0"][-2]}))
-    assert any("of chain 0, and not what stands there" in one for one in blind)
+    assert any("of chain 0, and not the event that is there" in one for one in blind)
     forgetful = problems(braided, *rewrite(braided, last, after={**after, "5": earlier["5"][0]}))
-    assert any("stand behind others which it does not follow" in one for one in forgetful)
+    assert any("come after others which it does not follow" in one for one in forgetful)
     other = problems(braided, *rewrite(braided, last, after={**after, "8": earlier["2"][0]}))
     assert any("of chain 8, which is missing" in one for one in other)
     assert problems(braided, *rewrite(braided, last, lane=7)), "a chain that it is not in"

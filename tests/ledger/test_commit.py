@@ -21,7 +21,7 @@ def test_only_what_was_reserved_with_this_text_is_committed(kit):
     kit.reserve(["a", "b"], cap=9)
     with pytest.raises(LedgerError, match=r"1 record was never reserved .*, 1 was reserved with another"):
         kit.commit(["a", "b", "c"], texts=["text", "other", "text"])
-    with pytest.raises(LedgerError, match="1 record took more positions than were reserved"):
+    with pytest.raises(LedgerError, match="1 record used more positions than were reserved"):
         kit.commit(["a", "b"], positions=[1, 2])
     with pytest.raises(InputError, match="1 record id of the batch is repeated"):
         kit.commit(["a", "a"])

@@ -280,7 +280,7 @@ def test_a_dataset_freezes_alone_where_nothing_was_lost(kit):
     kit.ledger.losses.freeze("a", "key leaked", alone=True)
     scope, cap = shared(kit, "b")
     assert kit.reserve(["x"], ["ann"], 1, cap, refs=[refs["b"]], scope=scope) == [Outcome.RESERVED]
-    with pytest.raises(LedgerError, match="freezes alone only where nothing was lost"):
+    with pytest.raises(LedgerError, match="is only for a dataset without a loss"):
         kit.ledger.losses.freeze("a", "x", alone=True, missing=lost(kit))
     kit.ledger.losses.freeze("a", "restored", missing=lost(kit))
     assert kit.ledger.losses.frozen() == ["a", "b", "c"], "a loss freezes the others, too"

@@ -26,7 +26,7 @@ def test_ids_are_found_where_they_are(wanted, others):
     found = WantedIds(hashed(wanted))
     distinct = pairs_of(found.ids)
     assert distinct == sorted(set(wanted))
-    assert [distinct[at] for at in found.given()] == wanted
+    assert [distinct[at] for at in found.places_as_passed()] == wanted
     rows, places = found.find(hashed(others))
     assert [(row, distinct[at]) for row, at in zip(rows.tolist(), places.tolist(), strict=True)] == [
         (row, pair) for row, pair in enumerate(others) if pair in set(wanted)

@@ -9,7 +9,7 @@ import pytest
 from dptext_etl.engines import run
 from dptext_etl.errors import GATE
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.maintenance import maintain, seconds_since_verified
+from dptext_etl.ledger.anchor_files import maintain, seconds_since_verified
 from tests.command_line import dptext, facts
 from tests.review_jobs import job, make_job, store  # noqa: F401  (fixtures)
 

@@ -93,4 +93,4 @@ def test_verification_finds_every_edited_row(kit):
         store.execute("insert into segment select ?, name, data from segment where seq=?", (again, seq))
         found = kit.ledger.verify().problems
         raise UndoError
-    assert any("do not stand where they could be so rewritten" in said for said in found)
+    assert any("are not in a state in which this event can rewrite them" in said for said in found)

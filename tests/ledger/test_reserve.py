@@ -50,7 +50,7 @@ def test_what_was_made_ready_of_another_batch_is_refused(kit, other):
         batch[other] = dict(zip(batch, asked_for(kit, ["a", "b"], ["ann", "bob"]), strict=True))[other]
     canary = np.array([True, False]) if other == "canary" else None
     scope = Scope("reviews", "2026", unit="record") if other == "unit" else Scope("reviews", "2026")
-    with pytest.raises(InputError, match="another batch"):
+    with pytest.raises(InputError, match="is not the batch"):
         kit.ledger.reserve("job", scope, None, *batch.values(), canary=canary, ready=ready)
     assert kit.ledger.reserve("job", Scope("reviews", "2026"), None, **batch).counts["RESERVED"] == 2
 

@@ -84,7 +84,7 @@ def test_a_newer_schema_is_refused_untouched(kit):
 
 def test_other_files_are_no_ledgers(tmp_path):
     (tmp_path / "text").write_text("x" * 5000)
-    with pytest.raises(LedgerError, match="is no ledger"):
+    with pytest.raises(LedgerError, match="is not a ledger"):
         Ledger.open(tmp_path / "text")
     with sqlite3.connect(tmp_path / "other.db") as raw:
         raw.execute("create table t(x)")

@@ -10,7 +10,7 @@ from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, ColumnSpec, LedgerSpec
-from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.terms import anchored
 
 FACTS = {"dataset": "reviews", "column": "review", "release": "2026-11", "key": "env:A_SECRET"}
 CUSTEXT = {"name": "custext", "epsilon": 2.0}
@@ -188,7 +188,7 @@ def test_object_stores_and_environment_keys_stay_as_they_are(tmp_path):
         ({"keep": ["review"]}, "two roles"),
         ({"keep": ["id"]}, "two roles"),
         ({"source": "raw/{partition}.parquet"}, "source and sink"),
-        ({"cap": {"measure": "pure", "rho": 1.0}}, "takes epsilon"),
+        ({"cap": {"measure": "pure", "rho": 1.0}}, "needs epsilon"),
         ({"cap": {"measure": "approx", "epsilon": 1.0}}, "delta and epsilon"),
         ({"copy_gate_false_alarm": 1e-9}, 'measure "approx"'),
         ({"colour": "red"}, "colour"),

@@ -243,7 +243,7 @@ def test_an_account_file_leads_to_allowed_hosts(tmp_path, monkeypatch):
 
 
 def test_certificates_are_checked_where_the_store_is_a_known_one():
-    with pytest.raises(PolicyError, match="endpoint of its own"):
+    with pytest.raises(PolicyError, match="its own endpoint"):
         Layout.of(policy(storage_options={"allow_invalid_certificates": "true"}))
 
 

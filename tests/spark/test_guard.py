@@ -186,7 +186,7 @@ def test_nulls_that_a_text_decides_are_refused(films, policy, text):
         ("SELECT id FROM {t} WHERE {r} IS NOT NULL", {"policy": policy, "id": "id", "raw": "text"}),
     ):
         plan = films.sql(query.format(r=f"private_review({text}, id)", t=table))
-        with pytest.raises(GateError, match=r"may be null although its source is not|from its own row alone"):
+        with pytest.raises(GateError, match=r"may be null although its source is not|only from its own row"):
             guard(plan, **options)
     if text in NULLS.values():
         plan = films.sql(f"SELECT private_review(coalesce({text}, ''), id) AS r FROM {table}")

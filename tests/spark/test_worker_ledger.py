@@ -11,7 +11,7 @@ import pytest
 from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY
 from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, LockedLedgerError
-from dptext_etl.ledger.registry import Registry
+from dptext_etl.ledger.reader import Registry
 from dptext_etl.ledger.releases import RESTORE, Releases
 from dptext_etl.ledger.storage import store
 from dptext_etl.policy import Cap, LedgerSpec

@@ -69,9 +69,9 @@ class OwnTable:
     """-log of shares of public text, over that of a word which occurs half as often as the rarest known one."""
 
     def __init__(self) -> None:
-        held = json.loads(OWN.read_text(encoding="utf-8"))
-        most = math.log(2 * held["per"] / min(held["words"].values()))
-        self._contents = {word: math.log(held["per"] / count) / most for word, count in held["words"].items()}
+        content = json.loads(OWN.read_text(encoding="utf-8"))
+        most = math.log(2 * content["per"] / min(content["words"].values()))
+        self._contents = {word: math.log(content["per"] / count) / most for word, count in content["words"].items()}
 
     def of(self, tokens: Sequence[str]) -> Scores:
         """Return numbers from 0 to 1, 1 for unknown words; a mark without letters and digits reveals nothing: 0."""
@@ -107,29 +107,29 @@ class WordNet:
 
     def of_synsets(self, token: str) -> list[tuple[float, float]]:
         """Return count and total of each sense of a word as a noun or a verb that was counted."""
-        found = []
+        contents = []
         for sense in self.words.synsets(token.lower()):
             total, count = (self.counts.get(sense.pos(), {}).get(key, 0.0) for key in (_ROOT, sense.offset()))
             if count > 0 and total > 0:
-                found.append((count, total))
-        return found
+                contents.append((count, total))
+        return contents
 
 
 class FromWordNet:
     """The largest information content of a word's senses (the paper's `get_max_score`), the right way round."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._net, self._own = wordnet(folder), OwnTable()
+        self._net, self._counts = wordnet(folder), OwnTable()
 
     def of(self, tokens: Sequence[str]) -> Scores:
         """Return numbers from 0 to 1; words without a counted noun or verb are taken from the own table."""
         return np.array([self._one(token) for token in tokens])
 
     def _one(self, token: str) -> float:
-        known = self._net.of_synsets(token)
-        if not known:
-            return self._own.one(token)
-        return max(min(1.0, math.log(total / count) / math.log(total)) for count, total in known)
+        content = self._net.of_synsets(token)
+        if not content:
+            return self._counts.one(token)
+        return max(min(1.0, math.log(total / count) / math.log(total)) for count, total in content)
 
 
 class Printed:
@@ -152,8 +152,8 @@ class Printed:
 
     def _senses(self, token: str, kind: str) -> list[Any]:
         """Return the senses of a word's lemma as a noun ("n") or as a verb ("v")."""
-        found: list[Any] = self._net.words.synsets(self._net.words.morphy(token, kind) or token)
-        return found
+        senses: list[Any] = self._net.words.synsets(self._net.words.morphy(token, kind) or token)
+        return senses
 
 
 @lru_cache(maxsize=2)
@@ -182,10 +182,12 @@ def contents(source: str) -> Contents:
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
-    own = Artifact.open(OWN, provenance="counted for dptext_etl in public text", licence="CC BY-SA 4.0")
+    counted = Artifact.open(OWN, provenance="counted for dptext_etl in public text", licence="CC BY-SA 4.0")
     if source == ENGLISH:
-        return {"word_counts": own}
-    return {"word_counts": own} | {role: Artifact.open(path) for role, path in wordnet(_folder(source)).files.items()}
+        return {"word_counts": counted}
+    return {"word_counts": counted} | {
+        role: Artifact.open(path) for role, path in wordnet(_folder(source)).files.items()
+    }
 
 
 def _root(find: Any, name: str, places: list[str] | None) -> Any:

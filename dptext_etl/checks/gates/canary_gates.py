@@ -284,7 +284,7 @@ class CanaryWordsReplaced(InVocabularyGate):
         texts, survived = Texts(), Counter[int]()
         for _, shard, row, released in self.releases(name):
             words, outputs = drawn_and_released(mechanism, known, row.words[name], released)
-            if mechanism.hides_length:
+            if mechanism.length != "disclose":
                 fits, came_back = len(outputs) <= mechanism.n_max, sum(output in words for output in outputs)
             else:
                 fits = len(outputs) == len(words)
@@ -400,7 +400,7 @@ def _chances(mechanism: WordByWord, texts: Texts, alarm: float) -> tuple[Mapping
     estimates = sum(len({*text, PAD}) for some in texts.values() for text in some)
     share = alarm / 2 / max(1, estimates)
     for shard, some in texts.items():
-        if not mechanism.hides_length:
+        if mechanism.length == "disclose":
             trials[shard].update(chances.survival(word, share) for text in some for word in text)
             continue
         for text in some:

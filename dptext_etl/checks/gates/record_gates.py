@@ -230,7 +230,7 @@ def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
     words_of = None if mechanism is None else by_word(mechanism)
     if words_of is not None and words_of.mode == "strict":  # faithful mode keeps more
         keeps = words_of.word_disclosures & {Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
-        if words_of.hides_length:
+        if words_of.length != "disclose":
             bounds[:, 0] = words
         else:
             bounds[:, 0], bounds[:, 1] = 0 if keeps else words, words
@@ -363,7 +363,7 @@ class PairedCanaries:
 
     def feed(self, place: tuple[int, int, int], words: Words, text: Any) -> None:
         """Take the release of a canary row: number of its text, shard, and 0 or 1 for the first or second row."""
-        if self._mechanism.hides_length:
+        if self._mechanism.length != "disclose":
             return
         pair, shard, half = place
         words, outputs = drawn_and_released(self._mechanism, self._known, words, text)

@@ -29,7 +29,7 @@ def corpus() -> None:
 @app.command(
     cls=Command,
     epilog=epilog(
-        'dptext corpus build turns.parquet --out corpus --licence "CC BY-SA 4.0" --provenance "dialogue turns of …"',
+        'dptext corpus build turns.parquet --out corpus --license "CC BY-SA 4.0" --provenance "dialogue turns of …"',
         KEYS,
     ),
 )
@@ -43,7 +43,9 @@ def build(
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the corpus.")],
-    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' license; required.")] = "",
+    licence: Annotated[
+        str, typer.Option("--license", metavar="WORDS", help="Terms of the texts' license; required.")
+    ] = "",
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
     name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
     column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
@@ -127,7 +129,9 @@ def write(
     guidance: Annotated[
         float, typer.Option(help='Guidance against the label "any"; 1.6 for opinions, 1 for none.')
     ] = 1,
-    licence: Annotated[str, typer.Option(metavar="WORDS", help="The model's license, if it states none.")] = "",
+    licence: Annotated[
+        str, typer.Option("--license", metavar="WORDS", help="The model's license, if it states none.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Let a language model write public texts for the labels of a policy, to be rows or labeled texts of a corpus.
@@ -151,7 +155,7 @@ def write(
     texts = sum(card["counts"].values())
     share = f"{card['nearest_is_intended']:.0%} nearest to their own label"
     terminal.pairs({"texts": f"{texts:,} of {len(card['counts'])} labels", "check": share, "license": card["licence"]})
-    terminal.say(f'\nnext: dptext corpus build {out} … --licence "{card["licence"]}" --out corpus')
+    terminal.say(f'\nnext: dptext corpus build {out} … --license "{card["licence"]}" --out corpus')
 
 
 @app.command(cls=Command, epilog=epilog("dptext corpus show corpus", KEYS))

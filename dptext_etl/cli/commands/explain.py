@@ -50,10 +50,10 @@ def distribution(mechanism: WordMechanism) -> dict[str, Any]:
     `epsilon_table` is the exact parameter of the sampler's integers, or None. `epsilon_worst` is that, or otherwise the
     smallest known upper bound; `is_exact` says which.
     """
-    declared = float(mechanism.epsilon_per_word)
-    exact, tight, outputs = mechanism.epsilon_table, mechanism.epsilon_tight, mechanism.output_words()
+    declared = float(mechanism._epsilon_per_word)
+    exact, tight, outputs = mechanism.epsilon_table, mechanism._epsilon_tight, mechanism.output_words()
     worst = min(declared, *(amount for amount in (exact, tight) if amount is not None), math.inf)
-    metric, facts = mechanism.metric_claim, mechanism.described().get("table", {})
+    metric, facts = mechanism._metric_claim, mechanism.described().get("table", {})
     return {
         "epsilon_word": declared,
         "times_epsilon": declared / mechanism.epsilon,
@@ -263,7 +263,7 @@ def _claim(variant: str | None, mechanism: Mechanism) -> dict[str, Any]:
 def _availability(kind: type[Mechanism]) -> dict[str, Any]:
     """Return whether a mechanism runs on this machine without a download, with which model or corpus, or the lack."""
     try:
-        taken = kind.first_look({})
+        taken = kind._first_look({})
     except PolicyError as exc:
         return {"runs": False, "with": None, "lacks": exc.message, "hint": exc.hint}
     chosen = {name: taken[name] for name in ("model", "corpus") if name in taken}
@@ -299,7 +299,7 @@ def explain(
     from dptext_etl.families.words import WordMechanism
 
     facts: dict[str, Any]
-    if extensions.known("postprocesses", name):
+    if extensions.exists("postprocesses", name):
         step = catalog.load_postprocess(name)
         values = parse_parameters(step, name, parameter)
         facts = dict.fromkeys(KEYS) | options.postprocess_facts(name, step, values)
@@ -310,7 +310,7 @@ def explain(
     if allocation is not None:
         given["allocation"] = preview.allocation_of(allocation, total, first)
     if unlinked is not None:  # the bound depends on the size of the corpus
-        given = kind.first_look(given) | given
+        given = kind._first_look(given) | given
     mechanism, note = _explained(kind, name, given)
     facts = {
         "name": name,
@@ -356,7 +356,7 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
     chosen = {key: getattr(example, key) for key in example.model_fields_set - divided}
     local: dict[str, Any] = {}  # what a preview would take on this machine
     with suppress(PolicyError):
-        local = kind.first_look(given)
+        local = kind._first_look(given)
     error: DPTextError | None = None
     for more in ({}, local, chosen):
         if error is not None and not more.keys() - given.keys() - required.keys():

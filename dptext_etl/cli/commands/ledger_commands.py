@@ -160,10 +160,10 @@ def maintain(
     4, and changes neither the anchor nor the backups. A ledger or store that does not answer exits with 6, a full disk
     with 7: run it again later.
     """
-    from dptext_etl.ledger import maintenance
+    from dptext_etl.ledger import anchor_files
 
     with open_ledger(ledger, id_key) as handle:
-        done = maintenance.maintain(handle, anchors, store_options(), backup=backup, keep=keep)
+        done = anchor_files.maintain(handle, anchors, store_options(), backup=backup, keep=keep)
     if as_json:
         terminal.emit(done.as_dict())
     else:
@@ -216,7 +216,7 @@ def export(
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """Make a ledger, or bring one of an earlier version up to date; no charge changes."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.opening import ledger_exists
+    from dptext_etl.ledger.storage import ledger_exists
 
     made = not ledger_exists(ledger)
     with Ledger.open(ledger, id_key) as handle:

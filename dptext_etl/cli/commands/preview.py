@@ -60,7 +60,7 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
     allocation = mechanism.allocation
     if allocation is None:
         return None
-    units, marks = mechanism.units(text)
+    units, marks = mechanism._units(text)
     offered = [
         allocation.by_position(shares, len(units), draws=marks.most)
         for shares in allocation.templates or filter(None, [allocation.template])
@@ -243,11 +243,11 @@ def preview(
     given = parse_parameters(kind, name, parameter)
     if "epsilon" in given and not epsilon:
         epsilon = [given["epsilon"]]
-    taken = kind.first_look(given)
+    taken = kind._first_look(given)
     texts = list(public_text or SENTENCES)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
     mechanisms: list[Mechanism] = []
-    for value in epsilon or kind.shown_epsilons:
+    for value in epsilon or kind._shown_epsilons:
         budget: dict[str, Any] = {"epsilon": value}
         if allocation is not None:
             budget = {"allocation": allocation_of(allocation, value, first)}

@@ -1,4 +1,4 @@
-"""Add up what records contribute, add noise, and read what is published (docs/spec/synthetic.md#contribution).
+"""Add up contributions of records, add noise, and read published tables (docs/spec/synthetic.md#contribution).
 
 Sums, digests, and keys are private: they stay inside the boundary. Noisy sums, and all that follows from them, may be
 published.
@@ -46,7 +46,7 @@ class Partial:
 
     def __add__(self, other: Partial) -> Partial:
         if self.sums.shape != other.sums.shape:
-            raise InputError("partial sums of different statistics do not add up")
+            raise InputError("partial sums of different statistics do not add up", "add up the sums of one policy only")
         return Partial(self.sums + other.sums, added(self.digest, other.digest))
 
     def packed(self) -> bytes:
@@ -72,14 +72,17 @@ def partial_sum(
     """Return the sums over the records that count."""
     if (labels is None) != (not statistic.labels):
         raise InputError("labels are given exactly if the statistic lists labels", "list the labels in the policy")
-    given = pa.nulls(len(texts), pa.string()) if labels is None else labels
-    if len(given) != len(texts):
-        raise InputError(f"texts and labels have one row each; got {len(texts)} of one and {len(given)} of the other")
-    if pa.types.is_dictionary(given.type):
-        given = given.cast(given.type.value_type)
-    digest = _kernel.table_digest(release_key, ids, texts, given)
+    label_column = pa.nulls(len(texts), pa.string()) if labels is None else labels
+    if len(label_column) != len(texts):
+        raise InputError(
+            f"texts and labels have one row each; got {len(texts)} of one and {len(label_column)} of the other",
+            "pass one label per text",
+        )
+    if pa.types.is_dictionary(label_column.type):
+        label_column = label_column.cast(label_column.type.value_type)
+    digest = _kernel.table_digest(release_key, ids, texts, label_column)
     sums = np.zeros(statistic.shape, np.int64)
-    blocks = _blocks(statistic, given)
+    blocks = _blocks(statistic, label_column)
     for at in range(0, len(texts), _ROWS):
         some = texts.slice(at, _ROWS)
         there = to_numpy(some.is_valid())
@@ -105,7 +108,7 @@ def counted(
 ) -> npt.NDArray[np.bool_]:
     """Return which records of a whole table count: of each person the first `per_subject` in a keyed order of ids.
 
-    The order depends on ids alone, never on texts or labels. Where a table is partitioned, order by
+    The order depends only on ids, never on texts or labels. Where a table is partitioned, order by
     `_kernel.order_keys` within each person across all partitions.
     """
     import polars as pl  # policies import this module, and expressions without tables must start without Polars
@@ -132,8 +135,8 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
     numbers = {name: number for number, name in enumerate(statistic.blocks)}
     other = numbers[OTHER]
     with seam("reading labels"):
-        found = column.cast(pl.String).replace_strict(numbers, default=other, return_dtype=pl.Int64)
-        blocks: npt.NDArray[np.int64] = found.fill_null(other).to_numpy()
+        label_numbers = column.cast(pl.String).replace_strict(numbers, default=other, return_dtype=pl.Int64)
+        blocks: npt.NDArray[np.int64] = label_numbers.fill_null(other).to_numpy()
     return blocks
 
 
@@ -171,7 +174,10 @@ class Noisy:
 
     def __post_init__(self) -> None:
         if self.sums.shape != self.statistic.shape or self.sums.dtype != np.int64:
-            raise InputError(f"noisy sums are int64 of shape {self.statistic.shape}, got another array")
+            raise InputError(
+                f"noisy sums are int64 of shape {self.statistic.shape}, got another array",
+                "pass the sums of this statistic",
+            )
 
     @cached_property
     def counts(self) -> npt.NDArray[np.float64]:
@@ -253,9 +259,7 @@ def read_statistic(manifest: str | Path | Mapping[str, Any], corpus: Corpus | st
         published, cfg = column["statistic"], column["cfg"]
         sums = base64.b64decode(published["sums"], validate=True)
     if hashlib.sha256(sums).hexdigest() != published["sha256"]:
-        raise InputError(
-            "the sums of the manifest are not those of its hash: it was changed", "`dptext check` says more"
-        )
+        raise InputError("the sums of the manifest do not match its hash: it was changed", "`dptext check` says more")
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
     if opened.sha256 != published["corpus_sha256"]:
         raise InputError("the table was drawn from another corpus", f"its SHA-256 is {published['corpus_sha256']}")

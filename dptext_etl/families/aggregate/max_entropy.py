@@ -58,19 +58,19 @@ def _group(points: Floats, spread: Floats, sums: Floats, counts: Floats, varianc
         value += float((variance / 2 * slopes - sums).ravel() @ slopes.ravel())
         return value, ((counts[:, None] * means - sums + variance * slopes) * scale).ravel()
 
-    found: Floats = _least(loss, np.zeros(sums.size)).reshape(sums.shape) * scale
-    return found
+    solution: Floats = _least(loss, np.zeros(sums.size)).reshape(sums.shape) * scale
+    return solution
 
 
 def _least(loss: Callable[[Floats], tuple[float, Floats]], x: Floats) -> Floats:
     """Minimize a smooth convex function by L-BFGS with backtracking (Nocedal and Wright 2006, algorithm 7.5)."""
     value, slope = loss(x)
     enough = _ENOUGH * float(np.linalg.norm(slope))
-    known: list[tuple[Floats, Floats]] = []
+    curvature_pairs: list[tuple[Floats, Floats]] = []
     for _ in range(_STEPS):
         if np.linalg.norm(slope) <= enough:
             break
-        direction = -_newton_direction(slope, known)
+        direction = -_newton_direction(slope, curvature_pairs)
         decrease, step = float(slope @ direction), 1.0
         while True:
             candidate = x + step * direction
@@ -82,21 +82,21 @@ def _least(loss: Callable[[Floats], tuple[float, Floats]], x: Floats) -> Floats:
             break
         step_taken, change = candidate - x, other - slope
         if step_taken @ change > 0:
-            known = [*known[-_MEMORY + 1 :], (step_taken, change)]
+            curvature_pairs = [*curvature_pairs[-_MEMORY + 1 :], (step_taken, change)]
         x, value, slope = candidate, there, other
     return x
 
 
-def _newton_direction(slope: Floats, known: list[tuple[Floats, Floats]]) -> Floats:
+def _newton_direction(slope: Floats, curvature_pairs: list[tuple[Floats, Floats]]) -> Floats:
     """Multiply a gradient by the inverse second derivatives that the last steps suggest."""
     direction, shares = slope.copy(), []
-    for step_taken, change in reversed(known):
+    for step_taken, change in reversed(curvature_pairs):
         shares.append(float(step_taken @ direction) / float(step_taken @ change))
         direction -= shares[-1] * change
-    if known:
-        step_taken, change = known[-1]
+    if curvature_pairs:
+        step_taken, change = curvature_pairs[-1]
         direction *= float(step_taken @ change) / float(change @ change)
-    for (step_taken, change), share in zip(known, reversed(shares), strict=True):
+    for (step_taken, change), share in zip(curvature_pairs, reversed(shares), strict=True):
         direction += (share - float(change @ direction) / float(step_taken @ change)) * step_taken
     return direction
 
@@ -178,7 +178,7 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
     A label's candidates are the corpus texts of which it is the nearest label, and the 20 with the highest score. They
     are drawn with replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which
     the entropy is at least that of 500 texts, or of a quarter of the candidates if these are fewer. Labels share rows
-    as their noisy counts do, but none has less than a fifth of an even share. Draws depend on the noisy sums alone.
+    as their noisy counts do, but none has less than a fifth of an even share. Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:
         raise PolicyError(f"rows is {rows}; allowed: from 1 to 2^31", "10_000 is usual")
@@ -190,8 +190,10 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
     drawn, at = [], 0
     for number, share in enumerate(shares_of_rows(floored(noisy.counts[: len(learned.labels)]), rows)):
         best = np.argsort(-scores[:, number], kind="stable")[:FEWEST]
-        own = np.union1d(np.flatnonzero(owners == number), best)
-        drawn.append(own[drawn_rows(noisy.digest, flattened(points[own] @ learned.slopes[number]), at, share)])
+        candidates = np.union1d(np.flatnonzero(owners == number), best)
+        drawn.append(
+            candidates[drawn_rows(noisy.digest, flattened(points[candidates] @ learned.slopes[number]), at, share)]
+        )
         at += share
     labels = np.repeat(np.array(learned.labels, object), [len(some) for some in drawn])
     texts = [statistic.corpus.texts[row] for row in np.concatenate(drawn)]
@@ -206,7 +208,10 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
 def _fitting(statistic: Statistic, learned: NearestMean, written: pa.Table) -> pa.Table:
     """Return the written texts of which the intended label is the nearest one."""
     if not {"text", "label"} <= {*written.column_names} or not statistic.labels:
-        raise InputError("written texts have the columns text and label, and the statistic has labels")
+        raise InputError(
+            "written texts have the columns text and label, and the statistic has labels",
+            "read the table that this release published",
+        )
     texts, intended = (written[name].cast(pa.large_string()).combine_chunks() for name in ("text", "label"))
     nearest = learned.scores(encoded(statistic, texts)).argmax(axis=1)
     labels = pa.array([learned.labels[number] for number in nearest], pa.large_string())
@@ -241,8 +246,8 @@ def shares_of_rows(counts: Floats, rows: int) -> list[int]:
     shares = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - shares), kind="stable")
     shares[order[: rows - int(shares.sum())]] += 1
-    found: list[int] = shares.tolist()
-    return found
+    row_counts: list[int] = shares.tolist()
+    return row_counts
 
 
 def flattened(logs: Floats) -> Floats:

@@ -112,8 +112,8 @@ def projection(vectors: Int8s, width: int) -> Projection:
     reach = math.isqrt(stretch * longest) + math.isqrt(int((center**2).sum())) + 2
     if stretch * longest >= 2**48:
         raise PolicyError("the vectors of the corpus are too long for exact sums", "scale them to length 127")
-    own = _products(vectors, directions) - center
-    norms = np.sort(np.einsum("ij,ij->i", own, own))
+    projected = _products(vectors, directions) - center
+    norms = np.sort(np.einsum("ij,ij->i", projected, projected))
     clip = math.isqrt(int(norms[len(norms) // 2])) // 4 * 4
     if not clip or (reach * clip) ** 2 >= _ROOM:
         raise PolicyError("the vectors of the corpus do not differ, or are too long", "build the corpus again")
@@ -177,7 +177,7 @@ def rho_of(sensitivity: int, variance: int) -> Fraction:
 VERSION = 1  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
 OTHER = "other"  # block of null and unlisted labels; it is one of the labels if they name it
 MOST_LABELS = 1_000
-MANY_LABELS = 16  # from so many labels on, the usual width is larger
+MANY_LABELS = 16  # from that many labels on, the usual width is larger
 WIDTH, WIDTH_MANY = 64, 96
 
 
@@ -206,7 +206,7 @@ class Statistic:
 
     @property
     def count_step(self) -> int:
-        """Return A = C / 4, what a record adds to the count of its label."""
+        """Return A = C / 4, the amount that a record adds to the count of its label."""
         return self.projection.clip // 4
 
     @property
@@ -259,7 +259,7 @@ def describe(
     width: int | None = None,
     n_max: int = DEFAULT_N_MAX,
 ) -> Statistic:
-    """Return the statistic of a column, from public facts alone."""
+    """Return the statistic of a column, from public facts only."""
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
     if opened.encoder_kind not in {"words", "task"}:
         hint = "build the corpus with the encoder `words` or `task`"
@@ -269,9 +269,9 @@ def describe(
         raise PolicyError(msg, "list each public label once; other labels count as one more, `other`")
     for name, value in {"per_subject": per_subject, "width": 1 if width is None else width, "n_max": n_max}.items():
         if value < 1:
-            raise PolicyError(f"{name} is {value}; allowed: 1 or more")
+            raise PolicyError(f"{name} is {value}; allowed: 1 or more", "pass a positive whole number")
     if not 0 < delta <= LARGEST_DELTA:
-        raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "take 0.01 / n_rec or less")
+        raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "use 0.01 / n_rec or less")
     axes = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
     variance = variance_of(2 * axes.clip, epsilon, delta)
     return Statistic(opened, axes, tuple(labels), per_subject, epsilon, delta, variance, n_max)
@@ -326,7 +326,7 @@ class Aggregate(Mechanism):
         return self.statistic.charge(self.claim)
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Return zeros, uint32: no record has a draw of its own."""
+        """Return zeros, uint32: no record has its own draw."""
         return to_arrow(np.zeros(len(texts), np.uint32))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> NoReturn:  # noqa: ARG002

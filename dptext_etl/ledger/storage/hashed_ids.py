@@ -67,7 +67,7 @@ class HashedIds(NamedTuple):
         return same
 
     def real(self) -> HashedIds:
-        """Return the ids without those of zeros, which canary rows have as their units."""
+        """Return the ids except zeros, which are the units of canary rows."""
         return self.take((self.hi != 0) | (self.lo != 0))
 
     def as_bytes(self) -> Bytes:
@@ -91,9 +91,12 @@ def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if array.type != pa.binary(WIDTH):
-        raise InputError(f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}")
+        raise InputError(
+            f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}",
+            "pass SHA-256 digests as fixed-size binary (32)",
+        )
     if array.null_count:
-        raise InputError(f"{array.null_count:,} {what} are null")
+        raise InputError(f"{array.null_count:,} {what} are null", "pass one value per record")
     if not len(array):
         return np.zeros((0, WIDTH), np.uint8)
     return np.frombuffer(array.buffers()[1], np.uint8).reshape(-1, WIDTH)[array.offset : array.offset + len(array)]
@@ -113,11 +116,10 @@ class Part(NamedTuple):
     values: Values
 
 
-def fold(ids: HashedIds, values: Values, *, ordered: bool = False) -> Part:
+def fold(ids: HashedIds, values: Values) -> Part:
     """Sort entries, and add up those with the same id."""
-    if not ordered:
-        order = ids.order()
-        ids, values = ids.take(order), values[:, order]
+    order = ids.order()
+    ids, values = ids.take(order), values[:, order]
     starts = ids.starts()
     return Part(ids, values) if len(starts) == ids.size else Part(ids.take(starts), sums(values, starts))
 
@@ -151,7 +153,7 @@ class WantedIds:
         ids = ids.take(order)
         starts = ids.starts()
         self.ids = ids if len(starts) == ids.size else ids.take(starts)
-        self._given = order, starts
+        self._sorted = order, starts
         bits = min(self.ids.size.bit_length(), MOST_BITS)
         self._shift, self._sieve_shift = np.uint64(64 - bits), np.uint64(64 - bits - SIEVE_BITS)
         self._sieve = np.zeros(1 << (bits + SIEVE_BITS), np.bool_)
@@ -174,9 +176,9 @@ class WantedIds:
         order = np.argsort(rows, kind="stable")  # few lists in order
         return rows[order], places[order].astype(np.intp)
 
-    def given(self) -> Index:
+    def places_as_passed(self) -> Index:
         """Return the places of the ids that these were made of, shape (ids,)."""
-        order, starts = self._given
+        order, starts = self._sorted
         places = np.empty(len(order), np.intp)
         places[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
         return places

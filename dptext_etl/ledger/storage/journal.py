@@ -23,7 +23,7 @@ from dptext_etl.ledger.types import DECISIONS, Anchor, Event
 CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
 """Events that writers append next to each other; every other event waits until all writers are done."""
 HEAD = "head"
-"""The name of the head of chain 0 in the table `meta`; those of the chains of versions before 0.3 follow a slash."""
+"""The name of the head of chain 0 in the table `meta`; the chains of versions before 0.3 follow a slash."""
 APPEND = "append"  # the name of what a writer locks that appends events. It is the last lock that a transaction takes
 _TAG = b"dptext/ledger/event/v1\0"
 _TAG_OF_CHAINS = b"dptext/ledger/event/v2\0"
@@ -58,7 +58,7 @@ def event_hash(before: bytes, body: str) -> bytes:
 
 
 def event_hash_of_chains(start: bytes, heads: Iterable[bytes], body: str) -> bytes:
-    """Return the hash of an event in a ledger with several chains, whose heads stand before it."""
+    """Return the hash of an event in a ledger with several chains, whose heads precede it."""
     return hashlib.sha256(b"".join((_TAG_OF_CHAINS, start, *heads, body.encode()))).digest()
 
 
@@ -143,7 +143,7 @@ class Journal:
         return [seq for (seq,) in self._store.rows(query, (after, upto, kind))]
 
     def entries(self, *kinds: Event) -> Iterator[Entry]:
-        """Iterate over events in order: all, or those of some kinds."""
+        """Iterate over events in order: all, or only some kinds."""
         where = f" where kind in ({','.join('?' * len(kinds))})" if kinds else ""
         for row in self._store.execute(f"select seq, kind, body, hash from event{where} order by seq", kinds):  # noqa: S608
             yield Entry(*row)
@@ -167,7 +167,7 @@ def stored_heads(store: Store) -> dict[str, str]:
 
 
 class Link(NamedTuple):
-    """An event in its chain, and the last event of every chain that it stands behind, itself included."""
+    """An event in its chain, and the last event of every chain that precedes it, itself included."""
 
     chain: int
     hash: bytes
@@ -184,7 +184,7 @@ class ChainCheck:
         self._heads: dict[int, int] = {}
 
     def problems_of(self, entry: Entry) -> Iterator[str]:
-        """Take the next event in the order of numbers, and return what is wrong with its place."""
+        """Read the next event in the order of numbers, and return the problems of its place."""
         what = f"event {entry.seq} ({entry.kind})"
         try:
             facts = entry.facts
@@ -217,11 +217,11 @@ class ChainCheck:
             yield f"{what}: it follows event {after[other]} of chain {other}, which is missing"
         for other in {chain, 0} if chain else {*self._heads, 0}:
             if after.get(other) != self._heads.get(other) and after.get(other) == valid.get(other):
-                why = "and not what stands there before it: events were added, moved, or written twice"
+                why = "and not the event that is there before it: events were added, moved, or written twice"
                 yield f"{what}: it follows event {after.get(other, 0)} of chain {other}, {why}"
         ends = [self._links[seq].after for seq in valid.values()]
         if any(seq > after.get(other, 0) for each in ends for other, seq in each.items()):
-            yield f"{what}: it follows events that stand behind others which it does not follow"
+            yield f"{what}: it follows events that come after others which it does not follow"
         hashes = (self._links[after[other]].hash for other in sorted(after))
         if len(valid) < len(after) or event_hash_of_chains(self._genesis, hashes, entry.body) != entry.hash:
             yield f"{what}: the chain is broken here"

@@ -235,7 +235,7 @@ class PostgresStore(Store):
         raise failure from None
 
     def _denied(self, problem: str, hint: str) -> LedgerError:
-        return LedgerError(f"the ledger {self.name} may not be so used by this user: {problem}", hint)
+        return LedgerError(f"permission denied on the ledger {self.name}: {problem}", hint)
 
     def _meaning(self, state: str, error: str) -> LedgerError:
         if state == "42501":
@@ -317,6 +317,7 @@ def _until(steps: Generator[Any, Any, Any], until: float) -> Generator[Any, Any,
         return done.value
 
 
+# Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
 _INHERITED: list[Any] = []
 _OWNS = "select bool_and(pg_has_role(tableowner, 'member')) from pg_tables where schemaname=?"
 _TABLES = "select tablename from pg_tables where schemaname=?"

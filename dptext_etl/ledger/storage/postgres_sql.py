@@ -8,7 +8,7 @@ end its session, and with it its transaction, of which nothing is left:
   server covers before PostgreSQL 17;
 * TCP, when the other machine is gone.
 
-A stopped writer that goes on finds its session ended: the call failed, wrote nothing, and can be repeated.
+A stopped writer that continues finds its session ended: the call failed, wrote nothing, and can be repeated.
 
 Reads hold no lock, but their transactions hold back vacuum. The server limits their statements and their silence, too
 (`STATEMENT`, `READ_HOLD`). If an answer never arrives because a proxy keeps a dead connection open, the client gives up
@@ -72,12 +72,12 @@ def split_url(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
     except ValueError:  # it quotes the URL
-        hint = "write postgresql://user@host:port/database?schema=NAME; several hosts stand in a list with commas"
+        hint = "write postgresql://user@host:port/database?schema=NAME; separate several hosts by commas"
         raise LedgerError("the ledger's URL cannot be read", hint) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(query).get("schema", _DEFAULT_SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
-        raise LedgerError("the schema in the ledger's URL is no plain name", "use lower-case letters, digits and _")
+        raise LedgerError("the schema in the ledger's URL is not a plain name", "use lower-case letters, digits and _")
     rest = urlencode([pair for pair in query if pair[0] != "schema"])
     return urlunsplit(parts._replace(query=rest)), schema
 
@@ -210,14 +210,14 @@ WRITES: Mapping[str, str] = {
     "burnt": "INSERT",
     "publication": "INSERT",
 }
-"""What a writer does to each table, next to reading it: no writer changes or deletes an event."""
+"""The operations of a writer on each table, in addition to reading it: no writer changes or deletes an event."""
 _DRAFTS = "UPDATE USING (seq < 0) WITH CHECK (true)"
 _EVENTS = (
     "INSERT WITH CHECK (has_table_privilege({frozen}, 'DELETE') OR CASE WHEN kind = 'CAP_SET'"
     " THEN NOT (body::jsonb ? 'public_key') ELSE kind NOT IN ('THAW', 'UNITS', 'READMIT') END)"
 )
 STEWARDS: Mapping[str, str] = {"scope": "UPDATE", "frozen": "DELETE", "meta": "DELETE"}
-"""What a steward also does: change a cap, thaw, accept other units."""
+"""The further operations of a steward: change a cap, thaw, accept other units."""
 _POLICIES = {
     "segment": ("SELECT USING (true)", "INSERT WITH CHECK (true)", _DRAFTS, "DELETE USING (seq < 0)"),
     "event": ("SELECT USING (true)", _EVENTS),

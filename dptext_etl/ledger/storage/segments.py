@@ -51,7 +51,7 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.SETTLE: (*ROWS, (PURE, 8)),  # what stays charged of the worst case
     Event.EXPIRE: ROWS,
     Event.ABORT: ROWS,
-    Event.POST: (*ROWS, ("digest", WIDTH)),  # of what post-processing made of the released text
+    Event.POST: (*ROWS, ("digest", WIDTH)),  # of the post-processed text
     Event.FORGET: RECORDS,
     Event.READMIT: RECORDS,
 }
@@ -147,7 +147,7 @@ def root(kind: Event, columns: Mapping[str, Column]) -> bytes:
 
 
 def _sealed(column: Column) -> pa.Array:
-    """Return a column as the kernel hashes it; one number stands for many equal ones that share their memory."""
+    """Return a column as the kernel hashes it; one number represents many equal ones that share their memory."""
     if column.ndim > 1:
         return binaries(column)
     return to_arrow((column if column.strides[0] else column[:1]).astype(np.int64, copy=False))
@@ -173,7 +173,7 @@ class ScannedRows(NamedTuple):
 
 
 def id_ranges(rows: int) -> Iterator[IdRange]:
-    """Iterate over the ranges that so many rows are scanned in."""
+    """Iterate over the ranges of ids in which `rows` rows are scanned."""
     bits = max(0, (rows - 1).bit_length() - (SCAN_ROWS - 1).bit_length()) if rows else 0
     for prefix in range(1 << bits):
         yield IdRange(bits, prefix)
@@ -320,27 +320,27 @@ class Places(NamedTuple):
 
 
 class Holdings(NamedTuple):
-    """What a release holds about some records, shape (records,).
+    """The state of some records in a release, shape (records,).
 
     Attributes:
-        known: Whether the release holds the record; an aborted reservation does not count.
+        present: Whether the release holds the record; an aborted reservation does not count.
         idem_keys: The first 16 bytes of the identity of the text that it holds.
         places: Where the record was reserved.
-        state: A `State`, where the record is known.
+        state: A `State`, where the record is present.
     """
 
-    known: Mask
+    present: Mask
     idem_keys: HashedIds
     places: Places
     state: U8
 
     @property
     def committed(self) -> Mask:
-        committed: Mask = self.known & (self.state == State.COMMITTED)
+        committed: Mask = self.present & (self.state == State.COMMITTED)
         return committed
 
     def same_text(self, idem_keys: HashedIds) -> Mask:
-        return self.known & self.idem_keys.equal(idem_keys)
+        return self.present & self.idem_keys.equal(idem_keys)
 
 
 class Records:

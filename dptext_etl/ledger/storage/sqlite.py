@@ -79,7 +79,7 @@ class SqliteStore(Store):
             hint = "name a ledger, or a file that does not exist"
             raise LedgerError(f"{self.path} is a database of another kind", hint)
         if empty and self.read_only:
-            raise LedgerError(f"{self.path} is empty, not a ledger")
+            raise LedgerError(f"{self.path} is empty, not a ledger", "delete the file, or name another place")
         self.require_version(VERSION if empty else version)
         if not self.read_only:
             self._use_log()
@@ -147,7 +147,7 @@ class SqliteStore(Store):
     def copy_pages(self, target: SqliteStore) -> None:
         """Make another file a copy of this one, as it is at one moment; others may write meanwhile."""
         with self._thread_lock, self._translate_errors(), target._thread_lock:
-            self._run("select 1", ())  # after a fork: a connection of its own
+            self._run("select 1", ())  # after a fork: its own connection
             self._connection.backup(target._connection)
 
     def checkpoint(self) -> None:
@@ -181,6 +181,7 @@ class SqliteStore(Store):
         raise failure from None
 
 
+# Connections of the parent process: kept, because collecting one would close it. Only `_run` adds, under its lock.
 _INHERITED: list[sqlite3.Connection] = []
 _PERMISSIONS = (LedgerError, "cannot be opened", "the file and its folder must be readable and writable")
 _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
@@ -195,7 +196,7 @@ _MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
     sqlite3.SQLITE_READONLY: (LedgerError, "is read-only", "open it with read_only=False, or ask for write access"),
     sqlite3.SQLITE_CANTOPEN: _PERMISSIONS,
     sqlite3.SQLITE_PERM: _PERMISSIONS,
-    sqlite3.SQLITE_NOTADB: (LedgerError, "is no ledger", "name a ledger, or a file that does not exist"),
+    sqlite3.SQLITE_NOTADB: (LedgerError, "is not a ledger", "name a ledger, or a file that does not exist"),
     sqlite3.SQLITE_CORRUPT: (LedgerError, "is damaged", "restore it from a copy; its datasets are frozen until then"),
 }
 

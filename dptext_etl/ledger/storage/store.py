@@ -36,7 +36,7 @@ create table meta(name text primary key, value text not null) strict;
 -- The journal: hash = SHA-256(tag || hash of the event before || body).
 create table event(seq integer primary key, kind text not null, body text not null, hash blob not null) strict;
 
--- Sealed segments: one blob per column of a batch; how to read it stands in the event's body.
+-- Sealed segments: one blob per column of a batch; the event's body says how to read it.
 create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict;
 
 -- Names of releases and what they pin.
@@ -217,7 +217,7 @@ class Store(ABC):
             raise LedgerError(msg, f"{hint}; nothing was read or changed")
 
     def who(self) -> dict[str, str]:
-        """Return who decides: the user of this process, or that of a server with its time."""
+        """Return who decides: the user of this process, or a server's user with the server's time."""
         try:
             return {"user": getpwuid(os.getuid()).pw_name}
         except KeyError:  # of a container, for example
@@ -262,7 +262,9 @@ def resolve_url(url: str) -> str:
     value = os.environ.get(name)
     if not value:
         message = f"the environment variable {name} must hold the URL of the ledger, and it is not set here"
-        raise LedgerError(message, "set it where this process starts; Spark's executors take spark.executorEnv." + name)
+        raise LedgerError(
+            message, "set it where this process starts; for Spark's executors, set spark.executorEnv." + name
+        )
     if not value.startswith((PREFIX, *POSTGRES)):  # it may be another secret, so it names no file
         message = f"the environment variable {name} must hold the URL of the ledger, and it holds something else"
         raise LedgerError(message, "it begins with sqlite:/// or postgresql://; a path is written sqlite:///PATH")

@@ -179,7 +179,7 @@ def _roles(found: Guess, choices: Choices) -> list[str]:
     lines = [_pair("id", found.id), *(ids if rows else hidden)]
     if found.subject is not None:
         lines += [
-            "# Whose budget a record takes: caps add up over all records of a subject.",
+            "# The person whose budget a record uses: caps add up over all records of a subject.",
             _pair("subject", found.subject),
             *_spelled(found),
         ]

@@ -39,7 +39,7 @@ class PersonalData(Attack):
 
 def _planted(pairs: Pairs) -> list[Score]:
     if pairs.mechanism is None:
-        return [Score(PLANTED, None, note="give the policy, whose mechanism takes the examples")]
+        return [Score(PLANTED, None, note="give the policy, whose mechanism releases the examples")]
     if not pairs.mechanism.reproducible and not pairs.models:
         return [Score(PLANTED, None, note="the mechanism is a model: add --models")]
     return _shares(planted(pairs.mechanism), f"{PLANTED}, ")

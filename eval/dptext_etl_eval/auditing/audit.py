@@ -2,7 +2,7 @@
 
 An audit gives two independent answers. The certificate (`auditing.certificate`) is computed exactly from the sampler's
 integers, for every pair of words; it does not test the code around them. The trials release public words through the
-same code as texts, under keys of their own, and count outputs. They bound the loss from below, so they can refute a
+same code as texts, under their own keys, and count outputs. They bound the loss from below, so they can refute a
 claim but never prove one. n draws cannot show a loss above ln n - 3. A claim near or above this limit is tested on the
 same mechanism at a small epsilon, through the same code (docs/spec/privacy.md#audit-bound,
 docs/spec/privacy.md#audit-planted).
@@ -57,7 +57,7 @@ def audit(
         policy: The policy, or the path of its file; the audit does not use its key or read its source.
         draws: Number of records to release per input and trial.
         confidence: Joint confidence of all lower bounds of a column, between 0 and 1.
-        secrets: Two noise keys, for tests; None takes new random ones.
+        secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
 
     Raises:
@@ -90,7 +90,7 @@ def audit_mechanism(
         mechanism: The mechanism.
         draws: Number of records to release per input and trial.
         confidence: Joint confidence of all lower bounds, between 0 and 1.
-        secrets: Two noise keys, for tests; None takes new random ones.
+        secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
 
     Raises:
@@ -104,7 +104,7 @@ def audit_mechanism(
     """
     if draws < _LEAST_DRAWS or not 0 < confidence < 1:
         raise InputError(
-            f"an audit takes {_LEAST_DRAWS:,} draws or more and a confidence between 0 and 1", f"try {DRAWS:,} and 0.95"
+            f"an audit needs {_LEAST_DRAWS:,} draws or more and a confidence between 0 and 1", f"try {DRAWS:,} and 0.95"
         )
     begun = Audit("", mechanism.name, mechanism.epsilon)
     secrets = secrets or (_kernel.Secret(), _kernel.Secret())
@@ -115,11 +115,11 @@ def audit_mechanism(
         return of_choice(mechanism, begun, draws, (ALARM, 1 - confidence), secrets, progress)
     if not isinstance(mechanism, WordMechanism):
         return replace(begun, note="audits are of mechanisms that draw word by word or have a model; this one is none")
-    claim = float(mechanism.epsilon_per_word)
+    claim = float(mechanism._epsilon_per_word)
     if not math.isfinite(claim) or not is_finite(mechanism.spend(1), "pure"):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
     progress("the exact certificate")
-    table, stored, tight = certificate_of(mechanism), mechanism.epsilon_table, mechanism.epsilon_tight
+    table, stored, tight = certificate_of(mechanism), mechanism.epsilon_table, mechanism._epsilon_tight
     charged = min(claim, claim if tight is None else tight)
     pairs = _pairs(mechanism, table)
     levels = list(_levels(mechanism, claim, draws, pairs))
@@ -134,7 +134,7 @@ def audit_mechanism(
             least = counts.bound((1 - confidence) / many)
             done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
     largest = largest_loss(draws, ALARM / many)
-    note = "" if table else "the distribution of a word has no finite table: trials alone"
+    note = "" if table else "the distribution of a word has no finite table: only trials"
     if claim >= largest:
         note += (
             f"{'; ' if note else ''}{claim:,.6g} per word is beyond what {draws:,} draws can refute: the trials are of"
@@ -178,7 +178,7 @@ def _levels(
 
 def _limit(mechanism: WordMechanism, pair: _Pair) -> float:
     """Return the claimed loss between two words: by their distance, or between any two words."""
-    claim, metric = float(mechanism.epsilon_per_word), mechanism.metric_claim if pair.distance else None
+    claim, metric = float(mechanism._epsilon_per_word), mechanism._metric_claim if pair.distance else None
     return claim if metric is None or pair.distance is None else min(claim, float(metric.epsilon) * pair.distance)
 
 
@@ -196,9 +196,9 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
         Disclosure.SENS_CLASS,
     }:
         pairs.append(_Pair(word, letters))
-    if mechanism.hides_length:
+    if mechanism.length != "disclose":
         pairs.append(_Pair(word, ""))
-    if mechanism.hides_length or policy["oov"] == "drop":
+    if mechanism.length != "disclose" or policy["oov"] == "drop":
         pairs.append(_Pair(letters, ""))
     if policy["punctuation"] == "drop":
         pairs.append(_Pair("?!", ""))
@@ -209,7 +209,7 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
 
 def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
     """Find a word at such a distance from `word` that trials can test the metric claim; None if there is none."""
-    metric = mechanism.metric_claim
+    metric = mechanism._metric_claim
     distances = None if metric is None or mechanism.mode == "faithful" else _distances_from(mechanism, word)
     if metric is None or distances is None:
         return None
@@ -221,7 +221,7 @@ def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
 
 
 def _far_words(mechanism: WordMechanism) -> tuple[str, str]:
-    """Return two words that are probably easiest to distinguish, chosen from public inputs alone."""
+    """Return two words that are probably easiest to distinguish, chosen only from public inputs."""
     if isinstance(mechanism, VectorMechanism):
         return far_words(mechanism.words)
     words = [word for word in mechanism.input_words() if word != PAD]
@@ -294,7 +294,7 @@ def of_choice(  # noqa: PLR0917
         begun,
         unit="draw",
         claim=single.epsilon,
-        charged=float(single.epsilon_tight),
+        charged=float(single._epsilon_tight),
         certificate=certificate_of(single),
         trials=tuple(done),
         largest=largest_loss(draws, alarm / MOST_TRIALS),

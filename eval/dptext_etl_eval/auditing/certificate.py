@@ -48,7 +48,7 @@ class Certificate:
 
 def certificate_of(mechanism: WordMechanism | ChoiceMechanism) -> Certificate | None:
     """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""
-    if hasattr(mechanism, "certificate"):  # a mechanism of another package, with a computation of its own
+    if hasattr(mechanism, "certificate"):  # a mechanism of another package, with its own computation
         own: Certificate | None = mechanism.certificate()
         return own
     if isinstance(mechanism, ChoiceMechanism):
@@ -256,7 +256,7 @@ CHECKED = 64  # rows that are made from the vectors, spread over the vocabulary
 def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
     """Compute the certificate of a law by distance; words outside the vocabulary, drawn uniformly, are inputs, too."""
     if not _as_the_formula_says(law):
-        return Certificate("weights that are not those of the formula", math.inf, exact=True, words=words)
+        return Certificate("weights that differ from the formula", math.inf, exact=True, words=words)
     inputs, outputs = len(law.inputs), len(law.outputs)
     most, least = (np.full(outputs, -math.log(outputs)) for _ in range(2))
     rarest, likeliest = (np.full(outputs, -1, np.int64) for _ in range(2))

@@ -175,7 +175,7 @@ def step_of(mechanism: Mechanism, draws: int) -> Step | None:
         held = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
         note = "" if held == draws else f"{held:,} draws, because each is among {mechanism.outputs:,} outputs"
         claim = mechanism.largest_epsilon
-        charged = min(claim, mechanism.epsilon_tight)
+        charged = min(claim, mechanism._epsilon_tight)
         return Step("draw", claim, charged, 0.0, of_scores(mechanism, WORDS), held, note)
     if isinstance(mechanism, LatentMechanism):
         certificate = of_latents(mechanism, COORDINATES, ("a", "b"))
@@ -211,7 +211,7 @@ def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, list[Pair], 
         scorer, masked = WorstScorer(mechanism.outputs, WORDS[0]), watched(mechanism)
         if strange:
             strange.append((WORDS[0], UNKNOWN[0]))
-        if mechanism.hides_length:
+        if mechanism.length != "disclose":
             strange.append((WORDS[0], ""))
         single, double = (_of_words(mechanism, count).with_model(scorer) for count in (1, 2))
         seen = masked and (_of_words(masked[0], 1).with_model(scorer), masked[1])
@@ -236,11 +236,11 @@ def _of_vectors(mechanism: LatentMechanism, other: str) -> LatentMechanism:
 
 
 def _of_steps(mechanism: GenerativeMechanism, steps: int) -> GenerativeMechanism:
-    """Return the mechanism for answers of so many steps."""
+    """Return the mechanism for answers of that many steps."""
     return mechanism.model_copy(update={"l_max": steps, "mode": "strict"})
 
 
 def _of_words(mechanism: MaskedMechanism, words: int) -> MaskedMechanism:
     """Return the mechanism for texts of `words` words if the length is hidden, without the noise of the length."""
     hidden = {"length": "fixed", "epsilon_length": None, "n_max": words}
-    return mechanism.model_copy(update=hidden if mechanism.hides_length else {})
+    return mechanism.model_copy(update=hidden if mechanism.length != "disclose" else {})

@@ -52,7 +52,7 @@ def log_ratio(  # noqa: PLR0917
 
 
 def largest_loss(draws: int, alpha: float) -> float:
-    """Return the largest loss that so many draws can show: the event occurs always, and never under the other input.
+    """Return the largest loss that a number of draws can show, by an event that occurs always or never.
 
     >>> [round(largest_loss(10**power, 0.05), 2) for power in (4, 5, 6)]
     [7.9, 10.21, 12.51]

@@ -191,11 +191,11 @@ def _two(text: str) -> tuple[str, str]:
 def _of_one_word(mechanism: WordMechanism, words: int) -> WordMechanism:
     """Return the mechanism for texts of `words` words if the length is hidden, without the noise of the length."""
     hidden = {"length": "fixed", "epsilon_length": None, "n_max": words}
-    return mechanism.model_copy(update=hidden) if mechanism.hides_length else mechanism
+    return mechanism.model_copy(update=hidden) if mechanism.length != "disclose" else mechanism
 
 
 def _released(mechanism: Mechanism, key: Any, texts: Sequence[str | None], nonce: int = 0) -> Texts:
-    """Release texts, each a record of its own."""
+    """Release texts, each its own record."""
     ids = pa.array(np.arange(len(texts)).astype(str))
     text = mechanism.release(pa.array(texts, pa.large_string()), RecordKeys(key, ids, nonce)).text
     released: Texts = text.fill_null(_NULL).to_numpy(zero_copy_only=False)

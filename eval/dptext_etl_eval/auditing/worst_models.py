@@ -73,7 +73,7 @@ class WorstSession:
         return Answer(records, draws, self._scorer.rows[lowest])
 
     def put(self, blocks: Numbers, chosen: Choices) -> None:
-        """Ignore the outputs, because scores depend on the words alone."""
+        """Ignore the outputs, because scores depend only on the words."""
 
 
 class WorstGenerator:

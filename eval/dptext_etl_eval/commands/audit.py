@@ -31,7 +31,7 @@ def audit(
 ) -> None:
     """Compute the real epsilon of every column's mechanism, and try to refute the epsilon that it claims.
 
-    The computation is exact if the mechanism has a table. The trials release public words under keys of their own: they
+    The computation is exact if the mechanism has a table. The trials release public words under their own keys: they
     read no text and charge nothing. Several policies end with a table of all their mechanisms, per unit: what each
     claims, what it realizes, and what the trials showed at least. Then the only key of --json is `policies`.
 
@@ -92,7 +92,7 @@ def _show(found: Mapping[str, Any], confidence: float) -> None:
             f"claimed per {found['unit']}": found["claim"],
             **({"at delta": found["delta"]} if found["delta"] else {}),
             "charged, tight": found["charged"],
-            "realised": realised,
+            "realized": realised,
             "certificate": found["by_table"],
             "trials": found["by_trials"],
             "draws can refute up to": found["largest"],

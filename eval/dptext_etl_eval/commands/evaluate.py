@@ -45,7 +45,7 @@ def evaluate(
         str | None, typer.Option(metavar="COLUMN", help="The text column of the released table, if named otherwise.")
     ] = None,
     rows: Annotated[
-        int, typer.Option(min=20, help="Test on a sample of so many rows; classifiers learn from all.")
+        int, typer.Option(min=20, help="Test on a sample of that many rows; classifiers learn from all.")
     ] = 2_000,
     public: Annotated[
         str | None,

@@ -32,7 +32,7 @@ def rehearse(
         typer.Argument(metavar="PUBLIC", help="A public table of the same kind of texts, or `everyday`, which ships."),
     ],
     *,
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="What analysts learn from a text.")],
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="The labels that analysts learn from a text.")],
     rows: Annotated[int, typer.Option(min=20, help="Number of rows of the private table.")],
     text: Annotated[str, typer.Option(metavar="COLUMN", help="The text column.")] = "text",
     epsilon: Annotated[str, typer.Option(help="Epsilons per record.")] = "1,4,8",

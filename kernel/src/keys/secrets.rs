@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use crate::errors::{Error, Result};
+use crate::errors::{reason, Error, Result};
 pub use crate::keys::prf::Key;
 use crate::keys::prf::Prf;
 
@@ -103,7 +103,7 @@ impl Secret {
     fn from_file(path: &str) -> Result<Self> {
         let hint = format!("{RESTORE}; `dptext key new {path}` makes the first one");
         let failed = |action: &str, error: &std::io::Error| {
-            Error::key(format!("the key file {path} cannot be {action} ({})", error.kind())).hint(hint.clone())
+            Error::key(format!("the key file {path} cannot be {action} ({})", reason(error))).hint(hint.clone())
         };
         // Opened first and judged by its handle, so that nothing can be exchanged in between; a pipe does not block.
         let mut file = std::fs::OpenOptions::new()
@@ -143,7 +143,7 @@ impl Secret {
             } else {
                 "the folder has to exist and be writable"
             };
-            Error::key(format!("the key file {path} cannot be written ({})", error.kind())).hint(hint)
+            Error::key(format!("the key file {path} cannot be written ({})", reason(&error))).hint(hint)
         };
         let mut text = Zeroizing::new(hex(self.0.as_slice()));
         text.push('\n');

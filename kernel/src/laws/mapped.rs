@@ -7,7 +7,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
-use crate::errors::{Error, Result};
+use crate::errors::{reason, Error, Result};
 use crate::keys::secrets::hex;
 
 /// A mapped safetensors file: where its tensors lie and what it says of itself.
@@ -27,7 +27,7 @@ impl Mapped {
     /// Maps the file at `path`, which must have this hash.
     pub fn open(path: &str, sha256: &str) -> Result<Self> {
         let failed = |error: std::io::Error| {
-            Error::artifact(format!("the table file {path} cannot be read ({})", error.kind()))
+            Error::artifact(format!("the table file {path} cannot be read ({})", reason(&error)))
                 .hint("build the mechanism's table again, or bring its file to this machine")
         };
         let file = std::fs::File::open(path).map_err(failed)?;

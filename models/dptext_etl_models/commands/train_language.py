@@ -100,7 +100,8 @@ def masked_lm(
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers.")] = None,
     seed: Seed = None,
     licence: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Terms of the corpora's licenses, for the model's card.")
+        str | None,
+        typer.Option("--license", metavar="WORDS", help="Terms of the corpora's licenses, for the model's card."),
     ] = None,
     as_json: Json = False,
 ) -> None:

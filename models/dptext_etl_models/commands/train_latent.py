@@ -98,7 +98,7 @@ def dpbart_prune(
     scale: Scale = "paper",
     length: Length = 20,
     clip: Annotated[
-        float, typer.Option(help="Clip of latents in training; the paper takes twice a release's.")
+        float, typer.Option(help="Clip of latents in training; the paper uses twice a release's.")
     ] = 0.2,
     stages: Annotated[
         int | None, typer.Option(help="Stages of pruning and training; a release uses the last but one.")
@@ -142,7 +142,7 @@ def dpbart_noise(
     length: Length = 20,
     clip: Annotated[float, typer.Option(help="C of a release.")] = 0.1,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of 500 steps; the paper takes 100 (epsilon 2500) to 500 (epsilon 10).")
+        int | None, typer.Option(help="Epochs of 500 steps; the paper uses 100 (epsilon 2500) to 500 (epsilon 10).")
     ] = None,
     minutes: Minutes = None,
     column: Column = "text",

@@ -32,7 +32,9 @@ def encoder(
     most: Annotated[int, typer.Option(min=1, help="Pairs of one file, at most.")] = 120_000,
     steps: Steps = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice and the order of pairs.")] = 0,
-    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' license.")] = "that of the sources",
+    licence: Annotated[
+        str, typer.Option("--license", metavar="WORDS", help="Terms of the texts' license.")
+    ] = "that of the sources",
     as_json: Json = False,
 ) -> None:
     """Learn word vectors for `dptext corpus build --vectors` from public texts that follow each other.
@@ -96,7 +98,7 @@ def vectors(
 ) -> None:
     """Move public word vectors so that synonyms come near and antonyms part (counter-fitting).
 
-    Vectors that are learned from text alone have "bad" next to "good". The words and their order stay, so whatever is
+    Vectors that are learned only from text have "bad" next to "good". The words and their order stay, so whatever is
     public about the vocabulary stays public. The new file is another artifact: a policy names it, and its releases have
     another configuration hash.
     """

@@ -8,7 +8,7 @@ docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
 * Both published codes bound the answer by the length of the text, which discloses that length. Strict mode uses a
   constant, `l_max`: all texts then have the same possible answers, and the claim holds between any two texts, for
   `l_max` draws. Empty texts and blanks are texts like all others and cost as much. Faithful mode uses the codes' bound.
-* The answer itself shows the number of draws, so a pure cap may be charged for these draws alone.
+* The answer itself shows the number of draws, so a pure cap may be charged only for these draws.
 * Nothing filters, reranks or cuts scores after the clip; before the clip, any change is allowed.
 """
 
@@ -55,13 +55,13 @@ class GenerativeMechanism(ScoreMechanism):
         epsilon: Epsilon per drawn token.
         l_max: Number of draws of every text, the end included: a constant for all texts.
         template: The prompt, which holds "{text}" once. It is configuration, never data.
-        input_limit: Largest number of tokens of a prompt; longer texts are cut. None takes the room that the model has
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses the room that the model has
             next to the answer, at most `default_limit`.
         allow_list: A public file with a JSON list of token ids that can be drawn next to the end; None allows all
             tokens that the model scores.
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"allow_list"}
+    _artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism._artifact_fields | {"allow_list"}
     model_place: ClassVar[str] = "generator"
     continues: ClassVar[bool]
     """True if the model continues the prompt (a causal model); False if it reads it (an encoder-decoder)."""
@@ -113,8 +113,8 @@ class GenerativeMechanism(ScoreMechanism):
         """
         return self.allocation is None
 
-    def units(self, text: str) -> tuple[list[str], Marked]:
-        """Return for each step of an answer the word that it stands for."""
+    def _units(self, text: str) -> tuple[list[str], Marked]:
+        """Return for each step of an answer the word that it represents."""
         marks = marked_along(text, self._most_draws, self.n_max)
         return [marks.tokens[place] if isinstance(place, int) else "" for place in marks.places], marks
 
@@ -132,10 +132,10 @@ class GenerativeMechanism(ScoreMechanism):
         """Return that many draws; every text takes `l_max` draws, a null takes none."""
         return self._draws(positions)
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of `l_max` draws per text; in faithful mode, of one draw per token of its prompt."""
         if self.allocation is not None:
-            return super().cost_factors(positions)
+            return super()._cost_factors(positions)
         count = "l_max" if self.mode == "strict" else "n"
         return {count: positions, "ε": exact(self.epsilon)}
 
@@ -146,7 +146,7 @@ class GenerativeMechanism(ScoreMechanism):
             return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         return self._lengths(texts, self.prompts.encode(_filled(texts)))
 
-    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text that its prompt holds, shape (texts,)."""
         return count_words(pa.array([self.prompts.reads(text) for text in _filled(texts)], pa.large_string()))
 
@@ -248,7 +248,7 @@ class GenerativeMechanism(ScoreMechanism):
         except ValueError:
             listed = None
         if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < size for item in listed):
-            raise ArtifactError("the allow-list is no JSON list of the model's token numbers", "write it as [0, 1, …]")
+            raise ArtifactError("the allow-list is not a JSON list of token numbers", "write it as [0, 1, …]")
         return np.array(sorted({*listed, *self.end_tokens}), np.int64)
 
     @property
@@ -265,13 +265,15 @@ class GenerativeMechanism(ScoreMechanism):
         else:
             most = None if taken is None else taken - self.l_max if self.continues else taken
             if taken is not None and self.l_max >= taken:
-                raise PolicyError(f"l_max is {self.l_max}; this model takes {taken} tokens in all", "lower l_max")
+                raise PolicyError(f"l_max is {self.l_max}; this model accepts {taken} tokens in all", "lower l_max")
         if most is not None and not self.continues and isinstance(self._settings.get(_TABLE), int):
             most -= SPARE  # a padded prompt needs a place for each of its tokens
         if self.input_limit is None:
             return self.default_limit if most is None else min(self.default_limit, most)
         if most is not None and self.input_limit > most:
-            raise PolicyError(f"input_limit is {self.input_limit}; this model takes {most} next to the answer")
+            raise PolicyError(
+                f"input_limit is {self.input_limit}; this model accepts {most} next to the answer", "lower input_limit"
+            )
         return self.input_limit
 
     @cached_property

@@ -1,6 +1,6 @@
 """Encode a whole text as one vector of constant size, add noise to it, and decode a text.
 
-A decoder writes the released text from the noisy vector alone. So the guarantee is that of the noise, between any two
+A decoder writes the released text only from the noisy vector. So the guarantee is that of the noise, between any two
 texts of any lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart):
 
 * A text on which the encoder fails becomes the zero vector before noise (docs/spec/privacy.md#fail-closed), at the same
@@ -69,16 +69,16 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     """
 
     model_place: ClassVar[str] = "latent_model"
-    shown_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
+    _shown_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
 
     num_beams: Annotated[PositiveInt, Field(le=64)] = 10
     releases: Literal["texts", "latents"] = "texts"
 
     @classmethod
-    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the usual model or the small one that ships, and a bound on the records if Gaussian noise needs it."""
         stated = given.keys() & {"n_rec", "delta", "mode"} or given.get("noise") == "laplace"
-        return super().first_look(given) | ({} if stated else {"n_rec": PREVIEWED})
+        return super()._first_look(given) | ({} if stated else {"n_rec": PREVIEWED})
 
     @property
     def guarantee(self) -> Guarantee:
@@ -131,7 +131,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             progress.add(sum(map(len, rows)))
         return Released(pa.array(written, pa.large_string()), self.positions(texts), failed=pa.array(failed))
 
-    def words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
+    def _words_read(self, texts: pa.Array, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # noqa: ARG002
         """Count the words of each text within the model's constant length, shape (texts,)."""
         reads = getattr(self.latent_model, "reads", str)
         pieces = [piece for text in texts.to_pylist() for piece in cut(text or "", self.sentences)]
@@ -179,7 +179,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     def _noisy(
         self, model: LatentModel, texts: pa.Array, record_keys: pa.Array
     ) -> Iterator[tuple[list[list[int]], Latents, npt.NDArray[np.bool_]]]:
-        """Yield the rows that each record of a batch stands in, its noisy latent, and whether the encoder failed on it.
+        """Yield the rows of each record of a batch, its noisy latent, and whether the encoder failed on it.
 
         Rows with the same key are one record with one text (a join made copies); this record is released once.
         """

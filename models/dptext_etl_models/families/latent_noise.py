@@ -77,7 +77,7 @@ def clipped_steps(clip: float) -> int:
     """
     steps = math.floor(clip * STEPS)
     if steps < 1:
-        raise PolicyError(f"a clip is at least one step of the grid, 2**-16; got {clip}")
+        raise PolicyError(f"a clip is at least one step of the grid, 2**-16; got {clip}", "raise the clip")
     return steps
 
 
@@ -156,7 +156,7 @@ class Scale:
 
 TEXT = (
     "the size of the noise would depend on the text, and no finite epsilon bounds that; give one epsilon per record, "
-    "or divide it among sentences by what is no private text: template = [2, 1] by their order, templates and "
+    "or divide it among sentences by something public: template = [2, 1] by their order, templates and "
     "choosing, or first, a first release whose words are scored"
 )
 """Why the words of a text do not divide the budget of its vectors, and what is sound."""
@@ -169,15 +169,15 @@ class LatentNoise(Mechanism):
         epsilon: Epsilon per record.
         n_max: Leave at its default: texts are cut at the model's constant length, which does not count words.
         noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon with far more noise.
-        delta: Delta of one record, for Gaussian noise; None takes the largest allowed one: in strict mode
+        delta: Delta of one record, for Gaussian noise; None uses the largest allowed one: in strict mode
             min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
         n_rec: Public bound on the number of records of the table, never its size; strict Gaussian noise needs it.
         clip: Bound of every coordinate or of the vector's length, depending on the mechanism.
-        sentences: Public number of sentences, each with a vector of its own; epsilon and delta are those of all
+        sentences: Public number of sentences, each with its own vector; epsilon and delta are those of all
             together. Empty ones are added, and the last one holds all that is left of a long text. 1 takes whole texts.
     """
 
-    cannot_divide: ClassVar[None] = None
+    _cannot_divide: ClassVar[None] = None
     norm: ClassVar[Norm]
     """Norm that `clip` bounds: of every coordinate, or of the vector."""
 
@@ -208,7 +208,7 @@ class LatentNoise(Mechanism):
         """Return True if faithful mode divides the budget by the words of the text, as the paper does."""
         return self.mode == "faithful" and self.allocation is not None and self.allocation.source == "text"
 
-    def units(self, text: str) -> tuple[list[str], Marked]:
+    def _units(self, text: str) -> tuple[list[str], Marked]:
         """Return the sentences of a public text, as they are cut or padded, and the marks of their words."""
         pieces = cut(text, self.sentences)
         return pieces, marked(pieces)
@@ -324,7 +324,7 @@ class LatentNoise(Mechanism):
                 squared += Fraction(_mu(allocation.first, self._pass_delta)) ** 2
             noise: Event = GaussianNoise(squared)
         elif allocation is not None:
-            noise = replace(allocation.division(count, None), tightness=self._tightness)
+            noise = replace(allocation._division(count, None), tightness=self._tightness)
         else:
             each = exact(self.epsilon) / count
             noise = PureDraws(each, count, each * self._tightness, range_bounded=False)
@@ -333,7 +333,7 @@ class LatentNoise(Mechanism):
             noise = Composed((noise, PureDraws(allocation.choosing, 1, tight)))
         return Approximate(noise, self.epsilon, self.used_delta) if self.noise == "gaussian" else noise
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
         """Return epsilon as the only factor: a record costs epsilon for any length of its text."""
         return {"ε": exact(self.epsilon)}
 

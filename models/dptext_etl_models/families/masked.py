@@ -82,7 +82,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     Attributes:
         epsilon: Epsilon per word.
         model: A masked language model, such as RoBERTa, BERT, ModernBERT or DeBERTa.
-        stopwords: Public list ("english" or a path) of words that are kept in clear, which is a disclosure; None draws
+        stopwords: Public list ("english" or a path) of words that are kept unchanged, which is a disclosure; None draws
             them. In faithful mode, None keeps the English ones.
         decoding: "sequential" draws one word after the other, given the draws before; "block" draws the words of a
             block at once; "parallel" draws all words at once.
@@ -90,7 +90,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         window: Largest number of tokens that the model reads at once, for both copies of the text together.
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"stopwords"}
+    _artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism._artifact_fields | {"stopwords"}
     _faithful_disclosures: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.PUNCT, Disclosure.CASE})
     model_place: ClassVar[str] = "scorer_in_place"
 
@@ -112,7 +112,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
 
     @cached_property
     def kept_words(self) -> frozenset[str]:
-        """Return the words that are released in clear."""
+        """Return the words that are released unchanged."""
         return frozenset() if self._kept_source is None else frozenset(stopwords(self._kept_source).words)
 
     @property
@@ -143,7 +143,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     @cached_property
     def output_texts(self) -> tuple[str, ...]:
         """Return the text of each output in the order of the token ids; the padding of hidden lengths comes last."""
-        return (*self.words_and_tokens[0], PAD) if self.hides_length else self.words_and_tokens[0]
+        return (*self.words_and_tokens[0], PAD) if self.length != "disclose" else self.words_and_tokens[0]
 
     @property
     def outputs(self) -> int:
@@ -306,16 +306,16 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         words, *found = map(pa.array, self._reader.words(texts, self._input_policy_json))
         drawn, numbers, offsets = (part.to_numpy(zero_copy_only=False) for part in found)
         held = np.diff(offsets.astype(np.int64))
-        if self.hides_length:
+        if self.length != "disclose":
             numbers = numbers[within(held) < np.repeat(counts, held)]
             held = np.minimum(held, counts)
-        padding = counts - held if self.hides_length else np.zeros_like(held)
+        padding = counts - held if self.length != "disclose" else np.zeros_like(held)
         return Scripts.plain(lookup_forms(words.to_pylist()), numbers.astype(np.int64), held, drawn[numbers], padding)
 
     def _read(self, text: str | None, count: int) -> Read:
         reading = read_strict if self.mode == "strict" else read_faithful
         read = reading(text or "", self.kept_words, self.n_max) if text is not None else Read([], [])
-        if self.hides_length or len(read.kept) - sum(read.kept) == count:
+        if self.length != "disclose" or len(read.kept) - sum(read.kept) == count:
             return read
         return Read([""] * count, [False] * count)
 
@@ -349,7 +349,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
             given: Scorer = self.__dict__[self.model_place]
             return given
         files, machine = self.model_files, (self.computing.device, self.computing.dtype)
-        settings = (self.mode, self.hides_length, self.window, self.clip_range, *self._adjusted_by)
+        settings = (self.mode, self.length != "disclose", self.window, self.clip_range, *self._adjusted_by)
         key = (language_model.identity(files), *machine, *settings)
         if key not in _SCORERS:
             from dptext_etl_models.inference.masked import roberta
@@ -366,6 +366,6 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         scored = MaskedModel(model, tokens, self.window)
         known = self.vocabulary
         pieces = [[int(token)] for token in tokens] if self.mode == "strict" else list(known.encode(words))
-        pieces = [*pieces, []] if self.hides_length else pieces
-        lexicon = Lexicon(known.encode, pieces, tokens, self.hides_length)
+        pieces = [*pieces, []] if self.length != "disclose" else pieces
+        lexicon = Lexicon(known.encode, pieces, tokens, self.length != "disclose")
         return MaskedScorer(scored, known.frame(scored.window), lexicon, self.clip_range, self._adjustment())

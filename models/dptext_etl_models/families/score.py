@@ -29,13 +29,13 @@ class ScoreMechanism(ModelMechanism):
     """A mechanism that draws outputs by a language model's clipped scores.
 
     Attributes:
-        clip: Public range of the scores, (low, high), or a file of `dptext calibrate`; None takes the file in the
+        clip: Public range of the scores, (low, high), or a file of `dptext calibrate`; None uses the file in the
             model's folder, or the papers' range for that model.
     """
 
-    shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
-    artifact_fields: ClassVar[frozenset[str]] = ModelMechanism.artifact_fields | {"clip"}
-    cannot_divide: ClassVar[None] = None
+    _shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
+    _artifact_fields: ClassVar[frozenset[str]] = ModelMechanism._artifact_fields | {"clip"}
+    _cannot_divide: ClassVar[None] = None
 
     clip: Clip | str | None = None
 
@@ -98,7 +98,7 @@ class ScoreMechanism(ModelMechanism):
         """Return the size of the output set."""
 
     @cached_property
-    def epsilon_tight(self) -> float:
+    def _epsilon_tight(self) -> float:
         """Return the exact pure parameter of one draw, from the sampler's integers.
 
         Specification: docs/spec/privacy.md#epsilon-implemented.
@@ -113,7 +113,7 @@ class ScoreMechanism(ModelMechanism):
         if self.allocation is not None:
             shared = {"epsilon, at most": self.largest_epsilon}
             return {"draw": shared | facts | {"most probable output, at most": most}}
-        one = {"epsilon": self.epsilon, "epsilon, tight": self.epsilon_tight}
+        one = {"epsilon": self.epsilon, "epsilon, tight": self._epsilon_tight}
         after = {"temperature": 2 * (high - low) / self.epsilon, "most probable output, at most": most}
         return {"draw": one | facts | after}
 
@@ -121,4 +121,4 @@ class ScoreMechanism(ModelMechanism):
         """Return a number of adaptive draws."""
         if self.allocation is not None:
             return self.allocation.event(count, self.outputs)
-        return PureDraws(self.epsilon, count, computed(Fraction(self.epsilon_tight)) if count else None)
+        return PureDraws(self.epsilon, count, computed(Fraction(self._epsilon_tight)) if count else None)

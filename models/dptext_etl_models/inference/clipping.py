@@ -1,7 +1,7 @@
 """Find the public range that a model's scores are clipped to: from a paper, or from a file of `dptext calibrate`.
 
 The guarantee holds for any range that is fixed before the data is seen (docs/spec/privacy.md#arbitrary-scores); a good
-range wastes less of epsilon. A range from the texts that are privatized would be a release of its own
+range wastes less of epsilon. A range from the texts that are privatized would be its own release
 (docs/spec/privacy.md#public-parameters; paper 000 does this with SST-2). So every range here is a public input, which
 comes from a paper or from a file that names its public corpus.
 """

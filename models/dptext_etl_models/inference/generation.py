@@ -165,7 +165,7 @@ class Generation:
         answer(np.flatnonzero(~self._ended))
         left = np.flatnonzero(~self._ended)
         if len(left):
-            log.warning("the model server failed: %d texts continue alone", len(left))
+            log.warning("the model server failed: %d texts continue one by one", len(left))
         for record in left:
             answer(np.array([record]))
 
@@ -218,7 +218,7 @@ class Generation:
                     work(*given)
             except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
                 if not out_of_memory(exc):
-                    log.warning("a batch of the model failed: each of its texts continues alone")
+                    log.warning("a batch of the model failed: its texts continue one by one")
                 return out_of_memory(exc) and (rows > 1 or waited > 0)
             return False
 

@@ -63,7 +63,7 @@ _CODE = re.compile(
 """Names of entries that may name code of a hub or of the folder, kernels, or files that the hash does not cover."""
 _LOADED: dict[tuple[Any, ...], Any] = drops_with_gpu({})
 _KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
-_LOCK = Lock()
+_LOCK = Lock()  # held to read and write `_LOADED`, so that threads do not load a model twice
 
 
 def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
@@ -109,7 +109,7 @@ def is_here(model: str) -> bool:
         return False
     from huggingface_hub import try_to_load_from_cache
 
-    with suppress(ValueError):  # this is no name of the hub
+    with suppress(ValueError):  # this is not a name on the hub
         return isinstance(try_to_load_from_cache(model, CONFIG), str)
     return False
 

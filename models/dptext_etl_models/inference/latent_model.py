@@ -66,7 +66,7 @@ class Batches(Generic[Item, Made]):
                 made.append(self._failed)
                 failures += 1
         if failures:
-            log.warning("the model failed on %d records: a constant took their place", failures)
+            log.warning("the model failed on %d records: a constant replaced them", failures)
         return made
 
 

@@ -59,7 +59,10 @@ class ModelGenerator:
         ):
             first = self.begin([], self.bucket(1), 1, longest)
         if tuple(first.scores().shape) != (1, self.outputs):
-            raise PolicyError("the model scores another number of tokens than its configuration says")
+            raise PolicyError(
+                "the model scores another number of tokens than its configuration says",
+                "use an unchanged copy of the model",
+            )
         self.stride = _STRIDE if first.adopts else longest
         self._token_bytes = first.size // (self.bucket(1) + longest) + 1
         self._rows: dict[int, int] = {}

@@ -134,7 +134,7 @@ class SequenceModel:
         self.width = int(model.config.d_model)
         longest = getattr(model.config, "max_position_embeddings", None) or length + 1
         if length > longest:
-            raise PolicyError(f"length is {length}; this model takes up to {longest} ids", f"set length={longest}")
+            raise PolicyError(f"length is {length}; this model accepts up to {longest} ids", f"set length={longest}")
         self._beyond = 1 if length < longest else 0
         self.kept = None if kept is None else torch.tensor(list(kept), dtype=torch.int64, device=model.device)
         self.rows = _records(model.device.type, beams)

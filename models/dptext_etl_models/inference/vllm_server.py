@@ -48,7 +48,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality 
 
 logging.getLogger("vllm.logging_utils.dump_input").addFilter(lambda _: False)
 
-_ANSWERING = Lock()
+_ANSWERING = Lock()  # held by a call to the engine: `ExactDraws` has one draw function per process
 _TOKENS = 8192  # largest number of tokens of a step, if no text is longer
 _RECORD = "dptext_record"
 """Name of a request's extra argument: the number of its text in the batch, never its id."""

@@ -8,7 +8,7 @@ train paraphraser` fine-tunes any causal model on public pairs. The published co
 * The code keeps the library's filter of the top 50 tokens. So the set of possible tokens depends on the text, and
   epsilon is infinite.
 * The code removes the prompt from the answer as a string, which leaves the raw text in the answer if its tokens do not
-  spell it exactly. Here an answer consists of drawn tokens alone.
+  spell it exactly. Here an answer consists only of drawn tokens.
 * The code bounds the answer by the length of the text, as faithful mode does, which discloses the number of tokens.
 """
 

@@ -119,7 +119,7 @@ class DPBart(LatentMechanism):
             if not (folder / FILE).is_file():
                 raise PolicyError(
                     f'variant "{self.variant}" needs the columns that pruning kept, and this model has no {FILE}',
-                    'train one with `dptext train dpbart-prune`, or take variant = "clv"',
+                    'train one with `dptext train dpbart-prune`, or use variant = "clv"',
                 )
             files[_KEPT] = Artifact.open(folder / FILE, provenance="found by pruning on public text")
         return files
@@ -144,7 +144,7 @@ class DPBart(LatentMechanism):
         if self.variant == "pr_plus" and kept.noise is None:
             raise PolicyError(
                 'variant "pr_plus" needs a model that was trained under noise, and this one was not',
-                'train it with `dptext train dpbart-noise`, or take variant = "pr"',
+                'train it with `dptext train dpbart-noise`, or use variant = "pr"',
             )
         return kept
 
@@ -162,7 +162,10 @@ class DPBart(LatentMechanism):
         loaded = language_model.sequence_model(files, self.computing.device, self.computing.dtype)
         width = int(loaded.config.d_model)
         if kept is not None and kept.width != width:
-            raise PolicyError(f"the kept columns are those of {kept.width}, and this model has {width}")
+            raise PolicyError(
+                f"the kept columns are those of {kept.width}, and this model has {width}",
+                "use the kept columns of this model, or train them again",
+            )
         return SequenceModel(
             loaded,
             language_model.tokenizer(files),

@@ -13,7 +13,7 @@ docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
   that were made. The printed algorithm counts deletions but never makes them, and leaves original words at the end of
   the text; here these words are deleted.
 * The score of appendix A (similarity of words plus a small multiple of the model's score) is unbounded in the paper;
-  with `alpha`, it is clipped to a range of its own. The similarity is that of the model's word embeddings.
+  with `alpha`, it is clipped to its own range. The similarity is that of the model's word embeddings.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DPMLM(MaskedMechanism):
         300.0
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = MaskedMechanism.artifact_fields | {"antonyms"}
+    _artifact_fields: ClassVar[frozenset[str]] = MaskedMechanism._artifact_fields | {"antonyms"}
     small_model: ClassVar[str | None] = "english-small"
     model_source: ClassVar[str] = (
         "download the usual one on a machine with a network: `hf download FacebookAI/roberta-base`"
@@ -118,10 +118,10 @@ class DPMLM(MaskedMechanism):
         """Return 2 for "plusminus", for a remaining word and an added one; otherwise 1."""
         return 2 if self.variant == "plusminus" else 1
 
-    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+    def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors, with two draws per word for "plusminus"."""
         twice: dict[str, float | Fraction] = {"2": 2} if self.refundable else {}
-        return {**twice, **super().cost_factors(positions)}
+        return {**twice, **super()._cost_factors(positions)}
 
     @property
     def guarantee(self) -> Guarantee:
@@ -138,7 +138,7 @@ class DPMLM(MaskedMechanism):
         return Approximate(worst, likely * exact(self.epsilon), self.delta)
 
     def _scripts(self, texts: pa.Array, counts: Numbers, keys: pa.Array) -> Scripts:
-        """Return the script of each text; for "plusminus" it follows a plan from a stream of its own."""
+        """Return the script of each text; for "plusminus" it follows a plan from its own stream."""
         if self.variant == "plain":
             return super()._scripts(texts, counts, keys)
         drawn = draw_plans(keys, counts, self.deletion, self.addition)

@@ -112,7 +112,6 @@ def loss(
     rows: npt.NDArray[np.int32],
     channel: Channel,
     noise: torch.Generator | None = None,
-    smoothing: float = 0.0,
 ) -> Tensor:
     """Return the mean cross-entropy of rebuilding every token of the rows, with the end and without padding."""
     config = model.config
@@ -124,7 +123,7 @@ def loss(
     ).last_hidden_state
     counted = tokens != config.pad_token_id
     scores = model.lm_head(hidden[counted]) + model.final_logits_bias[0]
-    return torch.nn.functional.cross_entropy(scores, tokens[counted], label_smoothing=smoothing)
+    return torch.nn.functional.cross_entropy(scores, tokens[counted])
 
 
 DEVIATIONS = 0.5

@@ -34,7 +34,7 @@ DTYPE = "float32"
 """Number type of the estimate, whatever `DPTEXT_DTYPE` says: the range belongs to a model, not to a machine."""
 SPREAD = 4.0
 """Upper end of the range, in standard deviations above the mean, as in the papers."""
-_MASKS = 4  # masked words per text, each in a row of its own
+_MASKS = 4  # masked words per text, each in its own row
 _LONGEST = 128  # words of a text that are read
 
 
@@ -80,7 +80,7 @@ def kind_of(files: Mapping[str, Artifact]) -> Kind:
         return "masked"
     if "CausalLM" in names or "LMHead" in names:
         return "causal"
-    raise PolicyError("the model's config.json does not say what kind of model it is", "name it: --kind masked")
+    raise PolicyError("the model's config.json does not state the kind of model", "name it: --kind masked")
 
 
 def estimate(

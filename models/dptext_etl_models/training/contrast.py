@@ -34,7 +34,7 @@ FEWEST = 1_000
 _FEWEST_WORDS = 3
 _UNKNOWN = 2**32 - 1
 _REACH = 2
-"""A turn makes pairs with so many that follow it: the answer, and what the same person says next."""
+"""Number of following turns with which a turn makes pairs: the answer, and what the same person says next."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Settings:
     """Hold the settings of the training."""
 
     steps: int = 500  # number of steps
-    batch: int = 512  # pairs of a step; each text is contrasted with so many partners
+    batch: int = 512  # pairs of a step; each text is contrasted with that many partners
     temperature: float = 0.05  # cosines are divided by it
     rate: float = 1e-3  # learning rate of Adam at the start; it falls to 0 in a straight line
     seed: int = 0  # of the order of pairs

@@ -52,7 +52,10 @@ class Corpus:
         except ValueError:
             number = 0.0
         if not 0.0 < number < float("inf"):
-            raise PolicyError(f"{share!r} is no share of a corpus; allowed: PATH or PATH=SHARE, a number above 0")
+            raise PolicyError(
+                f"{share!r} is not a share of a corpus; allowed: PATH or PATH=SHARE, a number above 0",
+                "write a share such as reviews.parquet=0.5",
+            )
         return cls(Path(path), number, column)
 
     @property
@@ -97,7 +100,10 @@ class Corpus:
             )
         kind = schema.field(self.column).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            raise InputError(f"column {self.column!r} of {self.path.name} is {kind}; allowed: strings")
+            raise InputError(
+                f"column {self.column!r} of {self.path.name} is {kind}; allowed: strings",
+                "name a text column, or cast this one to strings",
+            )
         return file
 
 

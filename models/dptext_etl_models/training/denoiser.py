@@ -245,7 +245,7 @@ class Pairs:
 
 
 def loss(model: Any, rows: Sequence[tuple[list[int], list[int]]], kind: Kind) -> Tensor:
-    """Return the mean cross-entropy of the answers' tokens; the head runs at these alone."""
+    """Return the mean cross-entropy of the answers' tokens; the head runs only at these."""
 
     def stack(parts: list[list[int]], padding: int) -> Tensor:
         return torch.from_numpy(stacked(parts, padding))

@@ -1,7 +1,7 @@
 """Train the models of DP-BART-PR and PR+ (paper 003, sections 3.4 and 3.5, appendices E and F).
 
 The importance of a column is the sum of its absolute weights in the key projection of the first decoder layer's
-cross-attention. Each stage prunes the columns whose importance is below the 25 % quantile of the remaining columns.
+cross-attention. Each stage prunes the columns whose importance is below the 25% quantile of the remaining columns.
 Then it trains encoder and decoder on public text, with the pruned columns at zero and the latents clipped at 0.2. A
 release uses the weights after the last stage and the columns of the stage before it (768 x 0.75^5: 182 are kept).
 
@@ -126,7 +126,10 @@ SMALL_NOISE = NoiseSettings(epochs=3, steps=500, rate=1e-3, warmup=50, constant=
 def sigma(settings: NoiseSettings, columns: int) -> float:
     """Return the standard deviation of the noise on every coordinate: 2 C sqrt(n) / mu, n = length x columns."""
     if not (0 < settings.epsilon < math.inf and 0 < settings.delta < 1):
-        raise PolicyError(f"epsilon {settings.epsilon} and delta {settings.delta} are no budget; both are above 0")
+        raise PolicyError(
+            f"epsilon {settings.epsilon} and delta {settings.delta} are not a budget; both are above 0",
+            "pass a positive epsilon, and a delta such as 1e-6",
+        )
     return 2 * settings.clip * math.sqrt(settings.length * columns) / largest_mu(settings.epsilon, settings.delta)
 
 

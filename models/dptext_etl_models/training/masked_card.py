@@ -1,7 +1,7 @@
 """Evaluate a small masked language model on held-out texts, and write its card.
 
 There are three settings, each in the form of strict releases (words in lower case, no punctuation). In the first, a
-text stands alone with 15 % of its words masked. In the second, the model sees the pair of DP-MLM: the plain text, then
+text stands alone with 15% of its words masked. In the second, the model sees the pair of DP-MLM: the plain text, then
 the text with masks, so that finding a word is mostly copying. In the third, every word of the second copy is masked, as
 in parallel decoding. All masked words count; words outside the vocabulary count as missed.
 """
@@ -145,7 +145,7 @@ def _examples(group: Sequence[Words], rng: np.random.Generator) -> dict[str, lis
 
 
 def _truth(text: Words, chosen: Ids) -> Ids:
-    """Return the ids of words; -1 for a word that is no single id."""
+    """Return the ids of words; -1 for a word without a single id."""
     return np.where(text.asked[chosen], text.ids[text.starts[:-1][chosen]], -1)
 
 

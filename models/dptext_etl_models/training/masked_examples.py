@@ -2,7 +2,7 @@
 
 DP-MLM gives the model a pair, `<s> original </s></s> original with a mask </s>`, and draws one id for the mask
 (paper 000, algorithms 1 and 2). Some of the examples are such pairs. In their second copy, random words replace some of
-the other words, as earlier draws do. One mask replaces a word, whatever its number of pieces. A word that is no single
+the other words, as earlier draws do. One mask replaces a word, whatever its number of pieces. A word without a single
 id may be masked too, but the loss does not count it. All examples depend only on the seed and the number of the pool.
 """
 
@@ -32,7 +32,7 @@ _WORDS = 0.8  # words to draw per token id of a batch
 class Recipe:
     """Say how examples are made."""
 
-    single: float = 0.25  # share of masked words in a text that stands alone, and in the first copy of a pair
+    single: float = 0.25  # share of masked words in a text without a plain copy, and in the first copy of a pair
     first: float = 0.1  # share of masks in the first copy of a pair; the model must find these words from their context
     second: tuple[float, float] = (0.05, 0.6)  # smallest and largest share of masked words in a second copy
     noise: float = 0.1  # share of random words among the other words of the second copy

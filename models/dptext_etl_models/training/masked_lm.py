@@ -1,7 +1,7 @@
 """Train a small masked language model on public text, so that DP-MLM runs without a hub.
 
 The model is a RoBERTa of a few million weights whose vocabulary consists of whole words. It learns quickly on a CPU for
-four reasons: examples are short, the head runs at masked positions alone, the embeddings start from word vectors (the
+four reasons: examples are short, the head runs only at masked positions, the embeddings start from word vectors (the
 embedded `english-20k`), and the bias starts at the words' frequencies. docs/models.md says which larger models to use
 for real work.
 """

@@ -53,7 +53,7 @@ class Settings:
 
     template: str = "{text} >>>>> "  # prompt that the mechanism will use
     epochs: int = 3  # number of passes over the pairs
-    steps: int | None = None  # largest number of steps; None takes as many as the epochs need
+    steps: int | None = None  # largest number of steps; None uses as many as the epochs need
     minutes: float | None = None  # time limit in minutes; None for no limit
     rows: int = 32  # pairs per batch
     # largest number of tokens of a prompt, and of an answer; longer prompts are cut, longer answers are left out
@@ -64,7 +64,7 @@ class Settings:
     seed: int = 7  # seed of the order and of dropout
 
     def total(self, examples: int) -> int:
-        """Return the largest number of steps over so many examples."""
+        """Return the largest number of steps over that many examples."""
         return self.steps or self.epochs * math.ceil(examples / self.rows)
 
 
@@ -97,7 +97,7 @@ class Examples:
         return torch.nn.functional.cross_entropy(logits[:, :-1][counted].float(), labels[:, 1:][counted])
 
     def at(self, step: int, rows: int, seed: int) -> list[int]:
-        """Return the indices of a step's pairs; every epoch has an order of its own."""
+        """Return the indices of a step's pairs; every epoch has its own order."""
         epoch, place = divmod(step, math.ceil(len(self._rows) / rows))
         chosen: list[int] = _order(seed, epoch, len(self._rows))[place * rows : (place + 1) * rows].tolist()
         return chosen

@@ -1,6 +1,6 @@
 """Run a training loop that can be stopped and resumed: steps, schedule, checkpoints, progress.
 
-The loss of a step depends on the step's number alone, and checkpoints hold the weights and the optimizer's state. So a
+The loss of a step depends only on the step's number, and checkpoints hold the weights and the optimizer's state. So a
 resumed training ends with the same weights as one that was never stopped. Checkpoints are safetensors files; nothing is
 unpickled.
 """
@@ -184,7 +184,7 @@ def run(
 
 
 def seed_step(seed: int, step: int) -> None:
-    """Seed torch, so that dropout and noise depend on the step alone."""
+    """Seed torch, so that dropout and noise depend only on the step."""
     torch.manual_seed(seed * 1_000_003 + step)
 
 

@@ -1,6 +1,6 @@
 """Build a tokenizer whose entries are mostly whole words, so that each word it knows is one id.
 
-A masked language model that privatizes text draws one id per word, so only words with an id of their own can be
+A masked language model that privatizes text draws one id per word, so only words with their own id can be
 released. The most frequent words are whole entries. All other words are spelled by pieces, which are marked by "##", or
 by single characters. Words are in lower case, and contractions stay whole; otherwise they are nearly the words of the
 kernel (docs/mechanisms.md#words).

@@ -205,7 +205,7 @@ def test_what_is_disclosed():
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(PolicyError, match=said):
         mechanism(**options)
 
 

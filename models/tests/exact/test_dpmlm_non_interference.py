@@ -102,8 +102,8 @@ def test_columns_are_read_as_single_texts_are(column):
         scripts = made._scripts(given, counts, keys(len(column)))
         for text, count, script in zip(column, counts.tolist(), scripts, strict=True):
             read = made._read(text, count)
-            words = read.words[:count] if made.hides_length else read.words
-            alone = Script.plain(words, read.kept[: len(words)], count - len(words) if made.hides_length else 0)
+            words = read.words[:count] if made.length != "disclose" else read.words
+            alone = Script.plain(words, read.kept[: len(words)], count - len(words) if made.length != "disclose" else 0)
             assert script.words == list(alone.words)
             assert list(script.items) == list(alone.items)
 

@@ -68,5 +68,5 @@ def test_answers_and_prompts_that_do_not_fit_are_refused(flan):
             _ = DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, **changed).prompt_limit
     assert DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, l_max=100).prompt_limit == 412
     for template in ("no place", "{text} {text}"):
-        with pytest.raises(ValueError, match="once"):
+        with pytest.raises(PolicyError, match="once"):
             DPPrompt(epsilon=1.0, model=flan, template=template)

@@ -212,7 +212,7 @@ def test_vectors_of_all_sentences_may_leave_and_are_decoded_again(monkeypatch):
 
 
 def test_one_vector_has_nothing_to_divide():
-    with pytest.raises(ValueError, match="set sentences, a public number"):
+    with pytest.raises(PolicyError, match="set sentences, a public number"):
         dpbart(epsilon=600.0, allocation=Allocation(total=600.0, template=(2, 1)))
 
 

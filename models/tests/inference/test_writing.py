@@ -70,7 +70,7 @@ def toy(monkeypatch):
 def test_texts_are_whole_lines_without_repetitions_and_the_card_says_how(labels, toy, tmp_path):
     out = tmp_path / "written.parquet"
     words = ("--model", "toy", "--about", "messages to a bank", "--labels", labels, "--each", 6, "--out", out)
-    done = dptext("corpus", "write", *words, "--guidance", 1.6, "--licence", "MIT", "--json")
+    done = dptext("corpus", "write", *words, "--guidance", 1.6, "--license", "MIT", "--json")
     assert done.exit_code == 0, done.stderr
     texts = pl.read_parquet(out)
     assert texts.rows() == [
@@ -173,14 +173,14 @@ def test_a_license_is_asked_for_and_that_of_the_model_is_read(tmp_path, monkeypa
     with pytest.raises(PolicyError, match="the model states no license"):
         writing.write(wanted, tmp_path / "written.parquet")
     (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# A model\nlicense: other\n")
-    assert writing._stated_licence(str(folder)) == "apache-2.0"
+    assert writing._stated_license(str(folder)) == "apache-2.0"
     field = SimpleNamespace(contents=lambda: "mit")
     reader = SimpleNamespace(get_field=lambda name: field if name == "general.license" else None)
     monkeypatch.setitem(__import__("sys").modules, "gguf", SimpleNamespace(GGUFReader=lambda _: reader))
     (tmp_path / "small.gguf").write_bytes(b"GGUF")
-    assert writing._stated_licence(str(tmp_path / "small.gguf")) == "mit"
+    assert writing._stated_license(str(tmp_path / "small.gguf")) == "mit"
     with pytest.raises(PolicyError, match="there is no file"):
-        writing._stated_licence(str(tmp_path / "other.gguf"))
+        writing._stated_license(str(tmp_path / "other.gguf"))
 
 
 @pytest.mark.parametrize("name", ["there.parquet", "texts.csv"])

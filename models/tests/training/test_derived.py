@@ -79,6 +79,6 @@ def test_the_defaults_find_what_came_with_the_package(tmp_path, monkeypatch):
         sets = custext.stored_sets(WordVectors.load(name), made.k, made.metric)
         assert sum(map(len, sets)) == len(WordVectors.load(name))
         assert {len(members) for members in sets} == {20}
-    assert Diffractor(epsilon=1.0).neighbour_lists().artifact.path.is_relative_to(DERIVED)
+    assert Diffractor(epsilon=1.0).neighbor_lists().artifact.path.is_relative_to(DERIVED)
     assert SanText(epsilon=1.0).span.path.is_relative_to(DERIVED)
     assert not (tmp_path / "none").exists()

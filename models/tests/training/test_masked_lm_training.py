@@ -194,7 +194,7 @@ def test_the_command_trains_examines_and_tells(tmp_path):
     path, out = tmp_path / "public.parquet", tmp_path / "model"
     pq.write_table(pa.table({"body": TEXTS}), path)
     given = ["--corpus", f"{path}=1", "--examine", path, "--text", "body", "--out", out, "--steps", 2]
-    shape = ["--vocabulary", 1_000, "--width", 24, "--layers", 1, "--seed", 3, "--licence", "None needed.", "--json"]
+    shape = ["--vocabulary", 1_000, "--width", 24, "--layers", 1, "--seed", 3, "--license", "None needed.", "--json"]
     done = CliRunner().invoke(app, ["train", "masked-lm", *map(str, given + shape)])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)

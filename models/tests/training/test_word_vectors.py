@@ -43,7 +43,7 @@ def test_the_same_corpus_gives_the_same_bytes(corpus, tmp_path):
 
 def test_a_trained_file_is_loaded_and_says_where_it_comes_from(corpus, tmp_path):
     out = tmp_path / "v.safetensors"
-    run(corpus, out, "--provenance", "made up", "--licence", "none needed")
+    run(corpus, out, "--provenance", "made up", "--license", "none needed")
     vectors = WordVectors.load(out)
     assert vectors.vectors.shape == (20, 5)
     assert (vectors.artifact.provenance, vectors.artifact.licence) == ("made up", "none needed")

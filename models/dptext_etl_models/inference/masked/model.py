@@ -110,7 +110,7 @@ _Way = Callable[[Any, Any, Any, dict[str, Any]], Any]
 _MASKS = threading.local()
 """Rows and columns of the masks that this thread is scoring."""
 _HOOKED: WeakSet[Any] = WeakSet()
-_HOOKING = threading.Lock()
+_HOOKING = threading.Lock()  # held to read and write `_HOOKED`: two hooks would cut an output twice
 
 
 class MaskedModel:
@@ -134,7 +134,7 @@ class MaskedModel:
 
     @property
     def shortened(self) -> bool:
-        """Return True if the head is computed at masks alone, False if the model's own computation is used."""
+        """Return True if the head is computed only at masks, False if the model's own computation is used."""
         return self._way != self._whole
 
     @property
@@ -239,7 +239,7 @@ def _hooked(base: Any) -> bool:
 
 
 def _at_masks(_module: Any, _given: Any, made: Any) -> Any:
-    """Return an attention's output at masks alone, if this thread has set their positions."""
+    """Return an attention's output only at masks, if this thread has set their positions."""
     places = getattr(_MASKS, "places", None)
     if places is None:
         return None

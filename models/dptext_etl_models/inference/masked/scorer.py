@@ -93,7 +93,7 @@ class MaskedScorer:
         return MaskedSession(self, scripts)
 
     def shapes(self, totals: Numbers, masks: Numbers) -> npt.NDArray[np.int64]:
-        """Return the padded tokens and masks of rows, shape (n, 2); they depend on each row alone."""
+        """Return the padded tokens and masks of rows, shape (n, 2); they depend only on each row."""
         lengths = np.minimum((totals // BUCKET + 1) * BUCKET, self.frame.window)
         return np.array([lengths, np.where(masks == 1, 1, -(-masks // BUCKET) * BUCKET)]).T
 
@@ -131,7 +131,7 @@ class MaskedScorer:
     def forward(self, batch: Batch) -> Any:
         """Return the model's scores of the masks inside the window, shape (draws, tokens); any thread may call this.
 
-        What a CPU does with them goes on in numbers of 32 bits, so that they are widened here, in the batch's thread.
+        What a CPU does with them continues in numbers of 32 bits, so that they are widened here, in the batch's thread.
         """
         import torch
 

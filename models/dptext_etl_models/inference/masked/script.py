@@ -302,7 +302,7 @@ def marked_again(script: Script, drawn: Sequence[str], most: int) -> Marked:
 
 
 def marked_along(text: str, steps: int, n_max: int) -> Marked:
-    """Mark a text whose answer is drawn step by step: a step stands for the word as far along the text as itself."""
+    """Mark a text whose answer is drawn step by step: a step represents the word as far along the text as itself."""
     words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
     places = [step * len(words) // steps if words else None for step in range(steps)]
     return Marked(words, places, steps)

@@ -23,7 +23,7 @@ from dptext_etl_models.inference.masked.script import PADDED, Numbers, Script, S
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.inference.running import out_of_memory
 
-_SETTING = Lock()
+_SETTING = Lock()  # torch has one number of threads per process: pools that set it wait for each other
 
 
 class BatchThreads:
@@ -173,7 +173,7 @@ class MaskedSession:
         return min(1.0, self._counts[shape] / self._scorer.rows(shape))
 
     def _one_by_one(self, asked: Asked, shape: Shape) -> tuple[Numbers, Any]:
-        """Score each row of a failed batch in a batch of its own; rows that fail again get no scores."""
+        """Score each row of a failed batch in its own batch; rows that fail again get no scores."""
         draws, scores = [np.zeros(0, np.int64)], []
         for row in range(len(asked.first)):
             try:

@@ -1,7 +1,7 @@
 """Read a masked language model's tokenizer, encode words with it, and find its tokens that are whole words.
 
 Words are encoded one by one, each as if after a blank; special tokens that a text spells are ordinary text. The output
-set of strict mode is public and depends on the tokenizer alone: every token that is one whole word.
+set of strict mode is public and depends only on the tokenizer: every token that is one whole word.
 
 Importing transformers takes a second. So a tokenizer that is one file of the library `tokenizers` is read without it,
 if its settings are all known and change nothing about the file; transformers reads every other one.
