@@ -31,8 +31,7 @@ from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.examine import NoRowsError
 from dptext_etl.runner.source.table import Files, table_version
-from dptext_etl.runner.summary import remaining, summarize
-from dptext_etl.runner.unchanged import INPUT_LABEL, note, recognized
+from dptext_etl.runner.summary import INPUT_LABEL, note, recognized, remaining, summarize
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Observed, dg.AssetKey], steps.Metadata]

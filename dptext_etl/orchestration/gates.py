@@ -30,7 +30,7 @@ from dptext_etl.orchestration.steps import as_failure, is_staged, progress_logge
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.runner.publish.publication import copies_of
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
@@ -164,7 +164,7 @@ def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...
     if not is_published(policy, partition):
         raise InputError(*_NOTHING_PUBLISHED)
     layout = Layout.of(policy, partition)
-    return published.check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger))
+    return published.check_published(layout.sink, policy, own_ids=id_finder(layout.staging, policy.ledger))
 
 
 @dataclass(frozen=True)

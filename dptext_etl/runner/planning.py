@@ -38,8 +38,19 @@ from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
-from dptext_etl.runner.amounts import VACUOUS, at_most
-from dptext_etl.runner.forecast import DELTA, Amounts, Forecast, components_of, is_infinite, least_epsilon, no_charges
+from dptext_etl.runner.forecast import (
+    DELTA,
+    Amounts,
+    Expected,
+    Forecast,
+    Preview,
+    components_of,
+    is_infinite,
+    least_epsilon,
+    ledger_of,
+    no_charges,
+    preview_rows,
+)
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
     collect,
@@ -51,10 +62,9 @@ from dptext_etl.runner.preflight import (
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
-from dptext_etl.runner.row_counts import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
-from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.replay import require_published_texts
+from dptext_etl.runner.shard.charging import VACUOUS, Column, at_most
+from dptext_etl.runner.shard.computing import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.guessing import shapes_of
 from dptext_etl.runner.source.roles import open_table

@@ -28,11 +28,11 @@ from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import register
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
-from dptext_etl.runner.row_counts import Expected, ledger_of
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     refuse_no_records,
@@ -42,7 +42,7 @@ from dptext_etl.runner.shard.attempt import (
     require_same_ledger,
 )
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.replay import replays, require_earlier_texts
+from dptext_etl.runner.shard.computing import replays, require_earlier_texts
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.table_check import require_untraceable

@@ -17,7 +17,7 @@ from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
 from dptext_etl.html_output import document, of_markdown
 from dptext_etl.runner import statement_facts, table_check
-from dptext_etl.runner.amounts import VACUOUS, at_most
+from dptext_etl.runner.shard.charging import VACUOUS, at_most
 
 facts = statement_facts.facts
 

@@ -1,19 +1,43 @@
-"""Summarize what a run did, in numbers, for people, logs and JSON; never a text or an id."""
+"""Summarize a run in numbers, for people, logs, and JSON; and recognize a run that has nothing to do.
+
+A summary holds no text and no id. To recognize a run, the staging folder holds a keyed hash of its input, and the
+digest of the manifest that it published. If both are equal, the published files are intact, and the ledger knows them,
+then every step of a run would find its result there (docs/spec/privacy.md#unchanged). In every other case the run goes
+through all its steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
+import dptext_etl
+from dptext_etl.artifacts import canon
 from dptext_etl.checks import Verdict
-from dptext_etl.errors import counted
+from dptext_etl.checks.gate import Stage, judges
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import refund_notes, spend_facts, total_spends
-from dptext_etl.runner.publish.manifest import policy_notes
+from dptext_etl.runner.forecast import ledger_of
+from dptext_etl.runner.progress import Profile
+from dptext_etl.runner.publish.manifest import Manifest, is_whole, policy_notes
 from dptext_etl.runner.publish.publication import Published
+from dptext_etl.runner.publish.versions import alone_at, show
+from dptext_etl.runner.shard import staging
+from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.charging import refund_notes, spend_facts, total_spends
 from dptext_etl.runner.shard.staging import READING, StagedRun
+from dptext_etl.runner.source.table import READ_HINT, Files, table_version
+from dptext_etl.storage import Storage
 
 _SHOWN = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
 NOTHING_SPENT = "nothing was spent: no record was new to this release"
@@ -176,3 +200,206 @@ def _notes(staged: StagedRun) -> list[str]:
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):
         notes.append(NOTHING_SPENT)
     return notes
+
+
+log = logging.getLogger("dptext_etl.runner")
+
+Done = TypeVar("Done")
+
+FILE = "unchanged.json"
+_VERSION = 3
+_KIND = "unchanged"
+INPUT_LABEL = b"dptext/input/v1\0"
+_LEFT_OUT = ("quarantined", "without_subject", "forgotten")
+"""Counts of rows that an incremental run leaves out, and leaves out again."""
+ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
+"""Events that may change what the ledger answers to rows that are published already."""
+FREEING = (Event.ABORT, Event.SETTLE, *ADMITTING)
+"""Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
+_NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
+
+
+@dataclass(frozen=True)
+class Input:
+    attempt: Attempt
+    files: Files  # of the source; they lie in folders, or are one version of a table with a log
+    # size, times and number of every file, as the file system has them; none for a version, which does not change
+    marks: tuple[tuple[int, ...], ...]
+    profile: Profile = field(default_factory=Profile)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def of(cls, attempt: Attempt, files: Files) -> Self:
+        """Note the state of the files of a source; their bytes are read later."""
+        found = cls(attempt, files, _marks(files) if files.version is None else ())
+        found.profile.count("open", size=sum(mark[0] for mark in found.marks))
+        return found
+
+    @cached_property
+    def seal(self) -> str:
+        """The keyed hash of policy, software, and file bytes (docs/spec/stream.md#input-seal), 64 hex digits."""
+        attempt, policy = self.attempt, self.attempt.policy
+        with self.profile.stage("open"), seam("reading the source", InputError, READ_HINT):
+            facts = {
+                "software": dptext_etl.__version__,
+                "policy": policy.model_dump(mode="json"),
+                "partition": attempt.partition,
+                "cfg": attempt.configurations(),
+                "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
+                "files": [[path, self._digest(path)] for path in self.files.paths],
+                **({} if self.files.version is None else {"version": self.files.version}),
+            }
+        return attempt.secret.derive("seal", INPUT_LABEL + canon(facts)).hex()
+
+    def _digest(self, path: str) -> str:
+        if self.files.version is not None:
+            return table_version(self.files, from_files=False).digest
+        digest = hashlib.sha256()
+        with Path(path).open("rb", buffering=0) as file:
+            while piece := file.read(1 << 20):
+                if self._stopped.is_set():
+                    raise InputError("the run failed, so the hash of this file is not needed", READ_HINT)
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def recognize(self, id_type: Callable[[], str]) -> RunSummary | None:
+        """Return the summary of a run that has nothing to do, or None where all steps must be gone through."""
+        noted = _noted(self.attempt)
+        if noted is None or noted["seal"] != self.seal:
+            return None
+        with self.profile.stage("publish"):
+            found = _still_published(self.attempt, noted, id_type)
+        return None if found is None else replace(found, profile=self.profile.as_list())
+
+    def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
+        """Carry out a run, and note what it published."""
+        summary, sealed = self.sealed(every_step)
+        note(self.attempt.layout.staging, self.attempt.staging_key, summary, sealed)
+        return summary
+
+    def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
+        """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
+
+        With the seal go hashes over some events of the ledger before.
+        """
+        with ledger_of(self.attempt.policy) as ledger:
+            freed, admitted = (
+                "" if ledger is None else ledger.reports.events_hash(*kinds) for kinds in (FREEING, ADMITTING)
+            )
+        with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
+            hashing = thread.submit(lambda: self.seal)
+            try:
+                done = steps()
+            except BaseException:
+                self._stopped.set()
+                raise
+        if hashing.exception() is not None or not self._same_files():
+            return done, None
+        return done, {"seal": self.seal, "freed": freed, "admitted": admitted}
+
+    def _same_files(self) -> bool:
+        try:
+            if self.files.version is None:
+                return _marks(self.files) == self.marks
+            return Files.at(self.files.paths[0], self.files.storage).version == self.files.version
+        except InputError:
+            return False
+
+
+def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
+    """Return the summary of a run whose input was recognized by its seal; refuse it if anything changed since."""
+    noted = _noted(attempt)
+    found = None
+    if noted is not None and noted["seal"] == seal:
+        found = _still_published(attempt, noted, lambda: id_type)
+    if found is None:
+        msg = "what is published has changed since its unchanged source was recognized, or a record was forgotten"
+        raise InputError(msg, "run the same policy again, from its first step")
+    return found
+
+
+def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
+    """Return the summary of a noted run if what it published stands, and all that it left out would be left out."""
+    layout, policy = attempt.layout, attempt.policy
+    with attempt.alone():
+        manifest = Manifest.read(layout)
+        if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
+            return None
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+            if ledger.reports.events_hash(*ADMITTING) != noted["admitted"]:
+                return None
+            if noted["freed"] not in {None, ledger.reports.events_hash(*FREEING)}:
+                return None
+            for ref in attempt.register(ledger, id_type()).values():
+                if manifest.digest not in ledger.releases.published(ref, layout.place).values():
+                    return None
+                if policy.synthetic is not None and ledger.people.count_forgotten(ref):
+                    return None  # its source may hold them still: all steps say so
+            left = ledger.remaining(Scope.of(policy)).as_dict()
+        with alone_at(layout):
+            show(layout, manifest)
+    log.info("the input is that of version %d: nothing is computed again", manifest.version)
+    found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began
+    return replace(
+        found,
+        version=manifest.version,
+        remaining=left,
+        published_rows=manifest.rows,
+        seconds=round(seconds, 3),
+        draws_per_second=round(found.draws / seconds, 1),
+    )
+
+
+def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
+    """Note what was published from an input, and hashes over events before, sealed under `key`."""
+    if summary.manifest is None or sealed is None:
+        folder.delete(FILE)
+        return
+    facts = {
+        "version": _VERSION,
+        "seal": sealed["seal"],
+        "manifest": summary.manifest,
+        "summary": replace(summary, profile=[]).as_dict(),
+        "admitted": sealed["admitted"],
+        "freed": sealed["freed"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
+    }
+    folder.write(FILE, staging.sealed(key, _KIND, facts), action="noting what was published")
+
+
+def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
+    """Return what a run over the same input says of itself, whatever the first one said: nothing is new now."""
+    found = RunSummary(**summary)
+    outcome = "there are no new rows to publish" if incremental else "nothing changed"
+    notes = [
+        f"already published: {outcome}; {_NOTE}",
+        *(note for note in found.notes[1:] if note != NOTHING_SPENT),
+        NOTHING_SPENT,
+    ]
+    if incremental:
+        same = {name: count for name, count in found.rows.items() if name in {*_LEFT_OUT, "changed_kept", "read"}}
+        there = same["read"] - sum(same.get(name, 0) for name in _LEFT_OUT)
+        rows = {**dict.fromkeys(found.rows, 0), **same, "already_published": there}
+        found = replace(found, draws=0, spend=spend_facts(total_spends(())), gates=[], reports=[])
+    else:
+        asked = sum(found.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))
+        rows = {name: count for name, count in found.rows.items() if name != "changed_released"}
+        rows |= {"new": 0, "resumed": 0, "replayed": asked}
+    return replace(found, rows=rows, changed=False, notes=notes)
+
+
+def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
+    """Return what changes whenever a file is written: it shows a file that changed while a run read it."""
+    with seam("reading the source", InputError, READ_HINT):
+        found = [Path(path).stat() for path in files.paths]
+    return tuple((item.st_size, item.st_mtime_ns, item.st_ctime_ns, item.st_ino) for item in found)
+
+
+def _noted(attempt: Attempt) -> dict[str, Any] | None:
+    """Read what `note` wrote; None if it is missing or was changed, or if an earlier version wrote it."""
+    facts = staging.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
+    try:
+        _again(facts["summary"], incremental=False)
+        whole = {"manifest", "admitted", "freed"} <= set(facts) and isinstance(facts["seal"], str)
+        return facts if whole and facts["version"] == _VERSION else None
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -19,11 +19,10 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.ledger.types import NEW
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
-from dptext_etl.runner.amounts import at_most
-from dptext_etl.runner.forecast import FACTORS
+from dptext_etl.runner.forecast import FACTORS, Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
-from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.guessing import look_of, shapes_of

@@ -9,8 +9,8 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan, planning, statement, table_check
-from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.planning import plan_in_order
+from dptext_etl.runner.shard.charging import at_most
 from tests.command_line import dptext
 from tests.policy_files import write_policy
 from tests.quick import quick

@@ -20,7 +20,7 @@ from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.publish.parts import id_finder
 from tests.quick import quick
 
 
@@ -260,7 +260,7 @@ def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, s
 
 def checked(job, **changes):
     policy = job.policy(**changes)
-    return check_published(Path(policy.sink), policy, own_ids=finder(Layout.of(policy).staging, policy.ledger))
+    return check_published(Path(policy.sink), policy, own_ids=id_finder(Layout.of(policy).staging, policy.ledger))
 
 
 def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see_it(job, reviews, save):

@@ -79,7 +79,7 @@ def plan(
 
 
 def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> None:
-    from dptext_etl.runner.amounts import at_most
+    from dptext_etl.runner.shard.charging import at_most
 
     columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
     rows = [
@@ -125,7 +125,7 @@ _LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out":
 
 def _show(forecast: Mapping[str, Any]) -> None:
     from dptext_etl.device import Computing
-    from dptext_etl.runner.amounts import at_most
+    from dptext_etl.runner.shard.charging import at_most
 
     odds = forecast["log10_odds"]
     cap_odds = _odds(odds.get("cap"))

@@ -186,7 +186,7 @@ def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str,
 
 
 def show_unlinked(costs: Sequence[dict[str, Any]]) -> None:
-    from dptext_etl.runner.amounts import at_most
+    from dptext_etl.runner.shard.charging import at_most
 
     counts = sorted({item["rows"] for item in costs})
     central = {(item["epsilon"], item["rows"]): at_most(item["central_epsilon"]) for item in costs}

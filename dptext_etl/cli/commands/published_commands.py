@@ -60,11 +60,11 @@ def check(
     from dptext_etl.checks import require
     from dptext_etl.checks.published import check_published
     from dptext_etl.runner.layout import Layout
-    from dptext_etl.runner.publish.own_ids import finder
+    from dptext_etl.runner.publish.parts import id_finder
 
     loaded = load_policy(policy)
     layout = Layout.of(loaded, partition)
-    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging, loaded.ledger))
+    verdicts = check_published(released or layout.sink, loaded, own_ids=id_finder(layout.staging, loaded.ledger))
     if as_json:
         passed = all(verdict.passed for verdict in verdicts)
         terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})

@@ -44,8 +44,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.source.column_types import coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.guessing import Spelled
@@ -71,14 +71,14 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     else:
         require_plain(policy, table.schema[policy.id])
         storage, column = layout.staging, "id"
-        names = own_ids.lists_of(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
+        names = id_lists(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
     rows = table.frame
     with seam("reading the ids that are published", InputError, _HINT):
         if storage.remote:
             return _from_store(rows, policy.id, storage, column, names)
         if policy.ids != "keep":
             for name in names:
-                own_ids.read(storage, name)
+                read_ids(storage, name)
         paths = [f"file://{storage.absolute().folder / name}" for name in names]
         kind = rows.schema[policy.id].dataType
         return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
@@ -108,7 +108,7 @@ def _ids(
             for name in batch.column(0).to_pylist():
                 with storage.with_own_copies() as own:
                     if column == "id" and name.endswith(".ids"):
-                        found = own_ids.read(own, name)
+                        found = read_ids(own, name)
                     else:
                         table = pl.read_parquet(own.local_path(name), columns=[column])
                         found = table.select(named_as(pl.col(column), kind)).to_series()

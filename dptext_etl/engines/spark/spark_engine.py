@@ -45,11 +45,10 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import FASTEST, TABLE, Compression
+from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.publish.parts import Writer, write_part
-from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, write_part
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging

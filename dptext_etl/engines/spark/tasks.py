@@ -34,10 +34,10 @@ from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.forecast import Expected, Preview, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.progress import Checkpoint
-from dptext_etl.runner.row_counts import Expected, Preview, ledger_of
 from dptext_etl.runner.shard.attempt import take_in
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards

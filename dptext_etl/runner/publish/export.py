@@ -29,7 +29,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import statement
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
-from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
 
 FORMAT = "dptext-export/1"
@@ -78,7 +78,7 @@ def export(policy: Policy, target: Path, partition: str | None = None) -> dict[s
     layout = Layout.of(policy, partition)
     manifest = published_manifest(layout)
     manifest.require_of(policy, layout.partition)
-    require(check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger)))
+    require(check_published(layout.sink, policy, own_ids=id_finder(layout.staging, policy.ledger)))
     facts = statement.facts(policy=policy, partition=partition, public=True)
     if facts["manifest_sha256"] != manifest.digest:
         raise InputError("a run published to this sink meanwhile", "export again")

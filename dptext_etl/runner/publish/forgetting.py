@@ -29,10 +29,9 @@ from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
-from dptext_etl.runner.publish import own_ids, versions
+from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest, as_stored, is_whole, published_manifest, require_whole, scan
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
@@ -154,14 +153,14 @@ def identified(manifest: Manifest) -> bool:
 def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
     """Yield the canonical ids of what is published, if anything knows them; null where forgotten in another table."""
     if manifest.ids != "keep":
-        yield from own_ids.of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
+        yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
     elif manifest.id is not None:
         for batch in batches(scan(layout, manifest).select(manifest.id), _BATCH_ROWS):
             yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
 
 
 def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
-    """Return which records are forgotten; ids of some that were are null (`own_ids.blank`)."""
+    """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
     gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
     theirs = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
     gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), theirs)
@@ -285,7 +284,7 @@ def forget(
         checkpoint("shown")
         older = versions.unlisted(layout, now)
         versions.delete(layout, older, every_older=True)
-        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
         selection.carry(storage, before.digest, now.digest)
         staged = _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn = not identified(before) and before.rows > now.rows
@@ -323,7 +322,7 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
 def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     changed = 0
     for folder in layout.staging.parent.parent.subfolders():
-        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + own_ids.blank(
+        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + blank_ids(
             folder, policy.ledger, is_forgotten
         )
     return changed
@@ -362,7 +361,7 @@ def _publish_without(  # noqa: PLR0917
     hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
     digests = (part.sha256 for part in before.parts)
-    own = None if hidden is None else own_ids.of_parts(layout.staging, policy.ledger, digests)
+    own = None if hidden is None else ids_of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
             with seam("reading what is published", InputError, READ_HINT):
@@ -414,13 +413,13 @@ def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing
         except LedgerError:  # the run says what is wrong, or takes the place of the table
             return
         storage.write(_RENEWING, b"", action="noting that a version is replaced")
-        gone = pl.Series.is_null  # ids of people who were forgotten in another table (`own_ids.blank`)
+        gone = pl.Series.is_null  # ids of people who were forgotten in another table (`blank_ids`)
         now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         with suppress(LedgerError):
             versions.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)
         versions.delete(layout, versions.unlisted(layout, now), every_older=True)
-        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
         selection.carry(storage, before.digest, now.digest)
         storage.delete(_RENEWING)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from glob import escape
@@ -25,20 +25,18 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks import Verdict
 from dptext_etl.checks.published import MANIFEST
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.data_types import carries, from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
+from dptext_etl.data_types import carries, from_text, in_json, parsed, published_kind, readable
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.families.choice import COUNT, ChoiceMechanism
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.shard.staging import ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
+from dptext_etl.runner.shard.staging import ColumnHardware
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Objects, Storage
 
@@ -337,60 +335,6 @@ def stated(manifest: Manifest) -> dict[str, Any]:
     return {**names, "gates": manifest.gates, "columns": columns}
 
 
-def draft(
-    staged: StagedRun, verdicts: Iterable[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
-) -> Manifest:
-    """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
-    policy, layout = staged.policy, staged.layout
-    before = Manifest.of_release(policy, layout)
-    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
-    if policy.unlinked is not None:
-        names = policy.unlinked.columns(policy.columns[0].name)
-        schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
-    schema = schema if hidden is None else hidden.schema(schema)
-    computed = {name: {"computed": found} for name, found in merge_hardware([older, staged.computed]).items()}
-    return Manifest(
-        policy.dataset,
-        policy.release,
-        layout.partition,
-        version,
-        layout.sink_format,
-        None if policy.one_table or policy.ids == "drop" else policy.id,
-        {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
-        [{**claim, **computed.get(claim["name"], {})} for claim in claims_of(policy, staged.shards)],
-        [verdict.name for verdict in verdicts],
-        parts,
-        staged.origin,
-        policy.ids,
-        staged.exact or (before is not None and before.exact),
-        {item.column: item.rule for item in policy.kept if item.rule},
-    )
-
-
-def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:
-    """State what is claimed of every column, with the noisy statistic that a synthetic table was drawn from."""
-    if policy.synthetic is None:
-        return claims(policy)
-    from dptext_etl.families.aggregate.contributions import published_facts
-    from dptext_etl.runner.shard.summing import statistic_of
-
-    return [
-        {**claim, "statistic": published_facts(statistic_of(policy, shard))}
-        for claim, shard in zip(claims(policy), shards, strict=True)
-    ]
-
-
-def same_content(before: Manifest, now: Manifest) -> bool:
-    """Return whether readers would see the same bytes with the same description."""
-
-    def content(manifest: Manifest) -> dict[str, object]:
-        parts = [(part.rows, part.sha256) for part in manifest.parts]
-        schema = [*manifest.kinds.items()]  # in order
-        return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
-
-    return content(before) == content(now)
-
-
 def published_manifest(layout: Layout, *, verify: bool = False) -> Manifest:
     """Return the manifest of a sink, its files checked if asked for."""
     manifest = Manifest.read(layout)
@@ -451,23 +395,3 @@ def as_stored(layout: Layout, manifest: Manifest, paths: tuple[str, ...]) -> pl.
     """Scan parts of a manifest as their files hold them: all columns of CSV files are text."""
     files = Files(paths, manifest.file_format, layout.storage_options)
     return files.scan(all_text=True, in_json=in_json(manifest.kinds))
-
-
-def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:
-    """Return whether published files hold the rows of local drafts, in any order: then readers need no new version.
-
-    Engines cut and order rows in ways of their own. Columns and claims are compared elsewhere.
-    """
-    if layout.remote_sink or before.rows != rows or not is_whole(layout, before):
-        return False
-    published, names = [layout.part(part.path) for part in before.parts], tuple(before.schema)
-
-    def sums(paths: Iterable[str]) -> tuple[int, ...]:
-        """Add up 64-bit hashes of rows, which no order changes."""
-        row = pl.struct(pl.col(name) for name in names)
-        frame = Files(tuple(paths), before.file_format, {}).scan(names)
-        found = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
-        return tuple(found.row(0))
-
-    with seam("comparing with what is published", InputError, READ_HINT):
-        return sums(published) == sums(map(str, drafts))

@@ -6,9 +6,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import polars as pl
 
@@ -23,32 +24,26 @@ from dptext_etl.checks.text_counts import (
     rewriting_reports,
     total_copies,
 )
+from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
+from dptext_etl.families.choice import COUNT
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
-from dptext_etl.runner.publish import own_ids, versions
+from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
-from dptext_etl.runner.publish.manifest import (
-    Manifest,
-    Part,
-    claims_of,
-    draft,
-    is_whole,
-    same_content,
-    same_rows,
-)
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.publish.parts import Writer, write_table, write_unlinked
+from dptext_etl.runner.publish.manifest import Manifest, Part, claims, is_whole
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_table, write_unlinked
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
-from dptext_etl.runner.shard.replay import replays
-from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
+from dptext_etl.runner.shard.computing import replays
+from dptext_etl.runner.shard.staging import ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.selection import continues
+from dptext_etl.runner.source.table import READ_HINT, Files
 
 NOTE = "fired.txt"
 """Mark of a staging folder without texts; `dptext clean` removes the rest."""
@@ -286,7 +281,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("recorded")
 
         def clean_up() -> None:
-            own_ids.keep_only(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
+            keep_id_lists(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
             if replays(policy):
                 staging.set_aside()
             staging.clear()
@@ -461,3 +456,77 @@ def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> No
     hint = "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes fewer rows"
     fields = {"left_out": selection, "rows": released + selection, "min_released": policy.min_released}
     raise BudgetError(msg, hint, fields)
+
+
+def draft(
+    staged: StagedRun, verdicts: Iterable[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
+) -> Manifest:
+    """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
+    policy, layout = staged.policy, staged.layout
+    before = Manifest.of_release(policy, layout)
+    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
+    if policy.unlinked is not None:
+        names = policy.unlinked.columns(policy.columns[0].name)
+        schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
+    schema = schema if hidden is None else hidden.schema(schema)
+    computed = {name: {"computed": found} for name, found in merge_hardware([older, staged.computed]).items()}
+    return Manifest(
+        policy.dataset,
+        policy.release,
+        layout.partition,
+        version,
+        layout.sink_format,
+        None if policy.one_table or policy.ids == "drop" else policy.id,
+        {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
+        [{**claim, **computed.get(claim["name"], {})} for claim in claims_of(policy, staged.shards)],
+        [verdict.name for verdict in verdicts],
+        parts,
+        staged.origin,
+        policy.ids,
+        staged.exact or (before is not None and before.exact),
+        {item.column: item.rule for item in policy.kept if item.rule},
+    )
+
+
+def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:
+    """State what is claimed of every column, with the noisy statistic that a synthetic table was drawn from."""
+    if policy.synthetic is None:
+        return claims(policy)
+    from dptext_etl.families.aggregate.contributions import published_facts
+    from dptext_etl.runner.shard.summing import statistic_of
+
+    return [
+        {**claim, "statistic": published_facts(statistic_of(policy, shard))}
+        for claim, shard in zip(claims(policy), shards, strict=True)
+    ]
+
+
+def same_content(before: Manifest, now: Manifest) -> bool:
+    """Return whether readers would see the same bytes with the same description."""
+
+    def content(manifest: Manifest) -> dict[str, object]:
+        parts = [(part.rows, part.sha256) for part in manifest.parts]
+        schema = [*manifest.kinds.items()]  # in order
+        return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
+
+    return content(before) == content(now)
+
+
+def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:
+    """Return whether published files hold the rows of local drafts, in any order: then readers need no new version.
+
+    Engines cut and order rows in ways of their own. Columns and claims are compared elsewhere.
+    """
+    if layout.remote_sink or before.rows != rows or not is_whole(layout, before):
+        return False
+    published, names = [layout.part(part.path) for part in before.parts], tuple(before.schema)
+
+    def sums(paths: Iterable[str]) -> tuple[int, ...]:
+        """Add up 64-bit hashes of rows, which no order changes."""
+        row = pl.struct(pl.col(name) for name in names)
+        frame = Files(tuple(paths), before.file_format, {}).scan(names)
+        found = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
+        return tuple(found.row(0))
+
+    with seam("comparing with what is published", InputError, READ_HINT):
+        return sums(published) == sums(map(str, drafts))

@@ -26,7 +26,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import register, require_provenance
 from dptext_etl.runner.publish.versions import require_sink
-from dptext_etl.runner.shard.replay import replays
+from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import Staging, WholeTable, staging_key
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.storage import Storage

@@ -34,8 +34,16 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.shard.attempt import remember
 from dptext_etl.runner.shard.charging import MODULUS, Charged, Column, Reserved, canary_marks, charge, digest_of
-from dptext_etl.runner.shard.computing import Computed, compute, rewrite_shard
-from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
+from dptext_etl.runner.shard.computing import (
+    Computed,
+    Replay,
+    compute,
+    find_replay,
+    replays,
+    require_found,
+    rewrite_shard,
+    with_earlier_texts,
+)
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable, read_draws
 from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 from dptext_etl.storage import Storage

@@ -477,7 +477,7 @@ class StagedRun:
     origin: dict[str, str] | None = None
     # what the stages of the run took so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
-    # what publication notes of the input (`runner.unchanged`); or, if it is that of the run before and nothing is
+    # what publication notes of the input (`runner.summary`); or, if it is that of the run before and nothing is
     # staged, by what it was `recognized`
     input: dict[str, Any] | None = None
     exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named

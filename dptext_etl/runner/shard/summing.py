@@ -27,8 +27,7 @@ from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic, no_rows
-from dptext_etl.runner.amounts import equal_spends
-from dptext_etl.runner.shard.charging import Reserved, digest_of, texts_of
+from dptext_etl.runner.shard.charging import Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, pairs_of
 from dptext_etl.runner.shard.staging import Facts, StagedShard, Staging, WholeTable
 from dptext_etl.runner.source.selection import PAIRS
