@@ -18,11 +18,9 @@ from dptext_etl.cli.commands import (
     corpus_commands,
     demo,
     explain,
-    export_commands,
     init,
     ledger_admin,  # noqa: F401  (adds commands to `dptext ledger`)
     ledger_commands,
-    plan_command,
     preview,
     published_commands,
     run,
@@ -32,7 +30,7 @@ from dptext_etl.errors import EXIT_CODES, PolicyError
 
 OWN: dict[str, typer.Typer] = {}
 """The commands of this package, each an application that is not built yet."""
-for module in (init, plan_command, run, published_commands, export_commands, explain, preview, demo):
+for module in (init, run, published_commands, explain, preview, demo):
     for entry in module.app.registered_commands:
         single = typer.Typer(add_completion=False)
         single.registered_commands.append(entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
@@ -475,3 +476,26 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
     from dptext_etl.parameters import sentence
 
     raise PolicyError(f"{name}: {parameter}: {sentence(problem)}", _allowed(kind, name))
+
+
+class _NoPandas:
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def skip_pandas() -> None:
+    """Let pyarrow conclude that this process has no pandas objects; `to_pandas` still works.
+
+    pyarrow imports pandas with its first array, which takes half a second.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(_NoPandas)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import options, startup, terminal
+from dptext_etl.cli import options, terminal
 from dptext_etl.cli.commands import preview
 from dptext_etl.cli.options import (
     AllocationScores,
@@ -294,7 +294,7 @@ def explain(
     small model. With --allocation, a public sentence shows how one budget is divided among its words. A post-processing
     (`dptext explain rewrite_again`) is explained, too.
     """
-    startup.skip_pandas()
+    options.skip_pandas()
     from dptext_etl import catalog, extensions
     from dptext_etl.families.words import WordMechanism
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from dptext_etl.cli import startup, terminal
+from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import (
     AllocationScores,
@@ -24,6 +24,7 @@ from dptext_etl.cli.options import (
     UnlinkedRows,
     epilog,
     parse_parameters,
+    skip_pandas,
 )
 from dptext_etl.errors import PolicyError
 
@@ -233,7 +234,7 @@ def preview(
     with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing. With
     --allocation an epsilon is that of a whole text, and colors show which words get how much of it.
     """
-    startup.skip_pandas()
+    skip_pandas()
     import pyarrow as pa
 
     from dptext_etl import catalog, column, keys
