@@ -1,6 +1,6 @@
 """The code location: two policies, two partitions, an asset downstream, and samples of text, written when missing.
 
-In a project of your own this file is two lines: `build_definitions("privacy.toml")` and its import.
+In your project this file has two lines: `build_definitions("privacy.toml")` and its import.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of an asset's parameters.

@@ -122,8 +122,8 @@ STAND_IN = "example-masked"
 def comments() -> Policy | None:
     """Return the policy over comments, which a language model rewrites, or None where no model can run here.
 
-    Where dptext-etl-models is not installed, or has no model of that name, a stand-in takes its place: the release is
-    then pinned to that, and another model is another release.
+    Where dptext-etl-models is not installed, or has no model of that name, a stand-in replaces it: the release is then
+    pinned to the stand-in, and another model is another release.
     """
     if find_spec("torch") is None or find_spec("transformers") is None:
         return None

@@ -129,7 +129,7 @@ class DemoFolder:
         self.policy = path / "privacy.toml"
         self.ledger = path / "ledger.db"
         self.home = path / "dagster"  # the Dagster instance of the demo
-        self.faulty = path / "planted-bug" / "privacy.toml"  # the planted bug has a ledger and a sink of its own
+        self.faulty = path / "planted-bug" / "privacy.toml"  # the planted bug has a separate ledger and sink
         self.forms = path / "three-forms"  # policies and tables of the three forms
         self.corpus = self.forms / "corpus"
 
@@ -319,7 +319,7 @@ def run(folder: DemoFolder) -> None:
 
 
 def stopped(folder: DemoFolder) -> dict[str, Any]:
-    """Run the planted bug in a process of its own, and make sure that the gates stopped it."""
+    """Run the planted bug in a separate process, and make sure that the gates stopped it."""
     command = ["demo", str(folder.path), "--planted-bug"]
     done = subprocess.run(  # noqa: S603  (our own interpreter and our own command)
         [sys.executable, "-m", "dptext_etl.cli", *command], capture_output=True, text=True, check=False

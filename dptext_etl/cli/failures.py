@@ -27,7 +27,7 @@ from dptext_etl.errors import DISK_HINT, INTERRUPTED, UNEXPECTED, DiskError, DPT
 
 _HANDLED_BY_CLICK = (click.ClickException, click.exceptions.Exit, SystemExit, BrokenPipeError)
 FULL = "no space is left on the disk"
-STOPPED = "stopped before its end; the same call goes on from there"
+STOPPED = "stopped before its end; the same call continues from there"
 WHERE = "DPTEXT_TRACEBACK"
 """Environment variable: print file, line and function of every frame of an unexpected failure (no values, no texts)."""
 

@@ -48,7 +48,7 @@ def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
 
 
 def value(mechanism: Mechanism, name: str) -> Any:
-    """Return the value of a parameter; one with entries of its own as JSON of those that were given."""
+    """Return the value of a parameter; an entry with nested entries becomes JSON of the nondefault ones."""
     from pydantic import BaseModel
 
     item = getattr(mechanism, name)
@@ -180,10 +180,8 @@ def model_facts(mechanism: Mechanism, words: int) -> dict[str, Any]:
     return {**described, "conversions": conversions}
 
 
-_NO_COST = (
-    "0: it sees released texts alone, and must have learned from public texts (or from other records, per record)"
-)
-_USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; runs alone carry it out'
+_NO_COST = "0: it sees only released texts, and must have learned from public texts (or from other records, per record)"
+_USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; only runs carry it out'
 
 
 def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any]) -> dict[str, Any]:
@@ -236,7 +234,7 @@ Engine = Annotated[
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"] | None,
-    typer.Option(help="Device of models; auto takes a GPU if there is one. It is a setting of this machine alone."),
+    typer.Option(help="Device of models; auto takes a GPU if there is one. This setting never enters a release."),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16"] | None,

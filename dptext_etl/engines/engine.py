@@ -125,7 +125,7 @@ class Engine(ABC, Generic[Rows]):
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Take all shards through a phase; of a table that is summed, one result may stand for several of them."""
+        """Take all shards through a phase; of a table that is summed, one result may cover several of them."""
 
     def close(self) -> None:
         """Remove what the engine keeps between the steps of a run; called after them, also if one of them refused."""

@@ -3,8 +3,8 @@
 The assets are the source, the staged rows in quarantine, and the published table.
 
 Steps share files and never frames. The runner writes and reads these files. So no I/O manager sees a row, a step can be
-run again alone, and every step may be a process of its own.
-Schedule and sensor are off in Dagster until someone switches them on, because a run spends budget.
+repeated without the others, and every step may be a separate process. Schedule and sensor are off in Dagster until
+someone switches them on, because a run spends budget.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -166,7 +166,7 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
     """Return a sensor that starts the job when the files of the source, or of a partition, are new or have changed."""
     if is_remote(policy.source) and not _is_version(policy):
         msg = f"no sensor watches a source in an object store: {policy.source}"
-        raise PolicyError(msg, "take a schedule, or a sensor of your own on `" + settings.names.job + "`")
+        raise PolicyError(msg, "use a schedule, or write a sensor on `" + settings.names.job + "`")
 
     name = settings.names
 

@@ -199,7 +199,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         Literal["in_process", "multiprocess"] | None,
         _described("Executor of the job and its location; by default the job is one process."),
     ] = None
-    key_prefix: Annotated[Sequence[str] | str | None, _described("What stands before the keys of all assets.")] = None
+    key_prefix: Annotated[Sequence[str] | str | None, _described("Prefix of the keys of all assets.")] = None
     source_asset: Annotated[
         str | None, _described('Key of your asset that writes the source, with "/"; it takes the place of the raw one.')
     ] = None

@@ -63,7 +63,7 @@ def build_definitions(
     The definitions hold the assets `raw_<dataset>`, `staged_<dataset>` and `published_<dataset>` (without the last one
     if the policy says `publish = false`), one blocking check per gate and warnings on the staged asset, blocking checks
     on the published one, the job `run_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and
-    `table_<dataset>`. Definitions of several datasets can be merged. Steps share files alone, so no I/O manager holds a
+    `table_<dataset>`. Definitions of several datasets can be merged. Steps share only files, so no I/O manager holds a
     frame. Events, metadata and logs hold counts, names and spends. The spends are exact, so a Dagster instance belongs
     inside the boundary.
 
@@ -77,8 +77,8 @@ def build_definitions(
             switched on, rows that were staged automatically and pass their gates are published automatically.
         executor: Executor of the job and of the whole code location. None runs the steps of the job in one process, and
             leaves everything else to the code location, so that the definitions can be merged with any other.
-        key_prefix: What stands before the keys of all assets; steps, job and resources take it, too. Several releases
-            of a dataset fit into one code location by it.
+        key_prefix: Prefix of the keys of all assets; steps, job, and resources use it, too. With it, several releases
+            of a dataset fit into one code location.
         source_asset: An asset of yours that writes the source; it takes the place of `raw_<dataset>`, and counts as raw
             for `check_lineage`.
         op_tags: Tags of the staging step, such as "dagster-k8s/config"; None takes those of the policy (`[dagster]
@@ -89,7 +89,7 @@ def build_definitions(
             also one that found nothing new.
         group_name: Group of the assets; None takes the dataset.
         owners: Owners of the assets: e-mail addresses, or "team:NAME".
-        translator: Names the assets in a way of your own, in the place of `key_prefix`, `group_name` and `owners`.
+        translator: Names the assets in your way, in place of `key_prefix`, `group_name`, and `owners`.
         schedule: Cron of a schedule of the job, off at first; partitions by time bring their own times.
         watch_source: Add a sensor that starts the job for new files, off at first.
         ledger: The ledger of this deployment; None takes the policy's.
@@ -97,7 +97,7 @@ def build_definitions(
         maintenance: Add the check `ledger_intact` and the job `maintain_<dataset>`, which verify the ledger, store its
             anchor, and make a backup; with a schedule, off at first.
         reports: Reports on the release, such as `dptext_etl_eval.orchestration.EvidenceReport`. Each makes an asset
-            that is no part of the job, and nothing waits for it.
+            outside the job, and nothing waits for it.
 
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path; or a
@@ -129,7 +129,7 @@ def build_definitions(
         names=name,
         partitions=parts,
         found=partitions is None and parts is not None,
-        # one run for all partitions is sound: each is judged as in a run of its own, and none is published if one fails
+        # one run for all partitions is sound: each is judged as in a separate run, and none is published if one fails
         backfill=dg.BackfillPolicy.single_run() if backfill == "single_run" and parts is not None else None,
         pool=pool,
         automation_condition=automation_condition,

@@ -46,7 +46,7 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
     `tags={"dptext/raw": ""}`) or come after a published asset. What a staged asset of `build_definitions` reads is raw,
     and so is everything that a raw asset is made from, and everything that one step makes together with a raw asset,
     unless it is marked `tags={"dptext/public": ""}`. Only the published asset of its dataset and its gates may read a
-    staged asset. A check of a raw asset that reads raw assets alone may block: it publishes nothing. Any other check
+    staged asset. A check of a raw asset that reads only raw assets may block: it publishes nothing. Any other check
     that reads raw or staged rows declares `metadata={"dptext/raw": True}` and must not block, because its decision
     would depend on raw text (docs/spec/privacy.md#no-row-decision).
 
@@ -73,7 +73,7 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
     paths = [_path_line(path, nodes) for path in _paths(nodes)]
     if paths:
         more = [f"and {len(paths) - _SHOWN} more"] if len(paths) > _SHOWN else []
-        raise GateError("\n  ".join(["what is not published reaches assets:", *paths[:_SHOWN], *more]), _HINT)
+        raise GateError("\n  ".join(["unpublished rows reach assets:", *paths[:_SHOWN], *more]), _HINT)
     return defs
 
 

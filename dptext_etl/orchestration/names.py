@@ -1,6 +1,6 @@
 """Name a dataset, its stages, its resources, and its partitions in Dagster.
 
-A translator maps policies to names of your own. Names of partitions replace "{partition}" in the source.
+A translator maps policies to your names. Names of partitions replace "{partition}" in the source.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ Stage = Literal["raw", "staged", "published", "evidence"]  # the assets of a dat
 
 
 class PolicyTranslator:
-    """Names the assets of a policy; override a method to map them to names of your own.
+    """Names the assets of a policy; override a method to map them to your names.
 
     Args:
-        key_prefix: What stands before the keys of all assets.
+        key_prefix: Prefix of the keys of all assets.
         group_name: Group of the assets; None takes the dataset.
         owners: Owners of the assets: e-mail addresses, or "team:NAME".
 
@@ -170,7 +170,7 @@ def to_judge(
     partitions: dg.PartitionsDefinition | None,
     there: Callable[[str | None], bool],
 ) -> list[str | None]:
-    """Return the partitions that a check judges: those of its run, or, if it runs alone, all that exist."""
+    """Return the partitions that a check judges: the ones of its run, or all outside a job."""
     if partitions is None:
         return [None]
     keys = partitions.get_partition_keys(dynamic_partitions_store=context.op_execution_context.instance)

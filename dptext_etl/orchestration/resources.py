@@ -196,7 +196,7 @@ class PublishedTable(dg.IOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> NoReturn:  # noqa: ARG002
         """Refuse to write, because only the runner publishes."""
-        msg = "the published table is written by its own step alone"
+        msg = "only its own step writes the published table"
         raise PolicyError(msg, "give your asset another io_manager_key")
 
     def _scan(self, partition: str | None) -> pl.LazyFrame:

@@ -45,8 +45,8 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
 
     The failure forbids retries where a policy, a table, a cap or a gate refuses: they refuse again for the same reason,
     and a fired gate has revoked the release. What broke down (`DPTextError.transient`: a store, the lease of a run that
-    was killed, a full disk, a machine) may be tried again where the code location asks for it: the next attempt goes on
-    from what is committed.
+    was killed, a full disk, a machine) may be tried again where the code location asks for it: the next attempt
+    continues after the committed records.
     """
 
     def __init__(self, action: str, partition: str | None = None) -> None:
@@ -87,7 +87,7 @@ def progress_logger(log: logging.Logger, partition: str | None) -> Listener:
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
 _AGAIN = "materialize the staged asset again"
-NOTHING_STAGED = ("nothing is staged that could be checked or published", "materialize the staged asset first")
+NOTHING_STAGED = ("no staged rows can be checked or published", "materialize the staged asset first")
 
 
 def save_run(staged: StagedRun) -> None:
@@ -119,7 +119,7 @@ def load_run(policy: Policy, partition: str | None) -> StagedRun:
         raise InputError(*NOTHING_STAGED)
     if content["policy"] != _hash(policy):
         raise PolicyError("the policy changed since its rows were staged", _AGAIN)
-    with seam("reading what the step before left", InputError, _AGAIN):
+    with seam("reading the files of the previous step", InputError, _AGAIN):
         return from_json(content["run"], policy)
 
 
@@ -135,7 +135,7 @@ def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
         )
-    with seam("reading what the step before left", InputError, _AGAIN):
+    with seam("reading the files of the previous step", InputError, _AGAIN):
         return tuple(Verdict.from_dict(facts) for facts in content["verdicts"])
 
 

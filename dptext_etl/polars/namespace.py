@@ -155,7 +155,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
     """Return the column's name for keys (docs/spec/stream.md#names); two columns never share a name."""
     if expr.meta.has_multiple_outputs():
         raise PolicyError(
-            "the expression stands for several columns", "privatize columns one by one, each by its own policy"
+            "the expression has several output columns", "privatize columns one by one, each by its own policy"
         )
     roots = set(expr.meta.root_names())
     if policy.column is None:
@@ -167,7 +167,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
         return roots.pop()
     if len(roots) == 1 and roots != {policy.column}:
         msg = f"the policy is for column {policy.column!r}, the expression reads {roots.pop()!r}; keys are per column"
-        raise PolicyError(msg, "give each column a policy of its own, or leave ColumnPolicy(column=None)")
+        raise PolicyError(msg, "give each column its own policy, or leave ColumnPolicy(column=None)")
     return policy.column
 
 
@@ -185,14 +185,14 @@ def _charges(mechanism: InKernel) -> tuple[int, int]:
 
 
 _NULL_IDS = (
-    'every record needs an id of its own; put `when` inside the release, with .otherwise(pl.lit("")), because Polars '
+    'every record needs a unique id; put `when` inside the release, with .otherwise(pl.lit("")), because Polars '
     "sets ids to null around it"
 )
 
 
 @dataclass(frozen=True)
 class _Release:
-    """Release batches for a mechanism that is no plugin; a plan holds only the policy's parameters and references."""
+    """Release batches for a mechanism without a plugin; a plan holds only the policy's parameters and references."""
 
     policy: ColumnPolicy
     spend: bool
@@ -230,7 +230,7 @@ def privatize(
         As many strings as texts, null if the text is null; or the struct.
 
     Raises:
-        PolicyError: The expression stands for several columns, or for another column than the policy.
+        PolicyError: The expression has several output columns, or another column than the policy.
     """
     expression = pl.col(text) if isinstance(text, str) else text
     return ExprNamespace(expression).privatize(policy, id=id, spend=spend)

@@ -1,4 +1,4 @@
-"""Find whether an expression of a Polars plan holds raw text, one column of its own row, or neither.
+"""Find whether an expression of a Polars plan holds raw text, one column of the same row, or neither.
 
 A release in a plan holds marks: configuration, hashes and a key reference, never a key.
 """
@@ -155,15 +155,15 @@ _OF_ROW = {
     **_each("TemporalFunction.", "Date Day Hour IsoYear Minute Month OrdinalDay Quarter Second Time", _ALL, None),
     **_each("TemporalFunction.", "ToString Truncate WeekDay Week Year", _ALL, None),
 }
-"""Functions that give each row its value from the values of the same row alone; all others may mix rows.
+"""Functions that give each row its value only from values of the same row; all others may mix rows.
 
 The first number says how many inputs are read row by row: the others may be read as a whole, so they must be literals.
-The second says which inputs make the value null: it is null exactly if one of so many first inputs is; None if the
-function may give nulls of its own. An entry with a parameter (its last one) is for calls with that value of it.
+The second says which inputs make the value null: it is null exactly if one of this number of first inputs is; None if
+the function may give other nulls. An entry with a parameter (its last one) is for calls with that value of it.
 """
 _STRICT = "0"  # option of a cast that fails instead of giving null
 _WRITTEN = frozenset({"String", "Binary", "Categorical", "Enum"})
-"""Types between which a strict cast gives no nulls of its own."""
+"""Types between which a strict cast adds no nulls."""
 _NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
 """Functions that say which rows are null, and nothing else."""
 

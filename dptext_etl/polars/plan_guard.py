@@ -53,8 +53,8 @@ def guard(
 
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses its rows, or enters a step that
-            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, text
-            that may be null although its source is not, or computed ids.
+            cannot be followed; or a release is not the policy's, or reads anything other than a column of the same row;
+            or its text may be null where the source is not; or its ids are computed.
         PolicyError: No source has such a column, the policy is for benchmarks, or this version of Polars does not show
             its plans.
 
@@ -209,7 +209,7 @@ class _Walk:
             for side in inputs:
                 refuse_any(side, "a join by a condition")
         how, suffix = node.options[0], node.options[3]
-        if not isinstance(how, str):  # as-of joins compare more columns, which stand here alone
+        if not isinstance(how, str):  # as-of joins compare more columns, which are only here
             how, *more = how
             self._refuse_names(inputs, more, "which rows are joined")
         if how in _EQUAL:

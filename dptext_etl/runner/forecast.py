@@ -65,8 +65,9 @@ def no_charges(components: Iterable[str]) -> pl.DataFrame:
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
-    A record that is a unit of its own is judged when it is added. Rows of subjects wait on the disk until all are
-    there, dozens of bytes each, in the folder `scratch`. So do all rows if runs come `before`, whose charges count.
+    If the unit is the record, a record is judged when it is added. Rows of subjects wait on the disk until all are
+    there, dozens of bytes each, in the folder `scratch`. All rows wait there if runs come `before`, whose charges
+    count.
     """
 
     def __init__(self, policy: Policy, scratch: Path | None = None, before: pl.DataFrame | None = None) -> None:
@@ -151,7 +152,7 @@ class Forecast:
         return pl.concat(parts).group_by("unit").sum()
 
     def kept(self) -> dict[float, int]:
-        """Count the records that would fit if the first limit of the cap were so many times as large, by `FACTORS`.
+        """Count the records that would fit if the first limit of the cap were multiplied, by the `FACTORS`.
 
         Where the records of a unit differ in cost, a run may keep some more: a later, cheaper one may fit.
         """
@@ -253,7 +254,7 @@ def _histogram(amounts: Amounts) -> Counter[int]:
 
 
 def is_infinite(amount: int) -> bool:
-    """Return whether a forecast amount stands for no bound."""
+    """Return whether a forecast amount means that there is no bound."""
     return amount >= _INFINITE
 
 

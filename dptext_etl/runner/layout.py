@@ -41,7 +41,7 @@ class Layout:
     # the same, with environment references resolved; never printed
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
-    table: TableSpec | None = None  # the format of the published table, if it has a log of its own
+    table: TableSpec | None = None  # the format of the published table, if it has a log
     logged: bool = False  # whether it has one
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)  # the catalog of a source that is a table
     newest: int = 2  # number of versions of a folder that a publication leaves there
@@ -128,7 +128,7 @@ class Layout:
 
     @property
     def table_format(self) -> TableFormat | None:
-        """The published table, if it has a log of its own."""
+        """The published table, if it has a log."""
         return None if self.table is None else open_table(self.table, self.published)
 
     @property
@@ -145,7 +145,7 @@ def _require_plain(*places: str) -> None:
     if any(is_remote(place) and _ENCODED.search(place) for place in places):
         msg = 'the URL of sink or staging has "#", "?", or an encoded character such as %20'
         raise PolicyError(
-            f"{msg}: not all libraries read these alike", "name a folder without these; a blank may stand as it is"
+            f"{msg}: not all libraries read these alike", "name a folder without these; spaces are allowed"
         )
 
 
@@ -173,7 +173,7 @@ def _local(path: str) -> str:
 
 
 def check_partition(policy: Policy, partition: str | None) -> None:
-    """Refuse a partition that is missing, that the policy has no place for, or that cannot stand in a path."""
+    """Refuse a partition that is missing, that the policy has no place for, or that cannot be part of a path."""
     wanted = PARTITION in policy.source
     if wanted and partition is None:
         raise PolicyError(
@@ -199,16 +199,16 @@ def _roots(policy: Policy, sink: str) -> tuple[Storage, Storage]:
     if policy.staging is not None:
         root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True).child(dataset)
         return root, root
-    hint = 'write: staging = "staging" (inside the boundary, readable by you alone)'
+    hint = 'write: staging = "staging" (inside the boundary, readable only by you)'
     if is_remote(sink):
-        msg = "the sink is an object store, so the policy must name a place for what is not published yet"
+        msg = "the sink is an object store, so the policy must name a place for unpublished rows"
         raise PolicyError(msg, hint)
     template = _local(policy.sink).rstrip("/")
     older = Storage(sink + _STAGING), Storage(template.replace(PARTITION, "_") + _STAGING)
     if any(place.folder.is_dir() for place in older):
         return older
     if policy.folder is None:
-        msg = "the policy was not read from a file, so it must name a place for what is not published yet"
+        msg = "the policy was not read from a file, so it must name a place for unpublished rows"
         raise PolicyError(msg, hint)
     # the same when the folder of the policy is moved with all that is in it
     name = hashlib.sha256(os.path.relpath(template, policy.folder).encode()).hexdigest()[:16]

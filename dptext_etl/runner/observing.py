@@ -1,4 +1,4 @@
-"""Report a run to OpenTelemetry and OpenLineage, by its progress and its summary alone; never a text or an id.
+"""Report a run to OpenTelemetry and OpenLineage, from its progress and its summary; never a text or an id.
 
 What cannot be reported never fails a run. OpenLineage's client sends events to where its own configuration says
 (`OPENLINEAGE_URL`, `openlineage.yml`): which columns were released from which, by what, at what epsilon.
@@ -237,7 +237,7 @@ class Lineage:
         self.send("COMPLETE", facets, {"outputStatistics": rows})
 
     def fail(self, code: str, gates: tuple[str, ...] = ()) -> None:
-        """Send that the run failed, by the code of its error alone, and which gates failed."""
+        """Send that the run failed, by the code of its error, and which gates failed."""
         from openlineage.client.facet_v2 import error_message_run
 
         error = error_message_run.ErrorMessageRunFacet(message=code, programmingLanguage="python")

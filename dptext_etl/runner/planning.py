@@ -276,7 +276,7 @@ def _clash(policy: Policy, done: Policy) -> DPTextError | None:
             known = [] if ledger is None else ledger.reports.caps()
         own = [item for item in known if (item["scope"], item["period"]) == (scope.name, scope.period)]
         if not any(item["measure"] and scope.dataset in item["datasets"] for item in own):
-            msg = f"a first cap of {scope} would not count what the run before charges in {other}"
+            msg = f"a first cap of {scope} would not count the charges of the run before in {other}"
             return LedgerError(msg, "name one period and group in both; or open the period: `dptext ledger set-cap`")
     return None
 
@@ -370,7 +370,7 @@ def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
     if change is not None:
         notes.append(str(change))
     if uncounted:
-        where = f"the cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
+        where = f"the cap of {scope} would not count charges in {' and '.join(uncounted)}"
         notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
     return None if change is None else change.as_dict(), notes
 
@@ -427,7 +427,7 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
         notes.append("where length is not disclosed, every record is charged for the longest text")
     for item in columns:
         for step in item.postprocess:
-            note = f"column {item.column!r}: {step.name} rewrites what was released, at no cost"
+            note = f"column {item.column!r}: {step.name} rewrites the released texts, at no cost"
             other = step.learnt_for not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
     return notes

@@ -260,11 +260,11 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
     if changed and (policy.synthetic is not None or policy.labels is not None):
-        held = "since this release took them; it holds one table, whole"
+        held = "since this release charged them; it holds one table as a whole"
         msg = f"the texts or labels of {counted(changed, 'record')} changed {held}"
         hint = "nothing was drawn; changed data, or another key, go under a new name, at full spend"
         raise InputError(msg, hint, {"records": changed})
-    listed = f"Nothing was charged; a run lists their ids in {layout.staging.url} (changed-*.parquet) alone"
+    listed = f"Nothing was charged; only a file in {layout.staging.url} (changed-*.parquet) lists their ids"
     if changed and policy.on_changed == "refuse":
         msg = (
             f"the texts of {counted(changed, 'record')} changed since this release "

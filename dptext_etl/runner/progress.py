@@ -95,10 +95,10 @@ class Meter:
 
 
 class WholeRun:
-    """Adds to the reports of single phases what share of the whole run is done, and how long it will go on.
+    """Adds to the reports of single phases the share of the whole run that is done, and the time that is left.
 
-    What is left of a phase follows from its own rate. A phase to come is taken to cost what `PHASES` says, in the unit
-    of the cheapest phase so far: a model makes the release slow, not what comes after it.
+    The rest of a phase follows from its own rate. A later phase is estimated by `PHASES`, in the unit of the cheapest
+    phase so far: a model slows the release, but not the phases after it.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -127,7 +127,7 @@ class WholeRun:
 
 
 def throttled(listener: Listener, seconds: float = LOG_SECONDS) -> Listener:
-    """Return a listener that passes on the end of a phase, and of other reports one in so many seconds."""
+    """Return a listener that passes on the end of a phase, and other reports at most once in this many seconds."""
     last = time.monotonic()
 
     def listen(report: Progress) -> None:

@@ -48,9 +48,9 @@ ASSUMES = {
     "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
     "OWN_PERSONS": "rows that name no person are each of another person; k rows of one have k times the loss",
     "UNIQUE_IDS": "no two rows share an id and a text",
-    "SCORES_LOCAL": "a model scores every row from its own text alone",
-    "IDEAL_LAPLACE": "noise on a fine grid stands for a continuous density",
-    "IDEAL_GAUSSIAN": "noise on a fine grid stands for a continuous density",
+    "SCORES_LOCAL": "a model scores every row only from its own text",
+    "IDEAL_LAPLACE": "noise on a fine grid approximates a continuous density",
+    "IDEAL_GAUSSIAN": "noise on a fine grid approximates a continuous density",
 }
 
 
@@ -114,7 +114,7 @@ def _section(heading: str, *paragraphs: str, rows: Iterable[tuple[str, str]] = (
 
 
 def _escaped(text: str) -> str:
-    """Escape all but commands between "`"; facts hold no "`" (`escaping.one_line_each`)."""
+    """Escape everything except commands between "`"; facts hold no "`" (`escaping.one_line_each`)."""
     parts = text.split("`")
     return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
 
@@ -398,13 +398,15 @@ def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool 
     odds = factor * 0.01 / 0.99
     guess = at_most(100 * odds / (1 + odds), 3)
     among = f"Among texts{agree}, a guess" if disclosed else "A guess"
-    becomes = f"is right with a chance of {guess} % at most after the release"
+    becomes = f"is right with a chance of {guess}% at most after the release"
     if guess == "100":
-        becomes = "may be near certain after the release: the bound hides guesses alone that are far less likely"
+        becomes = (
+            "may be near certain after the release: the bound protects only against guesses that were far less likely"
+        )
     besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
     return (
         f"At ε = {at} the odds between two texts{agree} move by a factor of {times} at most. {among} that was right "
-        f"with a chance of 1 % {becomes}.{besides}"
+        f"with a chance of 1% {becomes}.{besides}"
     )
 
 

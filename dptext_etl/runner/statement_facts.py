@@ -166,7 +166,7 @@ def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
 
 
 def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
-    """Add the largest charge of a record, and how many records were charged; canary rows are no records."""
+    """Add the largest charge of a record, and how many records were charged; canary rows are not records."""
     for column, release in product(found["columns"], releases):
         named = (release["dataset"], release["column"], release["release"])
         if named == (found["dataset"], column["name"], found["release"]):

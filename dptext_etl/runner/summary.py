@@ -176,7 +176,7 @@ _NAMELESS = 'left out (on_null_subject = "quarantine")'
 
 def _notes(staged: StagedRun) -> list[str]:
     rows, folder = staged.rows, staged.layout.staging.url
-    listed = f"their ids are listed in {folder} alone"
+    listed = f"only a file in {folder} lists their ids"
     most = staged.policy.records_per_subject
     again = "in the source again and left out; take them out of it, or admit them by id with `dptext ledger readmit`"
     take = f"left out: per_subject = {most} of a person take part"
@@ -313,13 +313,13 @@ def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
     if noted is not None and noted["seal"] == seal:
         found = _still_published(attempt, noted, lambda: id_type)
     if found is None:
-        msg = "what is published has changed since its unchanged source was recognized, or a record was forgotten"
+        msg = "the published table has changed since its unchanged source was recognized, or a record was forgotten"
         raise InputError(msg, "run the same policy again, from its first step")
     return found
 
 
 def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
-    """Return the summary of a noted run if what it published stands, and all that it left out would be left out."""
+    """Return the summary of a noted run if its published table is unchanged and the same rows would be left out."""
     layout, policy = attempt.layout, attempt.policy
     with attempt.alone():
         manifest = Manifest.read(layout)
@@ -363,7 +363,7 @@ def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, 
         "admitted": sealed["admitted"],
         "freed": sealed["freed"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
-    folder.write(FILE, staging.sealed(key, _KIND, facts), action="noting what was published")
+    folder.write(FILE, staging.sealed(key, _KIND, facts), action="noting the publication")
 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:

@@ -117,7 +117,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     require_name(name)
     column = resolve_column(policy)
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
-        msg = f"Spark has a function {name!r} of its own, and a query would call that one"
+        msg = f"Spark has a built-in function {name!r}, and a query would call that one"
         raise PolicyError(msg, 'take another name, such as "private_review"')
     terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
     made = function(spark, column, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
@@ -172,7 +172,7 @@ def keys_of(noise: str, ledger: str | LedgerSpec | None) -> list[str]:
 
 def require_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
+        raise PolicyError("a name in SQL has only letters, digits, and _", 'such as "private_review"')
 
 
 def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> AccountTerms:
@@ -189,7 +189,7 @@ def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **term
 
 
 def arrow_function(policy_json: str, *, spend: bool) -> Any:
-    """Make the function of (text, id, subject); it is pickled together with the string `policy_json` alone."""
+    """Make the function of (text, id, subject); it is pickled together with the string `policy_json` only."""
     import pyarrow as pa
 
     try:
@@ -237,8 +237,8 @@ def register_view(
     """Register a temporary view of a table that releases every text column and shows only columns of the policy.
 
     The view has the policy's id column, its kept columns and its text columns, in the table's order. Each text is
-    released for the id of its own row, and charged to that row's subject under the policy's cap. Spark evaluates the
-    view at every read; the same rows give the same bytes and one charge.
+    released for the id of its row, and charged to that row's subject under the policy's cap. Spark evaluates the view
+    at every read; the same rows give the same bytes and one charge.
 
     Args:
         spark: The session, classic or Spark Connect.

@@ -54,7 +54,7 @@ def run_frame(
             local.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
-        progress: Called with counts, rate and remaining time, from a thread of its own.
+        progress: Called with counts, rate, and remaining time, from a separate thread.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
     Returns:

@@ -279,8 +279,8 @@ def guard(
 
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses rows, or enters a step that
-            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, or
-            computed ids.
+            cannot be followed; or a release is not the policy's, or reads anything other than a column of the same row,
+            or computed ids.
         InputError: A release takes ids or subjects of a type that ids cannot have, such as double.
         PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
 
@@ -365,7 +365,7 @@ class _Walk:
         defined = self._common.get(node.cteId())
         if defined is None:
             raise GateError("a table that is defined by itself cannot be followed", HINT)
-        number = next_number()  # each use of the table has rows of its own
+        number = next_number()  # each use of the table has separate rows
         return {one: concatenated(number, [content]) for one, content in zip(output, defined, strict=True)}
 
     def _cterelationdef(self, node: Any, columns: Found, _: list[Found], __: Columns) -> Found:

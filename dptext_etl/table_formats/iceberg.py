@@ -20,7 +20,9 @@ from dptext_etl.object_stores import CATALOG, require_no_code
 from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
 
-_HINT = "does the catalog answer, and may you read and write the table? Run the same policy again: it goes on from here"
+_HINT = (
+    "does the catalog answer, and may you read and write the table? Run the same policy again: it continues from here"
+)
 _RELEASE, _DIGEST = "dptext.release", "dptext.manifest"
 """Property of the table with the number of the publication; entry of a snapshot with the digest of its manifest."""
 _PROPERTIES = {"write.metadata.metrics.default": "none", "commit.retry.num-retries": "0"}
@@ -128,7 +130,7 @@ class Iceberg:
             return None
 
     def retire(self, folders: Sequence[str] | None) -> None:
-        """Expire the snapshots that list files of these folders, or all but the current one with all their files."""
+        """Expire the snapshots that list files of these folders, or, without `folders`, all except the current one."""
         with seam("expiring older snapshots of the table", InputError, _HINT):
             table = self._open()
             if table is None:
@@ -144,7 +146,7 @@ class Iceberg:
             if heads:
                 keeping = counted(len(heads), "tag or branch", "tags or branches")
                 msg = f"older snapshots of the table {self._table} stay with their files, because of {keeping}"
-                raise InputError(msg, "drop them in the catalog, and repeat this call: it goes on from here")
+                raise InputError(msg, "drop them in the catalog, and repeat this call: it continues from here")
             if old:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
         if folders is None:

@@ -167,7 +167,7 @@ def test_the_ledger_answers(inited):
     assert (verified["ok"], verified["problems"]) == (True, [])
     exported = dptext("ledger", "export", "--ledger", "ledger.db")
     assert json.loads(exported.stdout) == facts("ledger", "export", "--ledger", "ledger.db")
-    for command, said in {"show": "COND_PURE", "remaining": "at the cap", "verify": "the ledger is whole"}.items():
+    for command, said in {"show": "COND_PURE", "remaining": "at the cap", "verify": "the ledger is intact"}.items():
         assert said in dptext("ledger", command, "--ledger", "ledger.db").stdout
 
 

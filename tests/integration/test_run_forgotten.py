@@ -244,7 +244,7 @@ def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, s
     failed = {gate.name: dict(gate.counts) for gate in checked(job) if not gate.passed}
     assert {name: counts["forgotten"] for name, counts in failed.items()} == {"rows_ledgered": 6}
     used = job.charged()
-    with pytest.raises(LedgerError, match="6 rows of what is published here are of people or records that were"):
+    with pytest.raises(LedgerError, match="6 rows of the published table are of people or records that were"):
         job.run(incremental=True, deletions="keep")
     assert job.charged() == used
     assert forget(job.policy(incremental=True), subjects=["u007"]).removed == 6

@@ -170,7 +170,7 @@ def test_objects_of_a_delta_table_are_refused(make_job, store):
 
 def test_a_sink_in_a_store_needs_a_place_for_what_is_not_published(make_job, store):
     job = make_job()
-    with pytest.raises(PolicyError, match="must name a place for what is not published yet"):
+    with pytest.raises(PolicyError, match="must name a place for unpublished rows"):
         job.run(**remote(job, store, staging=None))
 
 

@@ -72,7 +72,7 @@ def build(
 
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
-        raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
+        raise PolicyError(f"--words {words!r} is not a range A:B of two integers")
     refuse_raw([str(path) for path in (*sources, *(task or ()))], why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
@@ -176,7 +176,7 @@ def calibrate(
     from dptext_etl.corpora.building import Source
     from dptext_etl.runner.source.table import refuse_raw
 
-    refuse_raw([str(path) for path in public], why="hit rates come from public texts alone")
+    refuse_raw([str(path) for path in public], why="hit rates come from public texts only")
     terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
     before = Corpus.open(corpus)
     sources = [Source(path, column, label) for path in public]

@@ -162,7 +162,7 @@ def _show(facts: Mapping[str, Any]) -> None:
     terminal.pairs(facts["files"])
     policy, ledger = facts["files"]["policy"], facts["files"]["ledger"]
     terminal.say(
-        f"\nGo on with:\n  dptext plan {policy} --partition 2026-09"
+        f"\nContinue with:\n  dptext plan {policy} --partition 2026-09"
         f"\n  dptext run {policy} --partition 2026-09      (costs nothing: these rows were released before)"
         f"\n  dptext ledger remaining --ledger {ledger}"
     )
@@ -182,7 +182,7 @@ def _show_forms(facts: Mapping[str, Any]) -> None:
             ("row by row", f"{rows['epsilon']:g}", "0", ", ".join(rows["columns"]), f"{rows['f1']:.2f}"),
             _central("unlinked", unlinked, "none: it has no labels"),
             _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, nearest mean {synthetic['f1_nearest_mean']:.2f}"),
-            ("label names alone", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
+            ("label names only", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
             ("raw requests", "", "", "", f"{facts['f1_raw']:.2f}"),
         ],
     )
@@ -235,7 +235,7 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
             "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
             "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
-            "ledger": "whole" if facts["verify"]["ok"] else "NOT whole: " + "; ".join(facts["verify"]["problems"]),
+            "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
         }
     )
 

@@ -227,4 +227,4 @@ def new(
     if as_json:
         terminal.emit({"path": str(path), "reference": reference, "mode": "0600"})
     else:
-        terminal.say(f'wrote {path}, readable by you alone\nin a policy: key = "{reference}"')
+        terminal.say(f'wrote {path}, readable only by you\nin a policy: key = "{reference}"')

@@ -44,7 +44,7 @@ def freeze(
         ),
     ] = None,
     alone: Annotated[
-        bool, typer.Option("--alone", help="Freeze this dataset alone: no charge was lost (a key leaked, for example).")
+        bool, typer.Option("--alone", help="Freeze only this dataset: no charge was lost (a key leaked, for example).")
     ] = False,
     id_key: IdKey = None,
     as_json: Json = False,
@@ -90,7 +90,7 @@ def thaw(
     with open_ledger(ledger, id_key, write=True) as handle:
         before = handle.losses.frozen()
         if dataset in before:
-            question = f"Thaw {dataset} and what froze with it, with release names revoked and caps lowered by "
+            question = f"Thaw {dataset} and all datasets that froze with it, revoke release names, and lower caps by "
             require_confirmation(f"{question}{shown(losses) or 0}?", yes=yes)
         caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
         store(handle, Scope(dataset, "all"))
@@ -143,7 +143,7 @@ def revoke(
         with _writing(handle, dataset, release):
             handle.releases.revoke_name(dataset, release, reason)
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
-    outcome += ", and what was published must be taken down by hand" if versions else ""
+    outcome += ", and you must take down its published tables yourself" if versions else ""
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
     report(facts, outcome, as_json=as_json)
 
@@ -291,7 +291,7 @@ def set_cap(
             if uncounted:
                 now += f"; what was charged in {' and '.join(uncounted)} does NOT count: every unit starts at zero"
             if change is not None and change.change == "measure":
-                now += "; what commits gave back counts again"
+                now += "; amounts that commits gave back count again"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
             require_confirmation(f"Set the cap of {scope} to {shown(wanted)} ({now})?", yes=yes)
             with anchored(handle, scope):

@@ -65,7 +65,7 @@ def remaining(
     *,
     ledger: LedgerUrl,
     subject: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record) alone; repeat as needed.")
+        list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record); repeat as needed.")
     ] = None,
     release_of: Annotated[
         Path | None,
@@ -130,7 +130,7 @@ def verify(
     else:
         terminal.pairs(outcome.counts)
         terminal.say("all counts are of rows, canary rows included")
-        terminal.say("the ledger is whole" if outcome.ok else "the ledger does NOT agree with its own journal:")
+        terminal.say("the ledger is intact" if outcome.ok else "the ledger does NOT agree with its own journal:")
         for problem in outcome.problems:
             terminal.say(f"  {problem}")
     if not outcome.ok:

@@ -186,7 +186,9 @@ def _counting(name: str | None, names: Sequence[str | None], done: int) -> Itera
     try:
         yield
     except BaseException:
-        failures.note(f"stopped at partition {name}; done: {done} of {len(names)}. The same command goes on from there")
+        failures.note(
+            f"stopped at partition {name}; done: {done} of {len(names)}. The same command continues from there"
+        )
         raise
 
 
@@ -333,7 +335,7 @@ def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> 
         places = next(iter(shared["charged"].values()))
         terminal.table(("", *places), [(name, *found.values()) for name, found in shared["charged"].items()])
     if joint["apart"]:
-        terminal.say("not all of these runs share a scope: no single cap bounds what they charge one person together")
+        terminal.say("not all of these runs share a scope: no single cap bounds their total charge to one person")
     whole = joint["together"]
     by = " or ".join(whole["units"])
     amount = f"epsilon {at_most(whole['epsilon'])} at delta {at_most(whole['delta'])}"

@@ -316,7 +316,7 @@ def _is_utf8(column: pa.Array) -> bool:
 
 def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
     published = published_ids(table, policy, layout, manifest)
-    with seam("comparing the frame with what is published", InputError, HINT):
+    with seam("comparing the frame with the published table", InputError, HINT):
         new = table.frame.join(published, on=policy.id, how="left_anti")
         return new, new.count()
 
@@ -419,7 +419,7 @@ def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy
 
 
 def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
-    """Add the number of its shard to each row, and the mark that it is no canary row."""
+    """Add the number of its shard to each row, and the mark that it is not a canary row."""
     from pyspark.sql import functions as F  # noqa: N812
 
     by_person = policy.cap is not None
@@ -427,7 +427,7 @@ def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
     if by_person and policy.normalize:
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
     place = F.xxhash64(key)
-    if policy.on_null_subject == "own":  # rows without a person are persons of their own, and stand among all others
+    if policy.on_null_subject == "own":  # a row without a person counts as a separate person, placed like all others
         place = F.when(key.isNull(), F.xxhash64(named(policy.id))).otherwise(place)
     shard = (F.pmod(place, F.lit(len(shards))) + F.lit(shards[0])).cast("int")
     return frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))

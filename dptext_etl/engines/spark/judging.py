@@ -256,7 +256,7 @@ def _rows(staged: StagedRun) -> Iterator[int]:
         yield from (len(plan.rows) for plan in staged.canaries)
         return
     for shard in staged.shards:
-        with seam("reading what was staged", InputError):
+        with seam("reading staged files", InputError):
             try:
                 yield count(staging.path(shard))
             except (OSError, ValueError):

@@ -126,7 +126,7 @@ def bounds_batches(spark: SparkSession) -> bool:
     """Return whether Spark bounds the bytes of a batch (4.1 and newer), and not only its rows."""
     try:
         return int(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")).rstrip("bB")) > 0
-    except Exception:  # noqa: BLE001  (an older version does not know the setting; each has errors of its own)
+    except Exception:  # noqa: BLE001  (an older version does not know the setting; each has its own errors)
         return False
 
 
@@ -310,7 +310,7 @@ def _answers(spark: Any, modules: tuple[str, ...], keys: tuple[str, ...]) -> set
     asked = udf(_question(modules, keys), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
     try:
         rows = spark.range(_ROWS).select(asked("id").alias("answer")).collect()
-    except Exception as exc:  # noqa: BLE001  (every version of Spark has classes of its own)
+    except Exception as exc:  # noqa: BLE001  (every version of Spark has its own classes)
         failure = _failure(exc)
     else:
         return {Answer.model_validate_json(text) for text in {row.answer for row in rows}}

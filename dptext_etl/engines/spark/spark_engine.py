@@ -68,7 +68,7 @@ AGAIN = "see the executors' logs. Readers still see the version before; run the 
 def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
     """Write staged shards as parts of a version (see `Engine.write`).
 
-    An attempt drafts a part under a name of its own. The driver takes the one that Spark counts; the others go.
+    An attempt drafts a part under a unique name. The driver uses the one that Spark counts; the others go.
     """
     shards = list(shards)
     if not shards:
@@ -146,7 +146,7 @@ def move(config: WriteConfig, place: int, part: str) -> Iterator[Pack]:
     sink, missing = config.sink, 0
     if sink.sha256(target) != digest:
         missing = 1
-        with config.staging.with_own_copies() as storage, seam("reading what was staged", InputError, AGAIN):
+        with config.staging.with_own_copies() as storage, seam("reading staged files", InputError, AGAIN):
             path = storage.local_path(name)
             if sha256(path) != digest:
                 raise InputError(f"the staged file {name} has changed since it was staged", AGAIN)
@@ -264,7 +264,7 @@ class SparkEngine(Engine["DataFrame"]):
         return [ShardResult(**facts) for facts in found]
 
     def close(self) -> None:
-        """Let executors remove the rows that they keep; if they are gone already, so are the rows."""
+        """Let executors remove the rows that they keep; if the executors are gone, the rows are gone, too."""
         kept, self._kept = self._kept, None
         if kept is not None:
             with suppress(Exception):
@@ -326,7 +326,7 @@ def gpu_profile(spark: Any, gpus: float) -> Any:
     if not gpus:
         return None
     if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not (0 < gpus <= 0.5 or gpus == gpus // 1 > 0):
-        raise PolicyError("gpus_per_task is a whole number, 0 or more, or a fraction of at most 0.5, as Spark has it")
+        raise PolicyError("gpus_per_task must be an integer of 0 or more, or a fraction of at most 0.5")
     if is_local(spark):
         msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
         raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")

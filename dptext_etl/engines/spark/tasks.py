@@ -4,7 +4,7 @@ They prove that the executors reach staging, count finished rows, and ask tasks 
 finds no messages and stops.
 
 Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
-once, attempts stage under names of their own, and the driver gets only the records of the attempt that Spark counts.
+once, attempts stage under unique names, and the driver gets only the records of the attempt that Spark counts.
 
 A refusal is not a failure of a machine. It returns as data, with the message for the user, and no task is retried. If a
 retry can help (`DPTextError.transient`), Spark tries the task again, perhaps on another machine, before it becomes a
@@ -101,7 +101,7 @@ class TaskMessages:
             )
         if problem is None:
             raise InputError(f"{msg}: its run is over", "run the same policy again")
-        hint = "executors need a role of their own, or the variables of storage_options: spark.executorEnv.NAME"
+        hint = "give executors a role, or the variables of storage_options: spark.executorEnv.NAME"
         raise InputError(f"{msg}: {problem}", hint)
 
     def done(self, number: int, rows: int) -> None:
@@ -126,7 +126,7 @@ class TaskMessages:
 
 @contextmanager
 def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bool = False) -> Iterator[None]:
-    """Make messages for the block, and report the rows that tasks finish, from a thread of its own."""
+    """Make messages for the block, and report the rows that tasks finish, from a separate thread."""
     over, failures = Event(), list[DPTextError]()
 
     def watch() -> None:
@@ -171,7 +171,7 @@ Facts = Mapping[str, Any]
 
 
 class Worker(Protocol):
-    """Takes the shards of a task; what it returns holds plain data alone."""
+    """Takes the shards of a task; its results hold only plain data."""
 
     def take(self, frame: pl.DataFrame, number: int) -> ShardResult | None: ...
     def finish(self) -> ShardResult | Expected | None: ...

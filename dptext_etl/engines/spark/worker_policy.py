@@ -35,7 +35,7 @@ def take_gpu() -> None:
     """Compute on the first GPU that Spark gave the running task; without one, change nothing."""
     try:
         from pyspark import TaskContext
-    except ImportError:  # this is no worker; tests call this function, too
+    except ImportError:  # this process is not a worker; tests call this function, too
         return
     context = TaskContext.get()
     given = context.resources().get("gpu") if context is not None else None
@@ -133,7 +133,7 @@ def _uploaded(artifact: Artifact, to: str, name: str) -> str:
 
 
 def add_to_session(spark: Any, artifact: Artifact, name: str) -> None:
-    """Add an artifact to the files that Spark gives every worker of a session, under a name of its own."""
+    """Add an artifact to the files that Spark gives every worker of a session, under a unique name."""
     held = cache_directory() / name  # it stays there, because Spark serves some files from their first path
     with seam("adding an artifact to the Spark session", ArtifactError, _HINT):
         if not held.is_file():
@@ -232,7 +232,7 @@ class WorkerPolicy(_WorkerPart):
     mechanism: dict[str, Any]  # name and parameters, plain data
     spend: bool = False  # return the struct of text, positions, epsilon and delta
     ledger: AccountTerms | None = None  # ledger that is charged for rows, or None
-    postprocess: tuple[WorkerStep, ...] = ()  # in order; runs alone have any
+    postprocess: tuple[WorkerStep, ...] = ()  # in order; only runs have any
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:

@@ -117,7 +117,7 @@ def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
 
 
 def _policies(where: Path) -> Iterator[tuple[Path, Policy]]:
-    """Yield the policies of a folder; other TOML files are none, because they have no dataset."""
+    """Yield the policies of a folder; other TOML files have no dataset."""
     files = sorted(where.rglob("*.toml")) if where.is_dir() else [where]
     found = [file for file in files if file == where or _has_dataset(file)]
     if not found:
@@ -176,7 +176,7 @@ def _refuse_copies(tables: list[_Table]) -> None:
 
 
 def partitions_of(policy: Policy) -> list[str | None]:
-    """Return the partitions that are published or staged; None stands for the whole table."""
+    """Return the partitions that are published or staged; None means the whole table."""
     if PARTITION not in policy.sink:
         return [None]
     head, _, tail = policy.sink.rstrip("/").partition(PARTITION)
@@ -225,7 +225,7 @@ def _outcome(table: _Table) -> ErasedTable:
 
 
 _DAY = 86_400.0
-_REMOVING = ("removing what is no longer kept", InputError, "the files must be yours")
+_REMOVING = ("removing expired files", InputError, "the files must be yours")
 
 
 @dataclass

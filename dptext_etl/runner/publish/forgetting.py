@@ -124,7 +124,7 @@ def listed(  # noqa: PLR0917
         msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
         raise InputError(msg, "name subjects or records")
     if manifest is not None and manifest.ids != policy.ids:
-        msg = f"what is published has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
+        msg = f"the published table has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
         raise LedgerError(msg, "name the policy that published it, or run this one first")
     published = set[str]()
     for ids in () if manifest is None else published_ids(layout, policy.ledger, manifest):
@@ -178,7 +178,7 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
     published = published_ids(layout, spec, manifest)
     count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)
     if count:
-        are = counted(count, "row of what is published here is", "rows of what is published here are")
+        are = counted(count, "row of the published table is", "rows of the published table are")
         msg = f"{are} of people or records that were forgotten in another release or sink"
         raise LedgerError(msg, "`dptext forget` takes them out: name the same people for this policy, too")
 
@@ -340,7 +340,7 @@ def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef
     refs = list(ledger.releases.find_all(policy).values())
     known = [{*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs]  # in any sink
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
-        raise LedgerError("what is published is no release of this policy", "name the policy that published it")
+        raise LedgerError("the published table is not a release of this policy", "name the policy that published it")
     if not all(manifest.digest in digests for digests in known):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
@@ -364,7 +364,7 @@ def _publish_without(  # noqa: PLR0917
     own = None if hidden is None else ids_of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
-            with seam("reading what is published", InputError, READ_HINT):
+            with seam("reading the published table", InputError, READ_HINT):
                 rows = as_stored(layout, before, (layout.part(part.path),)).collect()
             if own is not None:
                 rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
@@ -430,7 +430,7 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
     A list holds records that may never have been charged, so only the units in it show whose they are.
     """
     changed, action = 0, "taking records out of staging"
-    with seam(action, InputError, "call this again: it goes on from here"):
+    with seam(action, InputError, "call this again: it continues from here"):
         lists = {name for pattern in LISTS for name in storage.glob(pattern)}
         for name in storage.glob("*.parquet"):
             frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")

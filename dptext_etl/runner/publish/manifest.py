@@ -59,7 +59,7 @@ def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
 
 
 def worst_with_gate(mechanism: Mechanism, delta: int, positions: int | None = None) -> Spend:
-    """Return the cost of the longest text, or of so many positions, with the delta of a gate in steps of 10^-15."""
+    """Return the cost of the longest text, or of `positions`, with the delta of a gate in steps of 10^-15."""
     spend = worst_spend(mechanism, positions)
     if not delta:
         return spend
@@ -157,7 +157,7 @@ def _units(amount: Micro, unit: int = MICRO) -> float | str:
 def policy_notes(policy: Policy) -> list[str]:
     """Say what the choices of a policy about units and caps do not bound, and what may go unnoticed."""
     notes = {
-        "the policy sets no cap: what a unit can lose over several releases is not bounded": policy.cap is None,
+        "the policy sets no cap: the loss of a unit over several releases is not bounded": policy.cap is None,
         'on_null_subject = "own": a person with k records that name no person has k times the loss': (
             policy.on_null_subject == "own"
         ),
@@ -179,7 +179,7 @@ def require_provenance(policy: Policy) -> None:
                 )
                 raise PolicyError(msg, hint)
             if step.provenance != "public":
-                msg = f"{where} learned from other private records, and what it reveals about them is charged nowhere"
+                msg = f"{where} learned from other private records, and nothing is charged for revealing them"
                 raise PolicyError(msg, "take a model that learned from public texts, or from released ones")
 
 
@@ -263,7 +263,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Its name in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
+        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues."""
         where = "" if self.partition is None else f"{self.partition}/"
         return f"{where}v{self.version}-{self.digest[:12]}"
 
@@ -352,7 +352,7 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
         msg = (
             f"{len(changed):,} of {len(manifest.parts):,} published files are not those of their manifest: {changed[0]}"
         )
-        raise InputError(msg, "`dptext check` says more; the same policy, run again, writes what is damaged anew")
+        raise InputError(msg, "`dptext check` says more; the same policy, run again, replaces damaged files")
 
 
 def is_whole(layout: Layout, manifest: Manifest) -> bool:
@@ -381,7 +381,7 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     rows = as_stored(layout, manifest, paths)
     if manifest.file_format == "parquet":
         return rows
-    with seam("opening what is published", InputError, READ_HINT):
+    with seam("opening the published table", InputError, READ_HINT):
         found = rows.collect_schema()
     types = {name: parsed(kind) for name, kind in manifest.kinds.items() if found.get(name) == pl.String}
     return rows.with_columns(

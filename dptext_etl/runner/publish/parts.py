@@ -198,7 +198,7 @@ def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Ser
 
 
 GROUP_BYTES = 4 << 20
-"""About so many bytes of strings are in a row group of Parquet: groups are encoded, and read, in parallel."""
+"""The approximate bytes of strings in a row group of Parquet: groups are encoded, and read, in parallel."""
 _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
@@ -227,7 +227,7 @@ class _Draft(NamedTuple):
 class Writer:
     """Write the parts of one version.
 
-    They are drafted for their owner alone, until the ledger has recorded the publication. A local sink then gets them
+    Only their owner can read drafts, until the ledger has recorded the publication. A local sink then gets them
     by one rename. An object store gets its objects one by one, under names that no other version has: no manifest names
     them yet, so no reader sees them.
     """
@@ -297,8 +297,8 @@ class Writer:
     def add(self, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Write the rows of staged shards in their order, without canary rows, and report the rows of each part.
 
-        Shards of this process end where raw texts fill them, so parts are cut anew: where one ends follows from
-        published rows alone (docs/spec/privacy.md#structure). A shard of Spark is a part.
+        Shards of this process end where raw texts fill them, so parts are cut anew: its end follows only from published
+        rows (docs/spec/privacy.md#structure). A shard of Spark is a part.
         """
         first = len(self._written)
         places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
@@ -354,7 +354,7 @@ class Writer:
         return f"part-{number:05d}.{self.format}"
 
     def _final(self, number: int, digest: str) -> str:
-        """Name a part of a folder by its hash, too; versions in stores and tables have folders of their own."""
+        """Name a part of a folder by its hash, too; versions in stores and tables have separate folders."""
         return part_name(number, digest, self.format) if self._layout.plain else self._name(number)
 
     def finish(self, each: Callable[[], object] = lambda: None) -> None:
@@ -459,7 +459,7 @@ def sink_of(frame: pl.DataFrame, file_format: str, compression: Compression = FA
     if file_format != "parquet":
         return lazy.sink_csv if file_format == "csv" else lazy.sink_ndjson
     size = lazy.select(size_of(lazy.collect_schema()).sum()).collect().item()
-    groups = round(size / GROUP_BYTES)  # they follow from the rows alone
+    groups = round(size / GROUP_BYTES)  # they follow only from the rows
     rows = -(-frame.height // groups) if groups > 1 else None
     name, _, level = compression.replace("none", "uncompressed").partition("-")
     options: dict[str, Any] = {"compression": name, "compression_level": int(level) if level else None}
@@ -478,7 +478,7 @@ def write_unlinked(
 ) -> None:
     """Write an unlinked release as a multiset of texts, or of labels with texts: no ids, no order, no other columns.
 
-    They are sorted by their bytes, and a part holds `shard_rows` rows: what is written depends on the multiset alone
+    They are sorted by their bytes, and a part holds `shard_rows` rows: the bytes depend only on the multiset
     (docs/spec/unlinked.md#published).
     """
     text, most = policy.columns[0].name, policy.shard_rows
@@ -495,7 +495,7 @@ def write_unlinked(
         return
     counts = counts.with_columns(end=pl.col(COUNT).cum_sum())
     for start in range(0, max(int(counts[COUNT].sum()), 1), most):
-        # how often a text stands among the rows from `start` up to `start + most`
+        # how often a text occurs in the rows from `start` up to `start + most`
         inside = pl.min_horizontal("end", start + most) - pl.max_horizontal(pl.col("end") - pl.col(COUNT), start)
         chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
         writer.add_rows(chosen.select(pl.col(cells).repeat_by(COUNT)).explode(cells))

@@ -174,8 +174,8 @@ _WHY = {
     "without_subject": "without a person",
     "changed_left_out": "with a changed text",
 }
-"""Why rows are left out. Counts follow from balances, spends, and ids alone, and, where the policy consents, from which
-texts changed; never from what a text says (docs/spec/privacy.md#over-cap)."""
+"""Why rows are left out. Counts follow only from balances, spends, and ids, and, if the policy consents, from which
+texts changed; never from the contents of a text (docs/spec/privacy.md#over-cap)."""
 
 Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 """Writes staged shards as parts of a version, and says now and then how many more rows are written."""
@@ -207,7 +207,7 @@ def publish(
     if staged.other:
         before = Manifest.read(layout)
         if before is None:
-            msg, hint = "what was published is gone; nothing was published", "bring its files back, then run again"
+            msg, hint = "the published table is gone; nothing was published", "bring its files back, then run again"
             raise LedgerError(msg, hint)
         return unchanged(layout, before, "this machine would draw a few other rows from the same statistic")
     if staged.shards:
@@ -372,7 +372,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
 
 
 def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:
-    """Refuse a release that holds another table, unless one of the same statistic is published, and whole."""
+    """Refuse a release that holds another table, unless an intact table of the same statistic is published."""
     before = Manifest.read(layout) if policy.publish else None
     if before is not None and before.columns == claims_of(policy, [shard]) and is_whole(layout, before):
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
@@ -420,7 +420,7 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
             f"{counted(count, 'of the staged records was', 'of the staged records were')} forgotten since "
             "this run staged them; nothing was published"
         )
-        raise LedgerError(msg, "run the same policy again: it leaves them out, and what is charged costs nothing again")
+        raise LedgerError(msg, "run the same policy again: it leaves them out, and charged records cost nothing again")
 
 
 def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writer) -> bool:
@@ -515,7 +515,7 @@ def same_content(before: Manifest, now: Manifest) -> bool:
 def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:
     """Return whether published files hold the rows of local drafts, in any order: then readers need no new version.
 
-    Engines cut and order rows in ways of their own. Columns and claims are compared elsewhere.
+    Engines cut and order rows in different ways. Columns and claims are compared elsewhere.
     """
     if layout.remote_sink or before.rows != rows or not is_whole(layout, before):
         return False
@@ -528,5 +528,5 @@ def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: in
         found = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
         return tuple(found.row(0))
 
-    with seam("comparing with what is published", InputError, READ_HINT):
+    with seam("comparing with the published table", InputError, READ_HINT):
         return sums(published) == sums(map(str, drafts))

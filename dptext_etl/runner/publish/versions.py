@@ -4,10 +4,10 @@ The parts of a version and its manifest are in place before the commit, as in an
 the version. So a run that was killed right before it commits the same version next time, and one that was killed right
 after it finds the version there and commits nothing.
 
-Readers of a folder look at `<sink>`, which holds the current data files alone, under names in row order, so a glob
-meets every row once. A version is made in `<sink>.versions`, where files that stay are further names of those before.
-When the manifest names it, it changes places with the folder that readers see. A run that was killed in between leaves
-a manifest whose files are not shown yet, or not under their lasting names; the next run completes this first.
+Readers of a folder look at `<sink>`, which holds only the current data files, under names in row order, so a glob meets
+every row once. A version is made in `<sink>.versions`, where files that stay are further names of those before. When
+the manifest names it, it changes places with the folder that readers see. A run that was killed in between leaves a
+manifest whose files are not shown yet, or not under their lasting names; the next run completes this first.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 """What a table holds before its first commit."""
 _SHOWN = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
 """What a folder holds that a run published, or a copy of one."""
-_AGAIN = "is there room and access? Run the same policy again: it goes on from here"
+_AGAIN = "is there room and access? Run the same policy again: it continues from here"
 _MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
 PUBLISHING = "is publishing to this sink"
 _BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
@@ -220,7 +220,7 @@ def _name_current(current: Path, shown: Path, before: Path) -> None:
     target = Path(os.pardir, shown.name)
     if current.is_symlink() and current.readlink() == target:
         return
-    # the two have changed places; version 0.2 had files of its own under the name of the one before
+    # the two have changed places; version 0.2 kept separate files under the name of the previous version
     if not current.is_symlink() and current.is_dir() and (before.is_symlink() or not before.exists()):
         files.remove(before)
         current.rename(before)
@@ -234,10 +234,10 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
     plain = LocalSink(sink.path)
     if layout.logged and (plain.linked or plain.manifest.is_file()):
         msg = f"the sink {sink.path} holds plain files that a run published, and the policy has an entry table"
-        raise InputError(msg, "name a folder of its own as the sink")
+        raise InputError(msg, "name a separate folder as the sink")
     if sink.table and not layout.logged:
         msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
-        raise InputError(msg, "describe it in an entry table of the policy, or name a folder of its own as the sink")
+        raise InputError(msg, "describe it in an entry table of the policy, or name a separate folder as the sink")
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if layout.plain and sink.path.is_mount():
             raise InputError(f"the sink {sink.path} is a mount point, so no other folder can take its place", _MOUNT)
@@ -286,13 +286,13 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
 def delete(layout: Layout, versions: Iterable[str], *, every_older: bool = False) -> None:
     """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach.
 
-    A table with a log forgets its own versions that list them; with `every_older`, all but the current one, with all
-    files that it does not list.
+    A table with a log forgets its own versions that list them; with `every_older`, every version except the current
+    one, with all files that it does not list.
     """
     folders, table = list(versions), layout.table_format
     if table is not None and (folders or every_older):
         table.retire(None if every_older else folders)
-    with seam("deleting older versions", InputError, "call this again: it goes on from here"):
+    with seam("deleting older versions", InputError, "call this again: it continues from here"):
         for version in folders:
             layout.published.delete_folder(version)
 

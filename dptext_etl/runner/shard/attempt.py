@@ -34,20 +34,20 @@ from dptext_etl.storage import Storage
 FILE = "ledger.json"
 """One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
 _FILES = "ledger-*.json"
-"""What processes wrote into a store, each under a name of its own."""
+"""Files that processes wrote into a store, each under a unique name."""
 _ONE = Lock()
 
 
 def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
     """Refuse a ledger that does not hold the head that an earlier run saw, and freeze the dataset if asked to.
 
-    None stands for a ledger that a run would make: it holds no head at all.
+    None means a ledger that a run would create: it holds no head at all.
     """
     for seen in _memories(layout.memory):
         if ledger is None or seen.missing(ledger, policy.dataset):
             seen.refuse(ledger, policy.dataset, Scope.of(policy), freezing=freezing)
     if ledger is not None:
-        # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
+        # staging knows of no ledger here, so another one at this place is not a loss: its owner may have started over
         anchors = AnchorFiles(ledger, policy.ledger.anchors, policy.storage_options)
         anchors.require(Scope.of(policy), replaced=False, freezing=freezing)
 
@@ -177,9 +177,10 @@ def refuse_over_cap(over: int) -> None:
 
 
 def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:
-    """Pin a table, or refuse another one than is pinned; what is not pinned holds the records of the table alone.
+    """Pin a table, or refuse a table other than the pinned one.
 
-    A record that was read twice counts twice here and once in the ledger; records of an earlier attempt count there.
+    A release without a pinned table must hold only the records of the table. A record that was read twice counts twice
+    here and once in the ledger; records of an earlier attempt count there.
     """
     spec = attempt.policy.ledger
     with Ledger.open(spec.url, spec.id_key) as ledger:
@@ -192,7 +193,7 @@ def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTabl
 
 def refuse_other_records(ref: ReleaseRef) -> NoReturn:
     """Refuse a table whose records are not just those that its release holds, before it is pinned."""
-    msg = f"{ref} does not hold just the records of this table: one stands in it twice, or an earlier attempt "
+    msg = f"{ref} does not hold just the records of this table: one record occurs twice, or an earlier attempt"
     hint = "run again when no one writes to the source; a table that changed takes a new release name"
     raise LedgerError(f"{msg}reserved others", hint)
 
@@ -234,7 +235,7 @@ def refuse_other_rows(wanted: int, read: int) -> None:
             f"the source changed while it was read: {counted(wanted, 'row was', 'rows were')} "
             f"checked, then there were {then}"
         )
-        raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+        raise InputError(msg, "run again when no one writes to it; no record is charged twice")
 
 
 def row_counts(
@@ -263,6 +264,6 @@ def row_counts(
 def usable_secret(policy: Policy, secret: Secret) -> Secret:
     """Return the noise secret of a policy; refuse a published one if the policy publishes."""
     if policy.publish and secret.published:
-        msg = "the key is printed in documents, so anyone can undo what is released under it"
+        msg = "the key is printed in documents, so anyone can undo a release under it"
         raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
     return secret

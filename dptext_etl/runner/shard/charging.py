@@ -215,7 +215,7 @@ VACUOUS = 30
 
 
 def settles(policy: Policy) -> bool:
-    """Return whether the ledger gives back what was not used: under a pure cap alone (docs/spec/privacy.md#expost)."""
+    """Return whether the ledger gives back unused amounts: only under a pure cap (docs/spec/privacy.md#expost)."""
     return policy.cap is not None and policy.cap.measure == "pure"
 
 
@@ -308,7 +308,7 @@ def refund_notes(total: Mapping[str, int | float]) -> list[str]:
 
 
 def at_most(amount: float | str, digits: int = 6) -> str:
-    """Write an amount to so many digits, rounded up: what is printed as a bound is one."""
+    """Write an amount to `digits` digits, rounded up, so that a printed bound holds."""
     if isinstance(amount, str):
         return "unbounded"
     exact = Decimal(repr(float(amount)))

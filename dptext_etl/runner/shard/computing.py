@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from dptext_etl.runner.shard.shard import Shards
 
 
-_HINT = "are the published parts all there? What is charged is not charged twice"
+_HINT = "are the published parts all there? No record is charged twice"
 _NOTHING_DRAWN = "bring back the published version, or take a new release name; nothing was drawn"
 
 Extra = TypeVar("Extra")
@@ -179,7 +179,7 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
 
 
 def require_found(replay: Replay | None, changed: npt.NDArray[np.bool_]) -> None:
-    """Refuse to go on where the released text of a changed record is nowhere."""
+    """Refuse to continue without the released text of a changed record."""
     missing = int((changed if replay is None else changed & replay.missing(len(changed))).sum())
     if missing:
         msg = f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
@@ -222,7 +222,7 @@ def _published_texts(
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue
-        with seam("reading what is published", InputError, _HINT):
+        with seam("reading the published table", InputError, _HINT):
             found = scan(layout, replace(manifest, parts=(part,)))
             ids = pl.col(policy.id) if own is None else pl.lit(own[index]).alias(policy.id)
             texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
@@ -381,11 +381,11 @@ class _Rewriting:
         }
 
     def find(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard | None:
-        """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
+        """Return a shard whose staged results are intact and match the ledger; None if they must be computed."""
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
             return None
-        with seam("reading what was staged", DPTextError, _DEFECT):
+        with seam("reading staged files", DPTextError, _DEFECT):
             frame = staging.outcome(staged)
             texts = {name: frame[name] for name in self.chains}
             for name, recorded in posted.items():

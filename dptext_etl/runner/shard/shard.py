@@ -165,7 +165,7 @@ class Shards:
         if reserved.answers[Outcome.RESERVED.name]:
             self.schedule.run(None, index, lambda: self.ledger.abort(again, compute_never_started=True))
             msg = "the source changed while it was read, or records were admitted that were left out before"
-            raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+            raise InputError(msg, "run again when no one writes to it; no record is charged twice")
         return reserved
 
     def give_back(self) -> None:
@@ -176,7 +176,7 @@ class Shards:
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
         for staged in self.staging.find(index, inputs):
-            with seam("reading what was staged", DPTextError, _DEFECT):
+            with seam("reading staged files", DPTextError, _DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
             if self.schedule.run(None, index, partial(self._agree, reserved, results)):
                 if not np.isin(reserved.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all():
@@ -242,7 +242,7 @@ class Shards:
             ask = partial(self.ledger.committed, column.ref, ids, canary=canary)
             committed = self.schedule.run(None, index, ask)
             wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
-            with seam("reading what was staged", DPTextError, _DEFECT):
+            with seam("reading staged files", DPTextError, _DEFECT):
                 settled = partial(self.schedule.run, None, index, partial(ask_settled, column.ref, ids, canary=canary))
                 which = index, self.policy.id, column.policy, ids, wanted
                 found[column.name] = find_replay(self.staging, *which, settled)

@@ -51,7 +51,7 @@ def staging_key(secret: Secret, dataset: str, storage: Storage) -> bytes:
 
 def sealed(key: bytes, kind: str, facts: Mapping[str, Any]) -> bytes:
     """Write facts as one line of JSON that ends with a seal over everything before it."""
-    return _sealed(key, kind, json.dumps(facts).encode())  # in one line: long records are written by C code alone
+    return _sealed(key, kind, json.dumps(facts).encode())  # in one line: C code writes long records
 
 
 def opened(key: bytes, kind: str, content: bytes | None) -> dict[str, Any] | None:
@@ -97,7 +97,7 @@ class StagedShard:
     draws: str  # hash of the file of its draw counts
     # hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it
     inputs: str
-    counts: Mapping[str, int]  # whole numbers: rows by kind, words
+    counts: Mapping[str, int]  # integers: rows by kind, words
     spends: Mapping[str, int | float]  # sums and maxima in millionths, by name
     # texts that equal their originals, by column (`checks.leaks`); stays inside the boundary
     copies: Mapping[str, Mapping[str, Any]]
@@ -124,7 +124,7 @@ class StagedShard:
 
     @property
     def by_ids(self) -> bool:
-        """Whether ids and counts alone decided which rows it holds, as on Spark; else raw texts filled it."""
+        """Whether only ids and counts decided which rows it holds, as on Spark; otherwise raw texts filled it."""
         return bool(self.tag)
 
     @classmethod
@@ -216,7 +216,7 @@ READING: Final = "texts.txt"
 _RECORD: Final = "shard"
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
-_AGAIN = "run the same policy again: it goes on from what is committed"
+_AGAIN = "run the same policy again: it continues after the committed records"
 
 
 class Staging:
@@ -265,7 +265,7 @@ class Staging:
         if not shard.post:
             return self.read(shard)
         self.require(shard)
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             return pl.read_parquet(self.post(shard))
 
     def shards(self) -> list[StagedShard]:
@@ -274,7 +274,7 @@ class Staging:
         return sorted((shard for shard in found if shard is not None), key=lambda shard: shard.index)
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
-        """Return the whole attempts at a shard that were computed from these inputs."""
+        """Return the intact attempts at a shard that were computed from these inputs."""
         found = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
         return [shard for shard in found if shard is not None and self._whole(shard, index, inputs)]
 
@@ -305,20 +305,20 @@ class Staging:
     def draws(self, shard: StagedShard) -> pl.DataFrame:
         """Read the draw counts of a staged shard, and check their hash."""
         name = f"{shard.stem}.draws"
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             self._require(name, shard.draws)
             return pl.read_ipc(self.storage.local_path(name))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard and check its hash."""
         self.require(shard)
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             return pl.read_parquet(self.path(shard))
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
         digests = {**_digests(shard), **({f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {})}
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             for name, digest in digests.items():
                 self._require(name, digest)
 
@@ -328,7 +328,7 @@ class Staging:
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             found = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
@@ -405,7 +405,7 @@ class Staging:
     def keep(self, index: int, digest: str, frame: pl.DataFrame) -> None:
         """Keep published rows, as if they had been set aside."""
         name = f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"
-        self.storage.write(name, frame.write_parquet, action="keeping what is published")
+        self.storage.write(name, frame.write_parquet, action="keeping published rows")
 
     def kept(self, index: int) -> Iterator[KeptShard]:
         """Read what was set aside, shards near `index` first. The ledger vouches for rows, records for all else."""
@@ -413,7 +413,7 @@ class Staging:
         rewritten = self.storage.glob(f"{_KEPT}-*.post")
         for name in sorted(names, key=lambda name: abs(int(name.split("-")[1]) - index)):
             stem = name.removesuffix(".parquet")
-            with seam("reading what was staged", hint=_AGAIN):
+            with seam("reading staged files", hint=_AGAIN):
                 posts = tuple(pl.read_parquet(self._fresh(post)) for post in rewritten if post.startswith(f"{stem}-"))
                 rows, shard = self._fresh(name).read_bytes(), self._recorded(f"{stem}.json")
                 draws = None if shard is None or _sha256(rows) != shard.sha256 else self._kept_draws(stem, shard)

@@ -122,8 +122,8 @@ def whole_sum(policy: Policy, results: Iterable[ShardResult]) -> Partial:
 def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> StagedShard:
     """Draw the noise and the rows of a table and stage them, or take what was staged for these very records.
 
-    Under equal input the noise is the same everywhere. The rows may differ a little by machine, so an attempt goes on
-    with what an earlier one staged: the first commit is the release.
+    Under equal input the noise is the same everywhere. The rows may differ a little by machine, so an attempt continues
+    with the staged table of an earlier one: the first commit is the release.
     """
     synthetic, (column,) = described(policy), policy.charged_columns()
     shown = {"rows": synthetic.rows, "columns": list(synthetic.columns), "names": dict(sorted(synthetic.names.items()))}

@@ -71,7 +71,7 @@ def test_released_texts_are_rewritten_at_no_cost(rewriting, make_job, reviews, s
     manifest = Manifest.read(Layout.of(policy, None))
     assert manifest.columns[0]["postprocess"] == done["steps"]
     assert all(verdict.passed for verdict in check_published(rewriting.folder / "published", policy))
-    assert any("again rewrites what was released, at no cost" in note for note in plan(policy).notes)
+    assert any("again rewrites the released texts, at no cost" in note for note in plan(policy).notes)
 
 
 def test_a_second_run_serves_what_was_recorded(rewriting):
