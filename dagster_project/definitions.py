@@ -19,7 +19,7 @@ MONTHS = dg.StaticPartitionsDefinition(PARTITIONS)
 
 @dg.asset(partitions_def=MONTHS, group_name="notes", kinds={"polars"}, automation_condition=after_gates())
 def topics(published_notes: pl.LazyFrame) -> dg.MaterializeResult[Any]:
-    """Notes and words per topic, counted in what is published; runs when its blocking checks have passed."""
+    """Notes and words per topic, counted in the published table; runs when its blocking checks have passed."""
     words = pl.col("note").str.split(" ").list.len()
     counted = published_notes.group_by("topic").agg(pl.len().alias("notes"), words.mean().round(1).alias("words"))
     table = counted.sort("topic").collect()

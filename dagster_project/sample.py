@@ -116,7 +116,7 @@ def _rows(index: int, partition: str) -> dict[str, list[object]]:
 
 
 STAND_IN = "example-masked"
-"""A tiny model of random weights: what it writes is noise, but all steps are those of a real one."""
+"""A tiny model of random weights: its texts are noise, but it goes through all steps of a real model."""
 
 
 def comments() -> Policy | None:

@@ -41,7 +41,7 @@ OWN |= {"ledger": ledger_commands.app, "key": init.keys, "corpus": corpus_comman
 class Commands(failures.Boundary):
     """The commands of this package, then those that installed packages bring (`dptext_etl.commands`).
 
-    Only the command that runs is built: reading the signatures of all takes longer than most commands.
+    Only the command that runs is built: reading all signatures is slower than most commands.
     """
 
     def __init__(self, **settings: Any) -> None:

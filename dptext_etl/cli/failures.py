@@ -36,12 +36,12 @@ class Boundary(TyperGroup):
     """Group all commands, and turn every exception into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        as_json = "--json" in ctx.args  # stdout then holds one object: that of the command, or that of the failure
+        as_json = "--json" in ctx.args  # stdout then holds one object: from the command, or for its failure
         try:
             return super().invoke(ctx)
         except _HANDLED_BY_CLICK as error:
             if as_json and isinstance(error, click.UsageError):
-                usage = UsageError(error.format_message(), "--help says what the command takes")
+                usage = UsageError(error.format_message(), "--help lists the options of the command")
                 terminal.emit({"error": described(usage)})
             raise
         except BaseException as error:  # noqa: BLE001  (panics of compiled code are BaseExceptions)

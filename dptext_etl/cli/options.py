@@ -1,4 +1,4 @@
-"""Define what commands share: options, the format of their help, confirmation, and facts about mechanisms."""
+"""Define the shared parts of commands: options, the format of their help, confirmation, and facts about mechanisms."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ _USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; 
 
 
 def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any]) -> dict[str, Any]:
-    """Return facts about a post-processing; those of its model where the parameters name one."""
+    """Return facts about a post-processing; also about its model where the parameters name one."""
     from dptext_etl import catalog
 
     required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in given]
@@ -216,7 +216,7 @@ def show_postprocess(facts: dict[str, Any]) -> None:
 
 
 AcceptLowerCap = Annotated[
-    bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to that of the policy, permanently.")
+    bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to the policy's cap, permanently.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
@@ -234,11 +234,11 @@ Engine = Annotated[
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"] | None,
-    typer.Option(help="Device of models; auto takes a GPU if there is one. This setting never enters a release."),
+    typer.Option(help="Device of models; auto uses a GPU if there is one. This setting never enters a release."),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16"] | None,
-    typer.Option(help="Number type of models; auto takes bfloat16 if the hardware has it."),
+    typer.Option(help="Number type of models; auto uses bfloat16 if the hardware has it."),
 ]
 MechanismName = Annotated[str, typer.Argument(metavar="NAME", help="A mechanism; `dptext mechanisms` lists them.")]
 Parameters = Annotated[
@@ -307,7 +307,7 @@ class Command(TyperCommand):
     """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
     The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code. A command that
-    reads a policy file also takes --set.
+    reads a policy file also has --set.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -340,7 +340,7 @@ def _set_option() -> TyperOption:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy file with what --set of the current command says."""
+    """Read a policy file with the --set entries of the current command."""
     from dptext_etl.policy import Policy
 
     given = click.get_current_context().meta.get(_SETTINGS, ())
@@ -360,7 +360,7 @@ def refuse_settings(why: str) -> None:
 
 
 class LedgerCommand(Command):
-    """Take the ledger of a policy, POLICY, in place of --ledger and --id-key.
+    """Use the ledger of a policy, POLICY, in place of --ledger and --id-key.
 
     POLICY is the last argument, or the first if the command's own argument is optional. If --ledger is given as well,
     the text is that own argument.
@@ -390,7 +390,7 @@ class LedgerCommand(Command):
         if policy is not None and values["ledger"] is not None:
             free = [name for name in self._optional if name is not None and values[name] is None]
             if not free:
-                raise click.UsageError("give POLICY or --ledger, not both")
+                raise UsageError("POLICY and --ledger are both given", "give one of them")
             values[free[0]], policy = policy, None
         if policy is not None:
             loaded = load_policy(policy)
@@ -399,7 +399,7 @@ class LedgerCommand(Command):
             for name in {"id_key", "anchors"} & values.keys():
                 values[name] = values[name] or getattr(spec, name)
         if self._needs_ledger and values["ledger"] is None:
-            raise click.UsageError("give POLICY or --ledger")
+            raise UsageError("no ledger is named", "give POLICY, whose ledger it is, or --ledger URL")
         return super().invoke(ctx)
 
 
@@ -454,7 +454,7 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
 
     lists = (list, tuple, set, frozenset)
     annotation: Any = kind.model_fields[parameter].annotation
-    if text.startswith("{"):  # a table as a policy writes it, or as JSON; the mechanism checks what it holds
+    if text.startswith("{"):  # a table as a policy writes it, or as JSON; the mechanism checks its entries
         for read in (json.loads, lambda entry: tomllib.loads(f"entry = {entry}")["entry"]):
             with suppress(ValueError):
                 return read(text)

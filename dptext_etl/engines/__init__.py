@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dptext_etl.engines.local import LocalEngine as LocalEngine
 
 _WHERE = {"Engine": "engine", "LocalEngine": "local", "named": "engine", "run": "engine", "stage": "engine"}
-"""Workers of Spark import a module below this one, and nothing of what these import."""
+"""Workers of Spark import a module below this one, and none of the modules that these import."""
 
 __all__ = ["Engine", "LocalEngine", "named", "run", "stage"]
 

@@ -69,7 +69,7 @@ class Work(Generic[Rows]):
 
     attempt: Attempt  # policy, places, columns, and the name of the attempt in the ledger
     source: Examined[Rows]
-    plans: Sequence[CanaryPlan]  # sets of canary rows, in the order of the shards that take them
+    plans: Sequence[CanaryPlan]  # sets of canary rows, in the order of their shards
     refs: Mapping[str, ReleaseRef]  # the pinned release of each text column
     staging: Staging
     checkpoint: Checkpoint
@@ -79,7 +79,7 @@ class Work(Generic[Rows]):
 class Engine(ABC, Generic[Rows]):
     """Base of engines, which compute the shards of a run. One engine serves one run at a time.
 
-    Engines are entry points of the group `dptext_etl.engines`, whose names `dptext run --engine` takes.
+    Engines are entry points of the group `dptext_etl.engines`, whose names `dptext run --engine` accepts.
     """
 
     @classmethod
@@ -92,7 +92,7 @@ class Engine(ABC, Generic[Rows]):
     def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
         """Open the raw table and check its columns, before anything is written or charged."""
 
-    def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines take frames)
+    def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines read frames)
         """Return the local files, or the version of a table, that a run reads; None where nothing says so."""
         return None
 
@@ -102,7 +102,7 @@ class Engine(ABC, Generic[Rows]):
 
     @abstractmethod
     def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
-        """Return those of the given ids that the source uses; they have the type of its id column."""
+        """Return the given ids that the source uses; they have the type of its id column."""
 
     @abstractmethod
     def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
@@ -117,7 +117,7 @@ class Engine(ABC, Generic[Rows]):
     def look(
         self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Expected:
-        """Count what a run will find in some rows of the source (`runner.forecast`); list the ids of changed records.
+        """Preview a run over some rows of the source (`runner.forecast`); list the ids of changed records.
 
         A model that is needed and fails on public texts is refused where it will compute.
         No release is pinned yet: `work` has no refs, and `columns` have those that are known.
@@ -128,7 +128,7 @@ class Engine(ABC, Generic[Rows]):
         """Take all shards through a phase; of a table that is summed, one result may cover several of them."""
 
     def close(self) -> None:
-        """Remove what the engine keeps between the steps of a run; called after them, also if one of them refused."""
+        """Remove data that the engine keeps between the steps of a run; called last, also after a refusal."""
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden."""
@@ -144,7 +144,8 @@ def named(name: str) -> type[Engine[Any]]:
     engine = extensions.loaded("engines", name)
     if not (isinstance(engine, type) and issubclass(engine, Engine)):
         package = extensions.installed("engines")[name].value
-        raise PolicyError(f"the entry point {name} of dptext_etl.engines must name an Engine; it names {package}")
+        msg = f"the entry point {name} of dptext_etl.engines must name an Engine; it names {package}"
+        raise PolicyError(msg, "install another version of the package that brings it, or choose another engine")
     return engine
 
 
@@ -171,7 +172,7 @@ def run(
         policy: The policy, or the path of its file.
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
-        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
+        accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
         progress: Called with counts, rate and remaining time, of every phase and of the whole run.
         checkpoint: Called after every step, for tests.
 
@@ -231,7 +232,7 @@ def stage(
     """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
 
     A run that was killed at any point continues where it stopped; it charges and draws nothing twice. With `recognize`,
-    nothing is staged if the input is that of the run before (`runner.summary`), and the result says so.
+    nothing is staged if the input is the same as in the run before (`runner.summary`), and the result says so.
     """
     attempt, engine = (
         Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap),

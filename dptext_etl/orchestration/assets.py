@@ -1,4 +1,4 @@
-"""Make the three assets of a dataset, and what starts their job: a schedule, or a sensor that sees new source files.
+"""Make the three assets of a dataset, and the triggers of their job: a schedule, or a sensor for new source files.
 
 The assets are the source, the staged rows in quarantine, and the published table.
 
@@ -52,7 +52,7 @@ def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
 
 
 def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]:
-    """Return the step that reserves, draws, stages and commits, and the one that publishes what passed every gate."""
+    """Return the step that reserves, draws, stages, and commits, and the step that publishes after all gates."""
     name = settings.names
     shared: dict[str, Any] = {
         "metadata": steps.claims(policy),
@@ -159,7 +159,7 @@ def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
     if isinstance(settings.partitions, dg.TimeWindowPartitionsDefinition):
         return dg.build_schedule_from_partitioned_job(job, name=name)
     msg = "a schedule cannot say which of the named partitions it means"
-    raise PolicyError(msg, "take partitions by time, or a sensor (watch_source)")
+    raise PolicyError(msg, "use partitions by time, or a sensor (watch_source)")
 
 
 def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefinition:
@@ -218,7 +218,7 @@ _HISTORY = (
 
 
 def _is_version(policy: Policy) -> bool:
-    """Return whether the source is a table with a log, whose version shows what is new."""
+    """Return whether the source is a table with a log, whose version shows new rows."""
     if PARTITION in policy.source or format_of(policy.source) is not None:
         return False
     try:

@@ -37,7 +37,9 @@ class TimePartitions(dg.Model):
 
     type: Literal["hourly", "daily", "weekly", "monthly"]
     start_date: str = Field(description="Name of the first partition.")
-    end_date: str | None = Field(None, description="Name after that of the last partition; by default there is no end.")
+    end_date: str | None = Field(
+        None, description="Name of the first partition after the end; by default there is no end."
+    )
     fmt: str | None = Field(
         None, description="Format of names for strftime; by default 2026-01, 2026-01-31 or 2026-01-31T23."
     )
@@ -72,7 +74,7 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     anchors: Annotated[
         str | None,
         _described(
-            "Folder or prefix of an object store for the ledger's last head; by default that of this user's state."
+            "Folder or prefix of an object store for the ledger's last head; by default this user's state folder."
         ),
     ] = None
     require_anchors: Annotated[
@@ -147,7 +149,7 @@ _KEY = "env:DPTEXT_SECRET"
 
 def _template(name: str) -> str:
     return f"""\
-# A policy for dptext. Correct the names; then `dptext plan {name}.toml` says what it would cost.
+# A policy for dptext. Correct the names; then `dptext plan {name}.toml` forecasts the cost.
 dataset = "{name}"                        # part of every key: never rename it
 release = "1"                             # pins these settings and one text per id
 source = "raw/{name}.parquet"             # from this file's folder; may hold {{partition}}
@@ -180,7 +182,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver(
             _partitions,
             model_field_type=Sequence[str] | TimePartitions | str | None,
-            description='Values of "{partition}": names, or time partitions; by default those of the existing files.',
+            description='Values of "{partition}": names, or time partitions; by default as existing files have it.',
         ),
     ] = None
     backfill: Annotated[Backfill, _described('"multi_run": a run per partition; "single_run": one run for all.')] = (
@@ -201,7 +203,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
     ] = None
     key_prefix: Annotated[Sequence[str] | str | None, _described("Prefix of the keys of all assets.")] = None
     source_asset: Annotated[
-        str | None, _described('Key of your asset that writes the source, with "/"; it takes the place of the raw one.')
+        str | None, _described('Key of your asset that writes the source, with "/"; it replaces the raw asset.')
     ] = None
     op_tags: Annotated[
         dict[str, Any] | None, _described("Tags of the staging step and of the job's runs; by default the policy's.")

@@ -31,7 +31,7 @@ class Names(NamedTuple):
     raw: dg.AssetKey  # the source: its rows never enter an event
     staged: dg.AssetKey  # released rows in quarantine, inside the boundary
     published: dg.AssetKey  # the table that readers see
-    evidence: dg.AssetKey  # the report of what a release keeps and gives away, inside the boundary
+    evidence: dg.AssetKey  # the report on usefulness and leaks of a release, inside the boundary
     gates: str  # the step that evaluates every gate
     recheck: str  # the step that judges the published table again
     job: str
@@ -42,7 +42,7 @@ class Names(NamedTuple):
     ledger: str
     key: str  # the resource that refers to the noise key
     table: str  # the resource through which downstream assets read the published table
-    word: str  # what distinguishes the dataset in all of these
+    word: str  # the part of all these names that identifies the dataset
 
     @property
     def resources(self) -> set[str]:
@@ -84,7 +84,7 @@ class PolicyTranslator:
 
     Args:
         key_prefix: Prefix of the keys of all assets.
-        group_name: Group of the assets; None takes the dataset.
+        group_name: Group of the assets; None means the dataset's name.
         owners: Owners of the assets: e-mail addresses, or "team:NAME".
 
     Example:
@@ -159,7 +159,7 @@ def discovered(policy: Policy) -> list[str]:
 
 
 def in_run(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str | None]:
-    """Return the partitions of a run: one, or those of a range; an empty list if it names none."""
+    """Return the partitions of a run: one, or all of a range; an empty list if it names none."""
     if context.has_partition_key:
         return [context.partition_key]
     return list(context.partition_keys) if context.has_partition_key_range else []

@@ -43,7 +43,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     require_anchors: bool | None = None
 
     def __init__(self, **data: Any) -> None:
-        """Keep a variable by its name, so that neither Dagster nor a policy ever holds what is in it.
+        """Keep a variable by its name, so that neither Dagster nor a policy ever holds its value.
 
         Raises:
             PolicyError: The URL holds a password.
@@ -132,18 +132,18 @@ class Settings:
 
     names: Names  # names of assets, steps and resources
     partitions: dg.PartitionsDefinition | None = None  # the dataset's partitions, or None
-    found: bool = False  # whether the partitions are those of the files that were there when the location was loaded
-    backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None takes one run per partition
-    pool: str | None = None  # pool in which staging takes a slot; None leaves it to the mechanisms
+    found: bool = False  # whether the partitions are the names of the files that existed when the location was loaded
+    backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None means one run per partition
+    pool: str | None = None  # pool in which staging uses a slot; None leaves it to the mechanisms
     # condition under which Dagster stages automatically; None never does
     automation_condition: dg.AutomationCondition[Any] | None = None
-    op_tags: Mapping[str, Any] | None = None  # tags of the staging step, such as what a Kubernetes executor reads
+    op_tags: Mapping[str, Any] | None = None  # tags of the staging step, such as tags for a Kubernetes executor
     # how often a failed step is tried again; committed records are neither drawn nor charged again
     retry_policy: dg.RetryPolicy | None = None
     freshness_policy: dg.FreshnessPolicy | None = None  # how old the last publication may be; None says nothing
 
     def pool_of(self, policy: Policy) -> str | None:
-        """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""
+        """Return the pool of the staging step: the named one, or the pool of GPUs if a mechanism runs on one."""
         if self.pool is not None:
             return self.pool
         columns = [] if policy.synthetic is not None else policy.column_policies()
@@ -171,7 +171,7 @@ class PublishedTable(dg.IOManager):
     """Load the published table of a policy for parameters such as `def topics(published_notes: pl.LazyFrame)`.
 
     A parameter annotated `pl.DataFrame` or `pandas.DataFrame` gets such a data frame, any other a lazy frame. An asset
-    that takes several partitions gets them one after the other in one frame.
+    that reads several partitions gets them one after the other in one frame.
 
     Args:
         policy: The policy that publishes.

@@ -1,4 +1,4 @@
-"""Share what steps in Dagster need: failures, progress, files between steps, and the facts of a run.
+"""Share the helpers of steps in Dagster: failures, progress, files between steps, and the facts of a run.
 
 Dagster keeps the text of an exception, its causes, its context and its stack (source lines, no values) in the event
 store for ever. The message of a library may quote a cell, so it must not leave a step. The files (a staged run and its
@@ -44,9 +44,9 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     """Turn every exception that leaves the block into a `dagster.Failure` with our words and without its causes.
 
     The failure forbids retries where a policy, a table, a cap or a gate refuses: they refuse again for the same reason,
-    and a fired gate has revoked the release. What broke down (`DPTextError.transient`: a store, the lease of a run that
-    was killed, a full disk, a machine) may be tried again where the code location asks for it: the next attempt
-    continues after the committed records.
+    and a fired gate has revoked the release. A failure of the machine (`DPTextError.transient`: a store, the lease of a
+    run that was killed, a full disk, a machine) may be tried again where the code location asks for it: the next
+    attempt continues after the committed records.
     """
 
     def __init__(self, action: str, partition: str | None = None) -> None:
@@ -250,7 +250,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
 
 
 def _of_table(policy: Policy) -> Metadata:
-    """Return what a synthetic table costs as a whole; nothing for released texts."""
+    """Return the cost of a whole synthetic table; nothing for released texts."""
     if policy.synthetic is None:
         return {}
     made = policy.synthetic.mechanism
@@ -258,7 +258,7 @@ def _of_table(policy: Policy) -> Metadata:
 
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:
-    """Return what units have left as numbers, which Dagster's pages plot over the materializations of an asset."""
+    """Return the remaining budget of units as numbers, which Dagster plots over the materializations of an asset."""
     facts: Metadata = {}
     for component, left in remaining["left"].items():
         for quantile, amount in left.items():
@@ -288,7 +288,7 @@ def _number(amount: float | str) -> float | str:
 
 
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
-    """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too.
+    """Return the columns and the origin of each; also of a column that the policy keeps next to its rewritten texts.
 
     All columns of a synthetic table follow the one statistic of texts and labels.
     """

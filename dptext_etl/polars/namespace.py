@@ -98,7 +98,7 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 class FrameNamespace(Generic[Frame]):
-    """What data frames and lazy frames have under `.dptext`."""
+    """The namespace `.dptext` of data frames and lazy frames."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame: Frame = frame
@@ -113,7 +113,7 @@ class FrameNamespace(Generic[Frame]):
 
         Args:
             policy: A policy, or the path of its file; or the policy of one column, with the column's name.
-            id: Column of record ids; None takes that of the policy. The policy of one column names none. An id with
+            id: Column of record ids; None uses the policy's id column. The policy of one column names none. An id with
                 two texts is refused where one batch holds both; a run (`run_frame`) sees the whole table.
             spend: Put `Struct[text, positions, epsilon, delta]` in the place of each column.
 
@@ -144,7 +144,7 @@ class LazyFrameNamespace(FrameNamespace[pl.LazyFrame]):
 
 
 def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:
-    """Return the policy of one column unchanged; from a policy of several columns, take that of the root column."""
+    """Return the policy of one column unchanged; of a policy of several columns, choose the root column's."""
     if isinstance(policy, ColumnPolicy):
         return policy
     roots = set(expr.meta.root_names())
@@ -219,10 +219,10 @@ def privatize(
 
     Args:
         text: The text column, by name or as an expression.
-        policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that has
+        policy: The column's policy; if it names no column, the expression's root column counts. Or a policy that has
             the root column, or the path of its file.
         id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one batch
-            holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
+            holds both: always in an eager frame, by chance in a lazy one, whose engine processes rows in pieces.
             Structs give other texts here than in a run (docs/spec/stream.md#composite-ids).
         spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 

@@ -279,7 +279,7 @@ class Expressions:
             return refuse_any(columns, "a release of another version")
         text, ids = (self.content(item.input[at], columns) for at in (mark.text_at, 1))
         if ids.raw:
-            raise GateError("raw text enters a release as the record id", "ids are public: take another column")
+            raise GateError("raw text enters a release as the record id", "ids are public: use another column")
         if text.raw:
             self._releases.require(text, ids, mark.mechanism, mark.is_of)
         return Content()

@@ -1,4 +1,4 @@
-"""Forecast a run before any row is charged: what all rows cost, and how the ledger would respond.
+"""Forecast a run before any row is charged: the cost of all rows, and the responses of the ledger.
 
 `Forecast` adds up worst cases per record and unit, compares them with caps, and states the epsilon of one person.
 `Preview` counts the responses of the ledger. Nothing is drawn or charged, and the ledger is only read. Counts depend on
@@ -47,13 +47,13 @@ Counts = npt.NDArray[np.uint32]
 DELTA = 1e-6
 """The delta of the statement about one person, unless the caller gives another."""
 FACTORS = (0.5, *(factor * 2**power for power in range(8) for factor in (1.0, 1.4)))
-"""Caps, as multiples of that of the policy, for which kept rows are counted."""
+"""Caps, as multiples of the policy's cap, for which kept rows are counted."""
 _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
 
 def components_of(policy: Policy) -> tuple[str, ...]:
-    """Return the components of a spend that count for a policy: those of its cap, or else one epsilon."""
+    """Return the components of a spend that count for a policy: the components of its cap, or else one epsilon."""
     whole = PURE if policy.synthetic is None else "eps_approx"
     return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
 
@@ -82,7 +82,7 @@ class Forecast:
     def add(  # noqa: PLR0917
         self, worst: Amounts, asked: Amounts, units: Any, charged: Counts, used: Amounts, periods: Any = 0
     ) -> None:
-        """Add a shard; units are canonical ids or hashes, with what they have used by component, and period numbers."""
+        """Add a shard; units are canonical ids or hashes, with their use by component, and period numbers."""
         worst, asked, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], asked, used))
         self._worst.update(_histogram(worst[0]))
         numbers = np.broadcast_to(np.asarray(periods, np.int64), worst.shape[1])
@@ -120,7 +120,7 @@ class Forecast:
         return totals
 
     def largest_totals(self, column: int, amounts: Callable[[Counts], Mapping[str, Amounts]]) -> dict[str, int]:
-        """Return the largest sums of any unit, by name, of what positions cost in a column; see `is_infinite`."""
+        """Return the largest sums of any unit, by name, of the costs of positions in a column; see `is_infinite`."""
         largest: Counter[str] = Counter()
         for charged, by_unit in self._charged(column):
             for name, each in amounts(charged).items():
@@ -140,7 +140,7 @@ class Forecast:
         return found
 
     def charges(self) -> pl.DataFrame:
-        """Return what units would have been charged after the runs before and this one, without records over the cap.
+        """Return the charges of units after the runs before and this one, without records over the cap.
 
         A row per unit: `unit`, a hash, and an amount by component. Only a forecast that knows of runs before it has it.
         """
@@ -192,7 +192,7 @@ class Forecast:
         return _rejected(asking, rows.asked, rows.where, used, limit[:, 0])
 
     def _charged(self, column: int) -> Iterator[tuple[Counts, Callable[[Amounts], Amounts]]]:
-        """Iterate over positions that are charged in a column, with what adds up amounts of theirs by unit."""
+        """Iterate over positions that are charged in a column, with a function that adds up their amounts by unit."""
         for lengths in self._lengths[column : column + 1]:
             yield np.array(sorted(lengths), np.uint32), lambda amounts: amounts
         for rows in self._by_unit():
@@ -209,7 +209,7 @@ class Forecast:
             yield _Rows(units, where, worst[0], asked, used, periods[0], charged)
 
     def used_before(self, ledger: Ledger | None, units: pa.Array) -> Amounts:
-        """Return what units have used in the scope of the policy, shape (components, units); a null unit is 0."""
+        """Return the use of units in the scope of the policy, shape (components, units); a null unit is 0."""
         used = np.zeros((len(self.components), len(units)), np.int64)
         if ledger is not None and self._policy.cap is not None:
             known = to_numpy(units.is_valid())
@@ -223,11 +223,11 @@ class _Rows(NamedTuple):
     """All rows of some units, in their order.
 
     Attributes:
-        hashes: What distinguishes the units, int64, shape (units,).
+        hashes: A hash of each unit, int64, shape (units,).
         where: The unit of each row, shape (rows,).
         worst: The worst case of each row in the first component, shape (rows,).
-        asked: What each row will be charged, shape (components, rows).
-        used: What its unit has used, shape (components, rows).
+        asked: The charge of each row, shape (components, rows).
+        used: The use of its unit, shape (components, rows).
         periods: The number of the period of each row, shape (rows,).
         charged: Positions that are charged, shape (columns, rows).
     """
@@ -296,7 +296,7 @@ def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] |
 
 
 def _composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
-    """Return the draws of a record if privacy losses compose them; None also where `spend` is not that of the event."""
+    """Return the draws of a record if privacy losses compose them, and if `spend` equals the event's spend."""
     event = mechanism.event(positions)
     charged = mechanism.spend(positions) == spend(mechanism.guarantee, event, positions)
     return range_bounded(event) if charged else None
@@ -322,7 +322,7 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
 _PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
 """Rows and bytes of published rows that are looked at together: each look may go through the whole ledger."""
 _OWN = "\0"
-"""What the name of a unit begins with in a forecast without a ledger, where a record is its own person."""
+"""Prefix of the name of a unit in a forecast without a ledger, for a record without a person."""
 _ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
 
 
@@ -343,9 +343,9 @@ def ledger_of(policy: Policy, *, writing: bool = False) -> Iterator[Ledger | Non
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run will find, in counts; they travel as JSON from an executor to the driver."""
+    """The preview of a run, in counts; they travel as JSON from an executor to the driver."""
 
-    answers: Mapping[str, int] = field(default_factory=dict)  # records by what the ledger will answer (`Outcome`)
+    answers: Mapping[str, int] = field(default_factory=dict)  # records by the ledger's future answer (`Outcome`)
     unkept: int = 0  # changed records of which the release has no committed text to publish again
     drawn: int = 0  # records with a draw, without those that are left out
     charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
@@ -353,7 +353,7 @@ class Expected:
     computed: int = 0  # records with a text that models must compute, because it is not committed yet
     moved: int = 0  # records that were charged to another person before
     kept: Sequence[int] = ()  # records that larger and smaller caps would keep, by `forecast.FACTORS`
-    # rows by month or year, and those of them that are left out
+    # rows by month or year, and how many of them are left out
     periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
     spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
     # records with a draw by label of an unlinked release, without forgotten ones; those over the cap count
@@ -365,7 +365,7 @@ class Expected:
 
     @property
     def changed(self) -> int:
-        """Records whose texts changed since the release took them."""
+        """Records whose texts changed since the release charged them."""
         return self.answers.get(Outcome.CHANGED.name, 0) + self.answers.get(Outcome.AGAIN.name, 0)
 
     @property
@@ -408,11 +408,11 @@ class Expected:
 
 
 class Preview:
-    """Counts what a run will find, frame by frame in the order in which it will charge them.
+    """Previews a run, frame by frame in the order in which it will charge them.
 
-    `on_changed` takes the ids of records whose texts changed, and hashes of their units; they stay inside the boundary.
-    Of rows that are published (`published`), answers alone are counted. What does not fit into memory goes to the
-    folder `scratch`. What other runs would charge `before` counts in the forecast.
+    `on_changed` receives the ids of records whose texts changed, and hashes of their units; they stay inside the
+    boundary. Of rows that are published (`published`), only answers are counted. Rows that do not fit into memory go to
+    the folder `scratch`. The charges of other runs `before` this one count in the forecast.
     """
 
     def __init__(
@@ -435,7 +435,7 @@ class Preview:
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
+        """Add the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
         held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
         charged = charge(frame, self._columns, self._policy, identified=held, counted=not self.published)
         outcome, asking, kept, units, used, moved = self._answer(charged)
@@ -516,7 +516,7 @@ class Preview:
         return sum(int((~mask).sum()) for mask in found)
 
     def _answer(self, charged: Charged) -> Any:
-        """Return what the ledger would answer: outcomes, charged columns, kept texts, units, their use, who moved."""
+        """Preview the ledger: outcomes, charged columns, kept texts, units, their use, who moved."""
         units = charged.ids if charged.subjects is None else charged.subjects
         if self._ledger is None:
             fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
@@ -530,7 +530,7 @@ class Preview:
         )
         again = policy.on_changed == "release_again"
         answer = self._ledger.preview(Scope.of(policy), ready, again=again)
-        # a scope without a cap pins no components: a first cap counts what units have used all the same
+        # a scope without a cap pins no components: a first cap counts the use of units all the same
         used = answer.used
         if not (len(used) or self.published):
             used = self.forecast.used_before(self._ledger, units)
@@ -538,7 +538,7 @@ class Preview:
 
 
 def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:
-    """Take all rows of a table in bounded memory."""
+    """Preview all rows of a table in bounded memory."""
     at_once = _PUBLISHED_AT_ONCE if preview.published else (_ROWS_AT_ONCE, _BYTES_AT_ONCE)
     for frame in pieces(rows, *at_once):
         preview.add(frame)

@@ -1,4 +1,4 @@
-"""Locate what a run reads, stages and publishes: the paths of a policy with the partition filled in."""
+"""Locate the files that a run reads, stages, and publishes: the paths of a policy with the partition filled in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 class Layout:
     source: str  # file, folder, glob or object-store URL of the raw table
     sink: str  # folder or object-store URL of the published table
-    staging: Storage = _NONE  # what this release and partition have not published yet, inside the boundary
+    staging: Storage = _NONE  # unpublished rows of this release and partition, inside the boundary
     memory: Storage = _NONE  # the storage inside the boundary that all releases and partitions share
     partition: str | None = None
     # options for object stores, as a policy writes them
@@ -91,7 +91,7 @@ class Layout:
 
     @property
     def sink_format(self) -> str:
-        """The format of the published parts: by the suffix of the sink, else that of the source."""
+        """The format of the published parts: by the suffix of the sink, else by the suffix of the source."""
         return "parquet" if self.logged else published_format(self.source, self.sink)
 
     @property
@@ -123,7 +123,7 @@ class Layout:
 
     @property
     def described(self) -> Storage:
-        """The storage of the manifest and of the lock: that of the parts, or a folder in it that clean-ups leave."""
+        """The storage of the manifest and of the lock: where the parts are, or a folder there that clean-ups leave."""
         return self.published.child(TABLE) if self.logged else self.published
 
     @property
@@ -141,7 +141,7 @@ class Layout:
 
 
 def _require_plain(*places: str) -> None:
-    """Refuse URLs of folders that writers and readers take for different ones."""
+    """Refuse URLs that writers and readers resolve to different folders."""
     if any(is_remote(place) and _ENCODED.search(place) for place in places):
         msg = 'the URL of sink or staging has "#", "?", or an encoded character such as %20'
         raise PolicyError(
@@ -192,7 +192,7 @@ def check_partition(policy: Policy, partition: str | None) -> None:
 def _roots(policy: Policy, sink: str) -> tuple[Storage, Storage]:
     """Return the folder above staging, and the one that all releases and partitions share.
 
-    By default, both are next to the policy file, where no one looks for what is published. A folder that version 0.2
+    By default, both are next to the policy file, where no one looks for published tables. A folder that version 0.2
     made next to the sink stays in use.
     """
     dataset = folder_name(policy.dataset)

@@ -1,7 +1,7 @@
 """Report a run to OpenTelemetry and OpenLineage, from its progress and its summary; never a text or an id.
 
-What cannot be reported never fails a run. OpenLineage's client sends events to where its own configuration says
-(`OPENLINEAGE_URL`, `openlineage.yml`): which columns were released from which, by what, at what epsilon.
+A report that fails never fails a run. OpenLineage's client sends events to where its own configuration says
+(`OPENLINEAGE_URL`, `openlineage.yml`): which columns were released from which, by which mechanism, at which epsilon.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Observed:
         self.progress = progress
 
     def done(self, summary: RunSummary) -> RunSummary:
-        """Report what a run did, and return it."""
+        """Report the outcome of a run, and return it."""
         return summary
 
 
@@ -154,7 +154,7 @@ def _verified(policy: Policy) -> None:
 
 
 FACET = "dptext_release"
-"""The facet of the output that states what the data contract of an export states (docs/telemetry.md#lineage)."""
+"""The facet of the output, with the claims of the data contract of an export (docs/telemetry.md#lineage)."""
 _PRODUCER = f"urn:dptext-etl:{__version__}"  # OpenLineage names producers by URI
 
 
@@ -162,7 +162,7 @@ def _release(facts: dict[str, Any]) -> Any:
     from openlineage.client.facet_v2 import DatasetFacet
 
     facet = DatasetFacet(producer=_PRODUCER).with_additional_properties(**facts)
-    facet._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001  (the client sets that of its base class)
+    facet._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001  (the client sets its base class's URL)
     return facet
 
 

@@ -1,4 +1,4 @@
-"""Forecast what a run would cost. Positions are counted; nothing is drawn, charged or written."""
+"""Forecast the cost of a run. Positions are counted; nothing is drawn, charged or written."""
 
 from __future__ import annotations
 
@@ -82,29 +82,27 @@ class PlanSummary:
     dataset: str
     release: str
     partition: str | None
-    rows: int  # that the run would take
+    rows: int  # that the run would release
     already_published: int  # rows that an incremental run would leave out
     draws: int  # over all text columns: one of a word, a token or a text, as the mechanism draws
-    columns: list[
-        dict[str, Any]
-    ]  # what is claimed of each, and its table, its model's device, and disclosures in words
-    component: str  # what `per_record` and `per_subject` count, a component of `Spend`
+    columns: list[dict[str, Any]]  # the claims on each, and its table, its model's device, and disclosures in words
+    component: str  # the component of `Spend` that `per_record` and `per_subject` count
     per_record: dict[str, float | str]  # quantiles of the worst case of a record
     per_subject: dict[str, float | str] | None  # of a subject, over this run; None where the unit is the record
     subjects: int | None
     together: dict[str, Any]  # the least epsilon over all records of one person: unit, epsilon, delta, rule
     cap: dict[str, Any] | None
-    cap_change: dict[str, Any] | None  # what would change about the pinned cap: scope, change, pinned, asked
+    cap_change: dict[str, Any] | None  # the change to the pinned cap: scope, change, pinned, asked
     over_cap: dict[str, int]  # records that the run would leave out, and their units; charges in the ledger count
     left_out: dict[str, int]  # rows by reason: over the cap, without a person, with a changed text
-    changed: int  # records whose texts changed since the release took them
+    changed: int  # records whose texts changed since the release charged them
     log10_odds: dict[str, float | str]  # powers of ten by which odds can move: per word, record, subject, at the cap
     on_cap: str
     dropped: list[str]  # columns of the source that the policy does not name, by place: "column 3"
-    hosts: list[str]  # what a run contacts, as "entry: host"
+    hosts: list[str]  # the hosts that a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
     refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
-    table: dict[str, Any]  # what is known of the table: `traceable`, `spellings`, `selection`, `scopes`
+    table: dict[str, Any]  # facts about the table: `traceable`, `spellings`, `selection`, `scopes`
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -144,7 +142,7 @@ def _planned(
     if require is not None:
         require(policy, attempt.layout)
     table = open_table(policy, attempt.layout)
-    forecasts = list[Forecast]()  # of the rows that the run takes, then of those that are published, too
+    forecasts = list[Forecast]()  # of the rows of the run, then with published rows
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
         known = rows is source.known
@@ -164,7 +162,7 @@ def _planned(
         cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
         traced = table_check.trace(source, policy)
         found, known = preflight(attempt, source, look, keep, refusals, traceable=traced)
-    except DPTextError as error:  # without what it refuses, nothing can be counted
+    except DPTextError as error:  # this step must succeed before anything can be counted
         raise (refusals or [error])[0] from None
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
@@ -217,9 +215,8 @@ def plan_in_order(
 ) -> dict[str, Any]:
     """Forecast several runs in their order, each against caps that those before it have charged. Nothing is written.
 
-    Returns:
-        `plans`, the facts of each; `joint`, what all charge one unit: by scope that several share, and `together`, the
-        sum of their epsilons and deltas; and `refusal`, the first error that the runs would meet.
+    Returns: `plans`, the facts of each; `joint`, the total charge to one unit: by shared scope, and `together`, the sum
+        of their epsilons and deltas; and `refusal`, the first error that the runs would meet.
 
     Raises:
         PolicyError: Two policies name the same release.
@@ -270,21 +267,22 @@ def _clash(policy: Policy, done: Policy) -> DPTextError | None:
             return LedgerError(msg, "write the same unit and [cap] in both")
         measure, whole = (None, ()) if done.cap is None else (done.cap.measure, limits(done.cap))
         change = cap_change(scope, Pinned(NEW, scope.unit, measure, whole), policy.cap)
-        return None if change is None else LedgerError(str(change))
+        hint = "write the same [cap] in both, or plan this policy first"
+        return None if change is None else LedgerError(str(change), hint)
     if scope.dataset == other.dataset:
         with ledger_of(policy) as ledger:
             known = [] if ledger is None else ledger.reports.caps()
         own = [item for item in known if (item["scope"], item["period"]) == (scope.name, scope.period)]
         if not any(item["measure"] and scope.dataset in item["datasets"] for item in own):
-            msg = f"a first cap of {scope} would not count the charges of the run before in {other}"
+            msg = f"a first cap of {scope} would miss the charges of the run before in {other}"
             return LedgerError(msg, "name one period and group in both; or open the period: `dptext ledger set-cap`")
     return None
 
 
 def further(policy: PolicyLike) -> dict[str, Any]:
-    """Count how many more releases like that of a policy fit into its cap, by the ledger. No text is read.
+    """Count how many more releases of a policy fit into its cap, by the ledger. No text is read.
 
-    A record costs what a plan would charge it by the positions that the ledger holds of its text; if these were
+    A record costs as much as a plan would charge it by the positions that the ledger holds of its text; if these were
     counted by another configuration, or there are none, it costs as much as the longest text.
 
     Raises:
@@ -343,7 +341,7 @@ def _checked_table(
     spelled: Mapping[str, int],
     selected: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what is shown under "The table"."""
+    """Return the facts that are shown under "The table"."""
     with ledger_of(policy) as ledger:
         charged = table_check.of_persons(policy, ledger, _persons(policy, frame))
     parts = {"traceable": traced, "spellings": spelled, "selection": selected, "scopes": charged}
@@ -360,7 +358,7 @@ def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
 
 
 def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return what a policy would change about the pinned cap, and notes on it."""
+    """Return the change that a policy would make to the pinned cap, and notes on it."""
     with ledger_of(policy) as ledger:
         if ledger is None:
             return None, []
@@ -419,7 +417,7 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
             among = "is not protected; a record hides among the texts of its label"
             notes.append(f"the label in {policy.labels.column!r} {among}")
     if beyond:
-        take = f"per_subject = {policy.records_per_subject} of a person take part"
+        take = f"per_subject = {policy.records_per_subject} of a person count"
         notes.append(f"{counted(beyond, 'record')} left out: {take}")
     if held:
         notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
@@ -441,7 +439,7 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int
     (column,) = policy.charged_columns()
     person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"
     who += f" with {most} records, each of which is charged 1/{most} of it" if most > 1 else ""
-    notes.append(f"epsilon {person} at delta {made.delta:g} is that of the whole table for {who}")
+    notes.append(f"epsilon {person} at delta {made.delta:g} holds for the whole table and {who}")
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
@@ -455,7 +453,7 @@ _CORPUS = 30_000
 _DRAWS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0)
 """Epsilons of an unlinked draw that are compared."""
 _USUAL = 8.0
-"""The epsilon per person at which forms are compared if that of the policy bounds nothing in practice."""
+"""The epsilon per person at which forms are compared if the policy's epsilon bounds nothing in practice."""
 
 
 def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int, frame: pl.LazyFrame) -> list[str]:

@@ -1,8 +1,9 @@
 """Look at all rows of a run before any of them is charged, and refuse a run that could not end.
 
-Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan takes the same steps in
-the same order and collects the refusals: places, source, canary rows, what the ledger pins, and what it would answer to
-the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on what a text says.
+Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan goes through the same
+steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
+to the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on the contents of a
+text.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def require_models(columns: Iterable[ColumnPolicy], found: Expected) -> None:
     for item in columns:
         if not item.mechanism.reproducible:
             column.probe(item.mechanism)
-        with seam("probing the model"):
+        with seam("probing the model", hint="is the model of the post-processing intact? Nothing was charged"):
             for step in item.postprocess:
                 step.probe()
 
@@ -110,7 +111,7 @@ def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
 
 
 def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -> list[Column]:
-    """Return the text columns with their releases, and refuse what the ledger would not pin. Nothing is pinned."""
+    """Return the text columns with their releases; refuse releases that the ledger would not pin, and pin none."""
     policy = attempt.policy
     if ledger is None:
         if policy.ledger.id_key is not None:
@@ -125,9 +126,9 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
 
 
 class Found(NamedTuple):
-    """What a run will find, in counts."""
+    """The preview of a run, in counts."""
 
-    rows: Expected  # in the rows that the run takes
+    rows: Expected  # in the rows of the run
     known: Expected  # in all rows, also in those that an incremental run leaves out
 
 
@@ -142,7 +143,7 @@ def preflight(
 ) -> Found:
     """Refuse a run that could not end, before it charges anything.
 
-    `look` counts what some rows of the source hold; `keep` reads the earlier released texts of changed records. A plan
+    `look` previews some rows of the source; `keep` reads the earlier released texts of changed records. A plan
     gives a list that collects the refusals; only a refusal without which nothing can be counted is raised then.
     """
     policy, planning = attempt.policy, refusals is not None
@@ -168,7 +169,7 @@ def preflight(
 
 
 def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> None:
-    """Take a step, and collect its refusal instead of stopping there if there is a list for it."""
+    """Carry out a step; with a list, collect its refusal instead of stopping there."""
     try:
         step()
     except DPTextError as error:
@@ -191,7 +192,7 @@ def refuse(  # noqa: PLR0917
     both: Found,
     check: Callable[[Callable[[], object]], object],
 ) -> None:
-    """Refuse a run by what it will find."""
+    """Refuse a run by its preview."""
     policy, layout, refs, (found, known) = attempt.policy, attempt.layout, [item.ref for item in columns], both
     check(partial(refuse_unproven_key, ledger, refs, known))
     check(partial(refuse_other_units, Scope.of(policy), known.moved, known.records))
@@ -231,7 +232,7 @@ def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], known
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, found: Expected) -> None:
-    """Refuse other records than those that are pinned: what a release draws as a whole holds one table.
+    """Refuse records other than the pinned ones: a release that is drawn as a whole holds one table.
 
     Texts that changed are refused before, so the records decide.
     """
@@ -258,7 +259,7 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
 
 
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
-    """Refuse records whose texts changed, unless the policy says what becomes of them."""
+    """Refuse records whose texts changed, unless the policy allows changes."""
     if changed and (policy.synthetic is not None or policy.labels is not None):
         held = "since this release charged them; it holds one table as a whole"
         msg = f"the texts or labels of {counted(changed, 'record')} changed {held}"
@@ -273,7 +274,7 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
         hint = (
             'on_changed = "keep" publishes their earlier released texts again; "quarantine" leaves them out, and '
             '"release_again" charges their new texts: both show which texts changed, so a release takes them from its '
-            f"first run on. Changed data, or another key, also goes under a new name, at full spend. {listed}"
+            f"first run of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":
@@ -281,7 +282,7 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
             f"the texts of {unkept:,} of {counted(changed, 'changed record')} were "
             "never released: there is nothing to keep"
         )
-        hint = f"bring their texts back, or take a new release name. {listed}"
+        hint = f"bring their texts back, or use a new release name. {listed}"
         raise InputError(msg, hint, {"records": unkept})
 
 

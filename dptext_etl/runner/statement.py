@@ -22,7 +22,7 @@ from dptext_etl.runner.shard.charging import VACUOUS, at_most
 facts = statement_facts.facts
 
 _INSIDE = (
-    "For readers inside your boundary: what records were charged depends on their texts. "
+    "For readers inside your boundary: the charges of records depend on their texts. "
     "`--public` leaves these amounts out."
 )
 _STYLE = """
@@ -121,7 +121,7 @@ def _escaped(text: str) -> str:
 
 def sections(found: Mapping[str, Any], *, full: bool = True) -> list[str]:
     """Write the sections of the page; without `full`, those that one screen has room for."""
-    lacks = [_section("What this page lacks", *found["lacks"])] if found["lacks"] else []
+    lacks = [_section("Missing from this page", *found["lacks"])] if found["lacks"] else []
     first, promises = [_traced(found), _released(found), *_left_out(found)], [*map(_promise, found["columns"])]
     if not full:
         parts = [*first, *promises, _whole(found), *lacks, _more(found)]
@@ -136,9 +136,9 @@ def _more(found: Mapping[str, Any]) -> _Section:
     """Say what the full page has."""
     gates, assumed = len(found["gates"]), {name for column in found["columns"] for name in column["assumptions"]}
     return _section(
-        "What else",
+        "More on the full page",
         f"{counted(gates, 'gate')} passed before publication. It assumes {_listed(sorted(assumed))}. `--full` explains "
-        "this, and adds what each column cost, what is left of caps, configurations, and how to verify all of it.",
+        "this, and adds the cost of each column, the rest of caps, configurations, and how to verify all of it.",
     )
 
 
@@ -174,7 +174,7 @@ def _released(found: Mapping[str, Any]) -> _Section:
         ("this page was written by", found["written_by"]),
     )
     if any(map(_is_synthetic, found["columns"])):
-        return _section("What was released", _released_synthetic(found), rows=where)
+        return _section("Contents", _released_synthetic(found), rows=where)
     texts = _listed([column["name"] for column in found["columns"]])
     rewritten = f"The text in {texts} was rewritten under differential privacy."
     rows = (
@@ -184,7 +184,7 @@ def _released(found: Mapping[str, Any]) -> _Section:
     )
     clear = (("rewritten", texts), ("in clear", _listed(found["in_clear"])))
     said = f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}"
-    return _section("What was released", said, rows=where, detail=clear)
+    return _section("Contents", said, rows=where, detail=clear)
 
 
 def _is_synthetic(column: Mapping[str, Any]) -> bool:
@@ -226,7 +226,7 @@ def _left_out(found: Mapping[str, Any]) -> list[_Section]:
     else:
         whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
         says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
-    return [_section("What was left out", says, rows=rows)]
+    return [_section("Rows left out", says, rows=rows)]
 
 
 _IDS = {
@@ -258,7 +258,7 @@ def _promise(column: Mapping[str, Any]) -> _Section:
     exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
     facts = [f"These facts of each text are released exactly: {'; '.join(exact)}."] if exact else []
     return _section(
-        f"{column['name']}: what is promised",
+        f"{column['name']}: guarantee",
         _bound(column),
         *facts,
         rows=(
@@ -300,7 +300,7 @@ def _bound(column: Mapping[str, Any]) -> str:
 
 
 def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str:
-    """State the bound of an unlinked release, whom it trusts, and what holds without that trust."""
+    """State the bound of an unlinked release, whom it trusts, and the bound without that trust."""
     labels = unlinked.get("labels")
     agree = f" and on {labels['column']}, the label" if labels else ""
     return (
@@ -341,7 +341,7 @@ def _cost(column: Mapping[str, Any]) -> _Section:
             "The worst case is the cost of the longest text that the policy admits. The ledger charges each record for "
             "its text."
         )
-    return _section(f"{column['name']}: what it cost", *says, rows=rows)
+    return _section(f"{column['name']}: cost", *says, rows=rows)
 
 
 def _whole(found: Mapping[str, Any]) -> _Section:
@@ -368,7 +368,7 @@ def _whole(found: Mapping[str, Any]) -> _Section:
 
 
 def _limit(limits: Mapping[str, float]) -> str:
-    """Write a cap and what it bounds; odds have no bound where there is a delta, or only rho."""
+    """Write a cap and its bound; odds have no bound where there is a delta, or only rho."""
     if "rho" in limits:
         return f"rho {at_most(limits['rho'])}"
     epsilon, delta = limits.get(PURE, limits.get("eps_approx", 0.0)), limits.get("delta", 0.0)
@@ -378,17 +378,17 @@ def _limit(limits: Mapping[str, float]) -> str:
 
 
 def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool = False) -> str:
-    """Say what an epsilon means: by how much odds move, and what a guess can become."""
+    """Explain an epsilon: by how much odds move, and how likely a guess can become."""
     if isinstance(epsilon, str):
         return "No bound on the odds holds."
     if epsilon >= VACUOUS:
         return (
             f"At ε = {at_most(epsilon)} the odds may move by 10^{at_most(epsilon / math.log(10), 3)}: the bound says "
-            "nothing in practice. What protects then is what attackers fail at: `dptext evaluate` measures it."
+            "nothing in practice. Only the failure of attacks protects then: `dptext evaluate` measures it."
         )
     factor = math.exp(epsilon)
     at, times = at_most(epsilon), at_most(factor, 3)
-    agree = " that agree on what is released exactly" if disclosed else ""
+    agree = " that agree on all exact disclosures" if disclosed else ""
     if delta:
         return (
             f"At ε = {at} and δ = {at_most(delta)}, of two texts{agree}, any outcome is at most {times} times as "
@@ -403,7 +403,7 @@ def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool 
         becomes = (
             "may be near certain after the release: the bound protects only against guesses that were far less likely"
         )
-    besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
+    besides = " Exact disclosures may rule out the other texts with certainty." if disclosed else ""
     return (
         f"At ε = {at} the odds between two texts{agree} move by a factor of {times} at most. {among} that was right "
         f"with a chance of 1% {becomes}.{besides}"
@@ -441,7 +441,7 @@ def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> _Section:
 
 def _gates(found: Mapping[str, Any]) -> _Section:
     return _section(
-        "What was checked before publication",
+        "Checks before publication",
         "A table is published only if all of these pass. None of them compares a row with its raw text.",
         rows=((gate["name"], _gate(gate)) for gate in found["gates"]),
     )
@@ -463,7 +463,7 @@ _ONE_NAME = (
 def _assumptions(found: Mapping[str, Any]) -> _Section:
     names = sorted({name for column in found["columns"] for name in column["assumptions"]})
     return _section(
-        "What is assumed",
+        "Assumptions",
         "The promise holds as long as these hold.",
         *((_ONE_NAME,) if any(cap["unit"] == "subject" and "units" in cap for cap in found["caps"]) else ()),
         rows=((name, ASSUMES.get(name, "see the specification")) for name in names),

@@ -36,10 +36,10 @@ def facts(
     public: bool = False,
     evidence: Path | None = None,
 ) -> dict[str, Any]:
-    """Return what there is to say of the current version of a published table.
+    """Return the facts about the current version of a published table.
 
-    `evidence` is the folder of `dptext evaluate`; what it holds of another version, and all of it if the page is
-    `public`, is left out.
+    `evidence` is the folder of `dptext evaluate`; its figures for another version are left out, and all of them if the
+    page is `public`.
     """
     if sink is not None:
         layout = Layout.of_sink(sink, policy.storage_options if policy else {})
@@ -83,7 +83,7 @@ def facts(
         "written_by": f"dptext_etl {dptext_etl.__version__}",
     }
     if policy is None:
-        found["lacks"].append("what the ledger holds: name the policy, `dptext statement POLICY --released RELEASED`")
+        found["lacks"].append("the facts of the ledger: name the policy, `dptext statement POLICY --released RELEASED`")
     else:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             _add_claims(found, ledger.reports.export())
@@ -157,7 +157,7 @@ def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
 
 
 def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
-    """Add what the ledger pinned for each column: neighbors, configuration, hashes of public inputs."""
+    """Add the ledger's pinned terms of each column: neighbors, configuration, hashes of public inputs."""
     releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
     for column, release in product(found["columns"], releases):
         if (release["column"], release["release"]) == (column["name"], found["release"]):
@@ -181,7 +181,7 @@ def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
 
 
 def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a public page says of a cap: whom it protects, and its limits."""
+    """Return the public facts about a cap: whom it protects, and its limits."""
     limits = {name: _units(amount) for name, amount in pinned["limits"].items()}
     return {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
 

@@ -60,7 +60,7 @@ class RunSummary:
         seconds: Duration of the run.
         draws_per_second: Draws over seconds.
         spend: By component, the sum over the released records and the largest record; log10_odds of the largest.
-        remaining: Quantiles of what units have used and have left in the scope, in millionths (`Ledger.remaining`).
+        remaining: Quantiles of the use and the rest of units in the scope, in millionths (`Ledger.remaining`).
         gates: The verdicts.
         reports: Copy counts of the whole run and their bounds; they stay inside the boundary.
         published: Folder or URL of the published table, or None.
@@ -68,9 +68,9 @@ class RunSummary:
         manifest: SHA-256 of the manifest, or None.
         staging: The staging folder, inside the boundary.
         notes: Further facts, in sentences.
-        profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
+        profile: The cost of each stage: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
-        table: What was found of the table around the texts: `traceable`, rows that kept columns single out;
+        table: Findings about the table around the texts: `traceable`, rows that kept columns single out;
             `spellings` of persons; `selection`, rows that caps keep and that are left out of each period.
     """
 
@@ -131,7 +131,7 @@ def shown_rows(rows: Mapping[str, int]) -> dict[str, int]:
 
 
 def remaining(policy: Policy) -> dict[str, Any]:
-    """Return what is left of the budget in the scope of a policy; publishing takes nothing from it."""
+    """Return the remaining budget in the scope of a policy; publishing spends nothing."""
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         return ledger.remaining(Scope.of(policy)).as_dict()
 
@@ -178,8 +178,8 @@ def _notes(staged: StagedRun) -> list[str]:
     rows, folder = staged.rows, staged.layout.staging.url
     listed = f"only a file in {folder} lists their ids"
     most = staged.policy.records_per_subject
-    again = "in the source again and left out; take them out of it, or admit them by id with `dptext ledger readmit`"
-    take = f"left out: per_subject = {most} of a person take part"
+    again = "in the source again and left out; remove them from it, or admit them by id with `dptext ledger readmit`"
+    take = f"left out: per_subject = {most} of a person count"
     reasons = {
         "quarantined": ("record over the cap was", "records over the cap were", f"left out; {listed}"),
         "without_subject": ("row without a person was", "rows without a person were", _NAMELESS),
@@ -213,10 +213,10 @@ INPUT_LABEL = b"dptext/input/v1\0"
 _LEFT_OUT = ("quarantined", "without_subject", "forgotten")
 """Counts of rows that an incremental run leaves out, and leaves out again."""
 ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
-"""Events that may change what the ledger answers to rows that are published already."""
+"""Events that may change the ledger's answers to published rows."""
 FREEING = (Event.ABORT, Event.SETTLE, *ADMITTING)
 """Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
-_NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
+_NOTE = "source and policy are the same as for this version, byte for byte, so nothing was computed again"
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Input:
         return None if found is None else replace(found, profile=self.profile.as_list())
 
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
-        """Carry out a run, and note what it published."""
+        """Carry out a run, and note its publication."""
         summary, sealed = self.sealed(every_step)
         note(self.attempt.layout.staging, self.attempt.staging_key, summary, sealed)
         return summary
@@ -338,7 +338,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
             left = ledger.remaining(Scope.of(policy)).as_dict()
         with alone_at(layout):
             show(layout, manifest)
-    log.info("the input is that of version %d: nothing is computed again", manifest.version)
+    log.info("the input is the same as for version %d: nothing is computed again", manifest.version)
     found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began
     return replace(
         found,
@@ -351,7 +351,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
 
 
 def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
-    """Note what was published from an input, and hashes over events before, sealed under `key`."""
+    """Note the publication of an input, and hashes over events before, sealed under `key`."""
     if summary.manifest is None or sealed is None:
         folder.delete(FILE)
         return
@@ -367,7 +367,7 @@ def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, 
 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
-    """Return what a run over the same input says of itself, whatever the first one said: nothing is new now."""
+    """Return the summary of a second run over the same input: nothing is new now."""
     found = RunSummary(**summary)
     outcome = "there are no new rows to publish" if incremental else "nothing changed"
     notes = [
@@ -388,14 +388,14 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
 
 
 def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
-    """Return what changes whenever a file is written: it shows a file that changed while a run read it."""
+    """Return marks that change whenever a file is written: they show a file that changed while a run read it."""
     with seam("reading the source", InputError, READ_HINT):
         found = [Path(path).stat() for path in files.paths]
     return tuple((item.st_size, item.st_mtime_ns, item.st_ctime_ns, item.st_ino) for item in found)
 
 
 def _noted(attempt: Attempt) -> dict[str, Any] | None:
-    """Read what `note` wrote; None if it is missing or was changed, or if an earlier version wrote it."""
+    """Read the output of `note`; None if it is missing or was changed, or if an earlier version wrote it."""
     facts = staging.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
     try:
         _again(facts["summary"], incremental=False)

@@ -1,6 +1,6 @@
 """Check the table around the texts: kept columns that single rows out, other scopes, and rows under a cap.
 
-The counts are those of values as they are published, after coarsening. They never depend on a text.
+Values are counted as they are published, after coarsening. They never depend on a text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dptext_etl.runner.source.table import READ_HINT
 
 
 def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array]) -> dict[str, Any]:
-    """Return how many persons each scope of other datasets has charged, and what all scopes charged one person.
+    """Return how many persons each scope of other datasets has charged, and the charges of all scopes to one person.
 
     `persons` are distinct canonical ids, in parts; each part is one pass over the other scopes.
     """
@@ -77,17 +77,17 @@ ENOUGH = 0.95
 """The share of rows from which on no larger cap is shown."""
 MOST_PERIODS = 6
 """Periods that a screen shows."""
-_PROMISE = "set it by what you promise to people, never by what the table needs"
+_PROMISE = "set it by your promise to people, never by the needs of the table"
 
 
 def kept_share(rows: Iterable[int], most: int) -> float:
-    """Return the share of rows that stay if at most `most` of each person do; `rows` counts those of each person."""
+    """Return the share of rows that stay if at most `most` of each person do; `rows` counts the rows of each person."""
     counts = [*rows]
     return sum(min(count, most) for count in counts) / max(1, sum(counts))
 
 
 def found(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
-    """Return how many rows caps around that of the policy would keep, and how many are left out of each period.
+    """Return how many rows larger and smaller caps would keep, and how many rows each period lacks.
 
     `caps` lists pairs of a limit and a number of rows: half the policy's limit, its own, and up to three larger ones;
     the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are left out.
@@ -170,7 +170,7 @@ def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
 
 
 def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts: Counts) -> dict[str, Any]:
-    """Put together what is known of a table: kept columns with their coarsening, and the counts of `groups_of`."""
+    """Put together the facts about a table: kept columns with their coarsening, and the counts of `groups_of`."""
     names = tuple(columns)
     if not names or not rows:
         return {}
@@ -195,7 +195,7 @@ def of_source(
     schema: Mapping[str, pl.DataType],
     sample: pl.LazyFrame | None = None,
 ) -> dict[str, Any]:
-    """Return the facts of a run, with what makes unchanged columns look like names or texts (by name, or a sample)."""
+    """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
     unchanged = [item.column for item in policy.kept if not item.rule]
     shapes = (
         shapes_of(sample.select(unchanged), sample.select(unchanged).collect_schema()) if sample is not None else {}
@@ -241,7 +241,7 @@ def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
 def require_untraceable(
     policy: Policy, layout: Layout, part: Mapping[str, Any], ledger: Ledger | None, refs: Sequence[ReleaseRef]
 ) -> None:
-    """Refuse many rows that are singled out, where the release holds no record, or what is published lacks a column."""
+    """Refuse many rows that are singled out, in a release without records, or for a column that is new."""
     if not part or part["accepted"] or part["single"] <= MOST * part["rows"]:
         return
     manifest = Manifest.of_release(policy, layout)

@@ -51,8 +51,8 @@ def function(
 ) -> Any:
     """Return a column's policy as a function of columns, which is in no catalog: for the DataFrame API and pipelines.
 
-    Nothing in the session changes, so Spark's declarative pipelines can use it. Arguments, errors, and what the
-    function does are those of `register`.
+    Nothing in the session changes, so Spark's declarative pipelines can use it. Arguments, errors, and behavior are the
+    same as for `register`.
     """
     policy = resolve_column(policy)
     if not policy.sql_function:
@@ -101,7 +101,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         on_cap: Treatment of rows over the cap: they become null ("quarantine"), or fail the query ("refuse").
         unit: Unit whose budget is charged: "subject" needs a third argument, "record" makes every record a unit.
         normalize: How subjects are spelled before they are hashed, as `normalize` in a policy.
-        artifacts: Folder or object-store URI by which tables reach the workers; None takes the driver's own path with a
+        artifacts: Folder or object-store URI by which tables reach the workers; None uses the driver's path with a
             local master, and the session's files (`addArtifacts`) otherwise.
         check_workers: Ask the session's workers first, by a small job, whether they can compute: the package, its
             version, its libraries, and the keys that the policy and the ledger name.
@@ -110,15 +110,15 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         The function, for use in the DataFrame API.
 
     Raises:
-        PolicyError: A SQL function cannot do what the policy asks, or the policy forbids SQL functions; the hint says
-            what is possible. Or Spark has a function of this name, or a worker lacks something (`check_workers`).
+        PolicyError: A SQL function cannot carry out the policy, or the policy forbids SQL functions; the hint names
+            alternatives. Or Spark has a function of this name, or a worker lacks something (`check_workers`).
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
     column = resolve_column(policy)
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
         msg = f"Spark has a built-in function {name!r}, and a query would call that one"
-        raise PolicyError(msg, 'take another name, such as "private_review"')
+        raise PolicyError(msg, 'use another name, such as "private_review"')
     terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
     made = function(spark, column, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
     registered = spark.udf.register(name, made)
@@ -154,7 +154,7 @@ def released_by(
         ledger=None if spec is None else ledger_of_workers(spark, policy, spec, cap=cap, **terms),
     )
     if form not in FORMS:
-        raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
+        raise PolicyError(f"form = {form!r} is not a form of Spark functions", 'give form="arrow" or form="pandas"')
     made = FORMS[form](worker_policy.written(), spend=spend)
     return made if policy.mechanism.reproducible else made.asNondeterministic()
 
@@ -263,7 +263,7 @@ def register_view(
     require_name(name)
     if name.casefold() == table.strip("`").casefold():
         msg = f"the view has the name of its table, {name!r}, so the next registration would release it again"
-        raise PolicyError(msg, "take another name for the view, or give the table with its catalog and schema")
+        raise PolicyError(msg, "use another name for the view, or give the table with its catalog and schema")
     policy = resolve(policy)
     released = {str(item.column) for item in policy.column_policies()}
     if coarse := [item.column for item in policy.kept if item.rule]:
@@ -282,7 +282,7 @@ def register_view(
     if missing := (columns | subject) - set(raw.columns):
         raise PolicyError(
             f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it",
-            "a view takes every column that the policy names",
+            "a view needs every column that the policy names",
         )
     schema = polars_schema(raw, (policy.id, *subject))
     check_id(policy.id, schema[policy.id])
@@ -314,7 +314,7 @@ _USAGE = (
 )
 _NOTE = """
     For callers who may read the raw column: one text under many ids is many draws, whose noise averages away. Others
-    take a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
+    use a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
   """
 _PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
 """Database and catalog in which versions of Spark keep the functions of a session."""

@@ -2,7 +2,7 @@
 
 The analyzed plan is read, not run: every column is followed by the id of Spark's analyzer through each step, also in
 views, common tables and sub-queries (`policy.plan_rules`). A step that the guard does not know is refused when
-raw text flows into it. What it covers is in docs/spark.md.
+raw text flows into it. docs/spark.md lists its coverage.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _NULLS: dict[str, Callable[[Sequence[Content]], frozenset[str] | None]] = {
         ),
         null_if_any,
     ),
-    "ConcatWs": lambda holds: null_if_any(holds[:1]),  # it leaves out all nulls but that of the separator
+    "ConcatWs": lambda holds: null_if_any(holds[:1]),  # it leaves out all nulls except a null separator
     "Coalesce": null_if_all,
     "If": lambda holds: null_by_case(holds[0], holds[1:]),
 }
@@ -132,7 +132,9 @@ class Expressions:
         parts, kind = list(items(item.children())), kind_of(item)
         if is_a(item, "PlanExpression"):
             inner = self._step(item.plan(), columns)
-            return Content() if kind == "Exists" else Content.made_from(inner.values())  # steps decide what exists
+            return (
+                Content() if kind == "Exists" else Content.made_from(inner.values())
+            )  # steps decide the rows that exist
         if not parts:
             return _leaf(item, kind, columns)
         if kind == "With":  # its first child uses the others, several times each
@@ -170,7 +172,7 @@ class Expressions:
             roles[role] = self.content(value, columns)
         text = roles.pop("text")
         if any(content.raw for content in roles.values()):
-            raise GateError("raw text enters a release as an id", "ids are public: take another column")
+            raise GateError("raw text enters a release as an id", "ids are public: use another column")
         if text.raw:
             self._releases.require(text, roles["id"], mark.mechanism, mark.is_of)
         return Content()
@@ -198,9 +200,7 @@ def _is_written(item: Any, part: Any) -> bool:
 
 def _require_id(dtype: Any, role: str) -> None:
     if str(dtype.typeName()).partition("(")[0] not in _ID_TYPES:
-        msg = (
-            f"a release takes {'record' if role == 'id' else role} ids of type {dtype.typeName()}, which is not allowed"
-        )
+        msg = f"{'record' if role == 'id' else role} ids have the type {dtype.typeName()}, which is not allowed"
         hint = (
             "allowed: strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these; cast it"
         )
@@ -244,7 +244,7 @@ _PASS = frozenset(
         *("Repartition", "ResolvedHint", "EventTimeWatermark"),
     }
 )
-"""Steps whose columns are those of their inputs."""
+"""Steps that have the columns of their inputs."""
 _CHOICES = {
     "Filter": "which rows are kept",
     "Sort": "the order of rows",
@@ -253,7 +253,7 @@ _CHOICES = {
     "RebalancePartitions": "where rows go",
     "Generate": "how many rows there are",
 }
-"""Steps whose expressions choose rows, and whose columns are those of their inputs."""
+"""Steps whose expressions choose rows, and that have the columns of their inputs."""
 _COMPARED = frozenset({"Distinct", "Intersect", "Except"})
 
 Found = dict[int, Content]
@@ -275,13 +275,13 @@ def guard(
             structs; one name or several. Spark ignores upper and lower case.
         policy: Policy of the releases in the plan; the guard compares columns, id column, release name, mechanisms and
             key. Without a policy, it judges only the path of the text, and no budget.
-        id: Column of record ids, if the policy is that of one column.
+        id: Column of record ids, if the policy is for one column.
 
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses rows, or enters a step that
             cannot be followed; or a release is not the policy's, or reads anything other than a column of the same row,
             or computed ids.
-        InputError: A release takes ids or subjects of a type that ids cannot have, such as double.
+        InputError: A release has ids or subjects of a type that ids cannot have, such as double.
         PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
 
     Example:
@@ -377,7 +377,7 @@ class _Walk:
 
     def _aggregate(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
         around = {**outer, **columns}
-        self._refuse_choice(items(node.groupingExpressions()), around, "what a group is")
+        self._refuse_choice(items(node.groupingExpressions()), around, "the groups")
         made = self._made(node.aggregateExpressions(), around)
         return {number: Content(content.raw) for number, content in made.items()}
 

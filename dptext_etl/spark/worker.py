@@ -62,7 +62,7 @@ def function_state(policy_json: str) -> FunctionState:
 def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """Return text, ids and subjects as a query gave them: by position, by name, in any case."""
     if len(columns) > len(_NAMES):
-        raise InputError(f"this function takes two or three arguments, got {len(columns)}", _CALL)
+        raise InputError(f"this function has two or three arguments, got {len(columns)}", _CALL)
     arguments = dict(zip(_NAMES, columns, strict=False))
     for written, array in named.items():
         name = written.casefold()

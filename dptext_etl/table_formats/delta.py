@@ -52,7 +52,7 @@ class Delta:
         lower = Counter(column.lower() for column in columns)
         for column, dtype in columns.items():
             if lower[column.lower()] > 1:
-                msg = f"the name of column {column!r} is that of another one in small letters: Delta Lake forbids this"
+                msg = f"column {column!r} and another column have the same name in lowercase: Delta Lake forbids this"
                 raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
             if not _NAME.fullmatch(column):
                 msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"

@@ -26,7 +26,7 @@ _HINT = (
 _RELEASE, _DIGEST = "dptext.release", "dptext.manifest"
 """Property of the table with the number of the publication; entry of a snapshot with the digest of its manifest."""
 _PROPERTIES = {"write.metadata.metrics.default": "none", "commit.retry.num-retries": "0"}
-"""No bounds of cells, and no second try over what another writer has committed."""
+"""No bounds of cells, and no second try over another writer's commit."""
 _BOUNDS = re.compile(r"write\.metadata\.metrics\.(?!default$)")
 _TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int32, pl.Int64, pl.Float32, pl.Float64, pl.Decimal)
 _S3 = {
@@ -65,7 +65,7 @@ class Iceberg:
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
 
     def require_writable(self) -> None:
-        """Ask with the credentials for S3 that the catalog has, which write the metadata, or with those of the sink."""
+        """Try the catalog's credentials for S3, which write the metadata, or else the sink's credentials."""
         if not self._files.remote:
             return
         with seam("looking at the table in its catalog", InputError, _HINT):

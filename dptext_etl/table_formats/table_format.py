@@ -1,4 +1,4 @@
-"""Define what a table format does: describe its current version, commit files as the next one, and retire old ones."""
+"""Define the methods of a table format: describe the current version, commit files as the next, retire old ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DataFile(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a commit says of a publication."""
+    """The facts about a publication in a commit."""
 
     release: int  # number of the publication
     digest: str  # of its manifest

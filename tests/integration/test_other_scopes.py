@@ -101,7 +101,7 @@ def test_the_first_refusal_of_runs_in_order(job):
     with pytest.raises(PolicyError, match="two of the policies are of release '2026-11' of reviews"):
         plan_in_order([job.policy(), job.policy()])
     later = plan_in_order([job.policy(), job.policy(release="next", cap={**CAP, "period": "2027"})])
-    assert "would not count the charges of the run before in dataset:reviews, period 2026" in later["refusal"]["message"]
+    assert "would miss the charges of the run before in dataset:reviews, period 2026" in later["refusal"]["message"]
     assert not (job.folder / "ledger.db").exists()
 
 

@@ -85,7 +85,7 @@ def test_the_shortest_way_is_written_out_with_what_to_read_instead(notes):
     assert str(refused.value) == (
         "unpublished rows reach assets:\n"
         "  raw_notes -> clean -> topics -> board  (raw text; read published_notes instead)\n"
-        'Hint: read the published asset instead; what stays inside the boundary is marked raw itself: tags={"dptext/'
+        'Hint: read the published asset instead; mark assets inside the boundary as raw: tags={"dptext/'
         'raw": ""} (a check: metadata={"dptext/raw": True}, not blocking); what raw assets are made from is raw, '
         'unless it is marked tags={"dptext/public": ""}'
     )

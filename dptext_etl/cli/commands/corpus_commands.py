@@ -41,7 +41,7 @@ def build(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the corpus.")],
     licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' license; required.")] = "",
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
-    name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
+    name: Annotated[str | None, typer.Option(help="Display name; by default the name of the folder.")] = None,
     column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int, typer.Option(help="Most texts of the corpus, at least 1,000.")] = 20_000,
     words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and of the longest text.")] = "4:40",
@@ -72,7 +72,7 @@ def build(
 
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
-        raise PolicyError(f"--words {words!r} is not a range A:B of two integers")
+        raise PolicyError(f"--words {words!r} is not a range A:B of two integers", "for example --words 4:40")
     refuse_raw([str(path) for path in (*sources, *(task or ()))], why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
@@ -145,7 +145,7 @@ def show(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what a corpus is: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
+    """Describe a corpus: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
     from dptext_etl.corpora import Corpus, building
 
     _show_facts(building.card_facts(Corpus.open(corpus)), as_json=as_json)

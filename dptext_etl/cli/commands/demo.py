@@ -109,7 +109,8 @@ def _gates_with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
     done = materialize(place.policy, home=place.home)
     for run in done.runs:
         if not run.success:
-            failure = DPTextError(f"the Dagster job stopped in partition {run.partition}: {run.message}")
+            msg = f"the Dagster job stopped in partition {run.partition}: {run.message}"
+            failure = DPTextError(msg, "`dptext demo --no-dagster` runs the demo without Dagster")
             failure.exit_code = run.exit_code
             raise failure
     return [asdict(check) for check in done.gates]
@@ -156,7 +157,7 @@ def _show(facts: Mapping[str, Any]) -> None:
         (gate["partition"], gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"])
         for gate in facts["gates"]
     ]
-    terminal.table(("partition", "gate", "", "what it saw"), rows)
+    terminal.table(("partition", "gate", "", "details"), rows)
     _show_bug(facts["planted_bug"])
     terminal.heading("Files")
     terminal.pairs(facts["files"])

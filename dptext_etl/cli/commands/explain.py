@@ -222,7 +222,7 @@ KEYS = (
 def mechanisms(*, as_json: Json = False) -> None:
     """List the mechanisms with their variants, guarantee classes, units of epsilon, and disclosures.
 
-    Also say which of them run on this machine as it is, with which model, and what the others lack.
+    Also say which of them run on this machine as it is, with which model, and the missing parts of the others.
     """
     from dptext_etl import catalog
 
@@ -246,8 +246,8 @@ def mechanisms(*, as_json: Json = False) -> None:
         else (item["name"], "no", f"{item['here']['lacks']}: {item['here']['hint']}")
         for item in listed
     ]
-    terminal.table(("name", "runs", "with, or what it lacks"), rows)
-    terminal.say("\n`dptext explain NAME` says what these words mean.")
+    terminal.table(("name", "runs", "with, or missing"), rows)
+    terminal.say("\n`dptext explain NAME` explains these words.")
 
 
 def _claim(variant: str | None, mechanism: Mechanism) -> dict[str, Any]:
@@ -289,8 +289,8 @@ def explain(
 ) -> None:
     """State a mechanism's guarantee: the unit of epsilon, the neighbors, the disclosures, and the cost of a release.
 
-    Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
-    not on this machine, the example's small model replaces it: numbers that depend on the model are then those of the
+    Missing required parameters get the values of the mechanism's small example. If the usual model is
+    not on this machine, the example's small model replaces it: numbers that depend on the model are then numbers of the
     small model. With --allocation, a public sentence shows how one budget is divided among its words. A post-processing
     (`dptext explain rewrite_again`) is explained, too.
     """
@@ -343,7 +343,7 @@ def explain(
 
 
 def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
-    """Make the mechanism with the given parameters, and take missing ones from its example; return a note on these."""
+    """Make the mechanism from `given` parameters and the example's values for missing ones; return a note on these."""
     from dptext_etl import catalog
 
     example = kind.example()
@@ -354,7 +354,7 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
         if field.is_required() and key not in divided
     }
     chosen = {key: getattr(example, key) for key in example.model_fields_set - divided}
-    local: dict[str, Any] = {}  # what a preview would take on this machine
+    local: dict[str, Any] = {}  # parameters that a preview would use on this machine
     with suppress(PolicyError):
         local = kind.first_look(given)
     error: DPTextError | None = None
@@ -366,11 +366,13 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
             mechanism = catalog.build({"name": name, **required, **more, **given})
             mechanism.cfg()
         except DPTextError as exc:
-            error = exc  # the last one: what was missing before is given by then
+            error = exc  # the last one: missing parameters are given by then
             continue
-        source = "the mechanism's small example" if more in ({}, chosen) else "what this machine has, for a first look"
+        source = (
+            "the mechanism's small example" if more in ({}, chosen) else "the models of this machine, for a first look"
+        )
         return mechanism, f"{', '.join(sorted(taken))}: taken from {source}; set your own with -p" if taken else None
-    raise error or DPTextError(f"{name} cannot be explained")
+    raise error or DPTextError(f"{name} cannot be explained", "give its required parameters: -p NAME=VALUE")
 
 
 def _show(facts: dict[str, Any]) -> None:

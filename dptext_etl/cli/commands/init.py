@@ -45,7 +45,7 @@ def init(
     form: Annotated[
         Literal["rows", "unlinked", "synthetic"] | None,
         typer.Option(
-            help="What is published: rows with ids, draws without ids, or a table to train on and count in; "
+            help="The form of the release: rows with ids, draws without ids, or a table to train on and count in; "
             "otherwise asked, or rows."
         ),
     ] = None,
@@ -60,13 +60,13 @@ def init(
     """Look at a table's columns and write a policy for it, with a new key next to it.
 
     Roles of columns are guessed from names, types, and the shape of values: how many differ, how many are null, how
-    long they are. --id, --subject and --text name them. A table shows what was guessed, and why; no value is shown. On
+    long they are. --id, --subject and --text name them. A table shows every guess and its reason; no value is shown. On
     a terminal, and without such options, the command asks for each role, the columns to keep, the ids, and the cap. It
     asks for the form and the public labels, too; it shows values of the labels only if you ask for them. It detects the
     separator and the quotes of a CSV file, and proposes an encoding if the file is not in UTF-8.
 
-    Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
-    be disclosed.
+    Read the policy before the first run. You decide which columns pass unchanged, whose budget is charged, and which
+    disclosures are allowed.
     """
     from dptext_etl.runner.source import first_policy
     from dptext_etl.runner.source.guessing import guess
@@ -110,7 +110,7 @@ def init(
 
 
 def _form(table: Guess) -> Form:
-    """Ask who reads the result: it decides what is published."""
+    """Ask who reads the result: readers decide the form."""
     terminal.note(
         "Do readers train and count, or must each text stay in the row of its record?\n"
         "  synthetic  a table of public texts with labels: best where readers want labels or topics\n"
@@ -156,13 +156,13 @@ def _kept(table: Guess) -> tuple[str, ...]:
 
 
 def _labels(table: Guess) -> Labels | None:
-    """Ask for the public labels; values of the table are shown and taken only if someone asks for them."""
+    """Ask for the public labels; values of the table are shown and used only on request."""
     from dptext_etl.runner.source.first_policy import public_labels, split_labels
 
     while (column := _ask("Column of labels, or none", default=table.label or "none")) != "none":
         try:
             table.type_of(column)
-            listed = _ask("Its public values, separated by commas; ? shows those of the table here")
+            listed = _ask("Its public values, separated by commas; ? shows the values in the table here")
             if listed.strip() != "?":
                 return public_labels(column, split_labels(listed), table)
             for value in (found := table.values(column)):

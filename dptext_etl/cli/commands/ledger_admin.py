@@ -1,4 +1,4 @@
-"""Define the commands of `dptext ledger` that change what is released, charged, and allowed, with a reason."""
+"""Define the commands of `dptext ledger` that change releases, charges, and caps, with a reason."""
 
 from __future__ import annotations
 
@@ -255,12 +255,12 @@ def set_cap(
 ) -> None:
     """Pin, raise or lower the cap of a scope, or open a new period. Policies must ask for exactly the pinned cap.
 
-    A first cap counts what was charged before in the same period. It does not count what was charged in other periods,
-    in "all", or in another group: every unit starts at zero, and the command says so before it asks. Once a named
-    period has a cap, nothing more is charged in "all".
+    A first cap counts earlier charges of the same period. It does not count charges of other periods, of "all", or of
+    another group: every unit starts at zero, and the command says so before it asks. Once a named period has a cap,
+    nothing more is charged in "all".
 
-    A pure cap that becomes approx counts all that was reserved, without what commits gave back: balances are upper
-    bounds from then on, and the change cannot be undone.
+    A pure cap that becomes approx counts all reservations, and amounts that commits gave back as well: balances are
+    upper bounds from then on, and the change cannot be undone.
     """
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import anchored
@@ -269,7 +269,10 @@ def set_cap(
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
     entries = (epsilon, delta, rho, group, None if period == "all" else period)
     if (signed is None) != (public_key is None) or (signed is not None and any(item is not None for item in entries)):
-        raise UsageError("a signed cap takes --signed and --public-key, and the file holds all its other entries")
+        msg = "--signed and --public-key belong together, and no other option of the cap may be given with them"
+        raise UsageError(
+            msg, "the signed file holds the cap: dptext ledger set-cap DATASET --signed FILE --public-key HEX"
+        )
     with Cap.checking():
         cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
     if cap is not None:

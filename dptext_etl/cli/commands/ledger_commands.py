@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def command(example: str, keys: Sequence[str]) -> Callable[[F], F]:
-    """Add a command that takes a ledger, with an example and the keys of its JSON object for its help."""
+    """Add a command on a ledger, with an example and the keys of its JSON object for its help."""
     return app.command(cls=LedgerCommand, epilog=epilog(example, keys))
 
 
@@ -145,7 +145,7 @@ def maintain(
     ledger: LedgerUrl,
     anchors: Annotated[
         str | None,
-        typer.Option(metavar="PLACE", help="Place of the anchors; by default that of the policy, or DPTEXT_ANCHORS."),
+        typer.Option(metavar="PLACE", help="Place of the anchors; by default the policy's place, or DPTEXT_ANCHORS."),
     ] = None,
     backup: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder for a backup (SQLite, without the id key).")

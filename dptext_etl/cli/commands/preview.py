@@ -55,7 +55,7 @@ def allocation_of(written: str, epsilon: float, first: float | None = None) -> d
 
 
 def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
-    """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon."""
+    """Return every word of a text, or every sentence if sentences are drawn, with its scores and its epsilon."""
     from dptext_etl.guarantee import MICRO
 
     allocation = mechanism.allocation
@@ -118,7 +118,7 @@ def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Se
 
 
 def show_division(division: Mapping[str, Any]) -> None:
-    """Print words or sentences, their scores and their epsilon as a table, and what divides the budget."""
+    """Print words or sentences, their scores and their epsilon as a table, and the source of the division."""
     terminal.heading(f"A budget of {terminal.number(division['total'])} among the parts of {division['text']!r}")
     names = list(division["words"][0]["scores"]) if division["words"] else []
     for item in division["templates"]:
@@ -138,10 +138,10 @@ def show_division(division: Mapping[str, Any]) -> None:
 
 
 _MEANINGS = {
-    "text": "A score of 1 asks for the least. What a private text gets is never shown: it depends on the text.",
-    "first": "This is what the second release takes if the first one gives back these words. The first takes"
-    " {first_each:.6g} for each part, {beside:.6g} in all; what it released is scored. Only the second is published.",
-    "template": "A template says what each position gets, whatever the text: it may be public.",
+    "text": "A score of 1 asks for the least. The amounts of a private text are never shown: they depend on the text.",
+    "first": "The second release spends this if the first one returns these words. The first spends"
+    " {first_each:.6g} for each part, {beside:.6g} in all; its words are scored. Only the second is published.",
+    "template": "A template has an amount for each position, whatever the text: it may be public.",
     "chosen": "This is the likeliest template for this text. The draw of a template costs {beside:.6g} in addition.",
 }
 
@@ -227,12 +227,12 @@ def preview(
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a mechanism does to public sentences at several epsilons, without policy, key or file.
+    """Show the effect of a mechanism on public sentences at several epsilons, without policy, key or file.
 
-    A preview draws with a key that is thrown away, and charges no ledger. So it takes no table and no policy: previews
-    of real texts would spend their budget without a record. To try your own data, run `dptext init`. A mechanism
-    with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing. With
-    --allocation an epsilon is that of a whole text, and colors show which words get how much of it.
+    A preview draws with a key that is thrown away, and charges no ledger. So it accepts no table and no policy:
+    previews of real texts would spend their budget without a record. To try your own data, run `dptext init`. A
+    mechanism with a language model uses a model on this machine, or says how to get one; a preview downloads nothing.
+    With --allocation an epsilon is for a whole text, and colors show how much of it each word gets.
     """
     skip_pandas()
     import pyarrow as pa

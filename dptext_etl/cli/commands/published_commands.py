@@ -177,7 +177,7 @@ def forget(
     staging, and the source do not know someone, the command says so and exits with 8; in the latter case, it changes
     nothing. It cannot reach copies that readers made, or copies in an object store's versioning.
 
-    With --everywhere, the command first shows what it will do. A person whom nothing there knows is an error.
+    With --everywhere, the command first shows its plan. A person whom nothing there knows is an error.
     """
     from dptext_etl.runner.publish import forgetting
 
@@ -209,7 +209,7 @@ def _show_forgotten(done: Forgotten) -> None:
         terminal.say(
             f"the statistic of the synthetic table stays, because it was charged: version {done.version} is current"
         )
-        terminal.say("a table without these people takes a new release name; all others are charged again")
+        terminal.say("publish a table without these people under a new release name; all others are charged again")
     elif done.removed:
         terminal.say(
             f"{counted(done.removed, 'record was', 'records were')} taken out; version "
@@ -253,9 +253,7 @@ def _note_place(place: ErasedTable) -> None:
 
 
 def _show_plan(plan: Erasure) -> None:
-    terminal.table(
-        ("dataset", "release", "partition", "records", "what happens"), [_row(place) for place in plan.places]
-    )
+    terminal.table(("dataset", "release", "partition", "records", "outcome"), [_row(place) for place in plan.places])
     for line in _other_publications(plan):
         terminal.say(line)
 
@@ -273,7 +271,7 @@ def _other_publications(erasure: Erasure) -> list[str]:
 
 
 def _write_report(path: Path, erasure: Erasure) -> None:
-    """Write a report that names no person: what was done, where, and when."""
+    """Write a report of the changes, with place and time; it names no person."""
     from datetime import UTC, datetime
 
     table = [
@@ -322,7 +320,7 @@ def statement(
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Write for the person who signs what a release holds, promises, and cost, and how to verify it.
+    """Write a sign-off page: the contents, guarantee, and cost of a release, and how to verify it.
 
     It reads the manifest, the ledger, and figures of an evaluation of this version; never a raw text, a released text
     or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
@@ -370,7 +368,9 @@ def export(
 
 @app.command(cls=Command, epilog=epilog("dptext verify-export reviews.zip", EXPORT_KEYS))
 def verify_export(
-    place: Annotated[Path, typer.Argument(metavar="FOLDER|FILE.zip", help="What `dptext export` wrote.")],
+    place: Annotated[
+        Path, typer.Argument(metavar="FOLDER|FILE.zip", help="The folder or file that `dptext export` wrote.")
+    ],
     *,
     as_json: Json = False,
 ) -> None:

@@ -74,9 +74,9 @@ def plan(
 ) -> None:
     """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
 
-    The exit code is that of `dptext run`, as far as it is known without a draw. With an engine other than polars, the
-    plan also checks that the engine can carry out the run. The numbers depend on the words of your texts: keep them
-    inside your boundary, like those of the ledger.
+    The exit code is the one that `dptext run` would have, as far as it is known without a draw. With an engine other
+    than polars, the plan also checks that the engine can carry out the run. The numbers depend on the words of your
+    texts: keep them inside your boundary, like the numbers of the ledger.
 
     Several policies are planned as if the runs followed each other: each meets the caps that those before it charged.
     Then the keys are plans, joint, refusal.
@@ -217,7 +217,7 @@ def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower
 
 
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
-    """Show what a run did; `full` lists every gate that passed, and every report within its bound."""
+    """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
     from dptext_etl.runner.summary import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
@@ -250,7 +250,7 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
             if not (full or len(said) == 1 or terminal.BEYOND_CHANCE in named):
                 seen[named] = [f"{len(said)} text columns"]
         rows = [(*named, line) for named, said in seen.items() for line in said]
-        terminal.table(("report", "", "what it saw"), rows)
+        terminal.table(("report", "", "details"), rows)
     terminal.show_balance(summary["remaining"])
     show_table(summary["table"])
     terminal.say()
@@ -270,11 +270,11 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
     rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
-    terminal.table(("gate", "", "what it saw"), rows)
+    terminal.table(("gate", "", "details"), rows)
 
 
 def _show_profile(stages: list[Mapping[str, Any]]) -> None:
-    """Print what each stage of a run took, one per line, and the sum."""
+    """Print the cost of each stage of a run, one per line, and the sum."""
     total: dict[str, Any] = {name: sum(stage[name] for stage in stages) for name in ("seconds", "cpu_seconds")}
     total["peak_memory"] = max((stage["peak_memory"] for stage in stages), default=0)
     rows = [
@@ -343,7 +343,7 @@ def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> 
 
 
 def _show_counts(counts: Mapping[str, int]) -> None:
-    """Show what a plan counted before the ids of the source stopped it."""
+    """Show the counts of a plan that the ids of the source stopped."""
     if counts:
         terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
 
@@ -428,7 +428,7 @@ def _show_plan(forecast: Mapping[str, Any]) -> None:
 
 
 def show_table(table: Mapping[str, Any]) -> None:
-    """Show what the checks of the table around the texts found."""
+    """Show the findings about the table around the texts."""
     from dptext_etl.runner import table_check
     from dptext_etl.runner.source import guessing
 

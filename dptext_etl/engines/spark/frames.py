@@ -148,7 +148,7 @@ def _without_void(frame: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a pass over a frame counted."""
+    """Counts of one pass over a frame."""
 
     ids: IdCounts
     not_utf8: tuple[int, ...] = ()  # kept columns with strings that are not UTF-8, by their places
@@ -159,7 +159,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class ExaminedFrame(Examined["DataFrame"]):
-    seen: Seen | None = None  # what the check of the ids counted along the way, over the whole frame
+    seen: Seen | None = None  # other counts of the pass that checks the ids, over the whole frame
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> ExaminedFrame:
@@ -183,17 +183,17 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
-    """Return those of the given ids that the frame uses, in published rows as well."""
+    """Return the given ids that the frame uses, in published rows as well."""
     asked = canonical_ids(ids.to_arrow())
-    with seam("comparing canary ids with those of the frame", InputError, HINT):
+    with seam("comparing canary ids with the ids of the frame", InputError, HINT):
         used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, asked), "id string").collect()
         return ids.filter(pl.Series(asked, dtype=pl.String).is_in([row[0] for row in used]))
 
 
 @bare
 def _used(asked: pa.Array, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield those of the asked ids that are in use."""
-    with seam("comparing canary ids with those of the frame, on an executor", InputError):
+    """Yield the requested ids that are in use."""
+    with seam("comparing canary ids with the ids of the frame, on an executor", InputError, HINT):
         for batch in batches:
             ids = canonical_ids(batch.column(0).drop_null())
             found = ids.filter(pc.is_in(ids, value_set=asked))
@@ -208,7 +208,7 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
 def check(rows: DataFrame, policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, count how persons are spelled and what kept columns single out, if the policy leaves no rows out.
+    Along the way, count spellings of persons and rows that kept columns single out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
@@ -224,7 +224,7 @@ def check(rows: DataFrame, policy: Policy) -> Seen:
 
 @dataclass(frozen=True)
 class Questions:
-    """What tasks count, of the columns of ids, unknown subjects, and persons, if there are any, and kept columns."""
+    """Instructions for tasks that count ids, unknown subjects, spellings of persons, and kept columns."""
 
     ids: bool
     persons: Sequence[Normalization] | None  # how persons are spelled; None counts none
@@ -362,7 +362,7 @@ def _ordered(column: Column, form: IdForm) -> Column:
 @bare
 def _places(how: Sequence[Normalization], order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add to ids a digest of the person and the place of the record among theirs."""
-    with seam("counting the records of each person on an executor", InputError):
+    with seam("counting the records of each person on an executor", InputError, HINT):
         for batch in batches:
             ids, persons = batch.column(0), normalized(batch.column(1), how)
             digests = [by_digest(canonical_ids(persons)), order(canonical_ids(ids))]
@@ -373,7 +373,7 @@ def _places(how: Sequence[Normalization], order: Order, batches: Iterator[pa.Rec
 @bare
 def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the records of a task, and add up their digests with their persons."""
-    with seam("counting the records of each person on an executor", InputError):
+    with seam("counting the records of each person on an executor", InputError, HINT):
         for batch in batches:
             named_rows = batch.filter(batch.column(1).is_valid())
             persons = canonical_ids(normalized(named_rows.column(1), how))
@@ -460,7 +460,7 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
     }
     nothing = pl.Series([None] * len(rows), dtype=pl.Null)
     canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
-    with seam("adding canary rows"):
+    with seam("adding canary rows", InputError, HINT):
         return local_frame(frame.sparkSession, canaries, schema)
 
 

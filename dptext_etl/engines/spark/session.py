@@ -112,7 +112,7 @@ def session() -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("dptext")
     if not any(name in os.environ for name in _SURROUNDINGS):
         builder = builder.master("local[*]").config(map=_OWN)
-    for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # what `--device` and `--dtype` ask for
+    for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # from `--device` and `--dtype`
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     with seam("starting Spark", PolicyError, f"check its configuration, or {JAVA}"):
         made = builder.getOrCreate()
@@ -165,7 +165,7 @@ _IN_SPARK: dict[type[pl.DataType], pl.DataType] = {
 def read_source(
     spark: SparkSession, policy: Policy, partition: str | None = None, files: Files | None = None
 ) -> DataFrame:
-    """Read the source of a policy; `files` are what was found of it, if someone looked before."""
+    """Read the source of a policy; `files` are its files, if the caller has found them."""
     layout = Layout.of(policy, partition)
     files = Files.find(layout) if files is None else files
     refuse_own_corpus(policy, files.paths)
@@ -334,7 +334,7 @@ def _failure(exc: Exception) -> DPTextError:
 
 
 def _question(modules: tuple[str, ...], keys: tuple[str, ...] = ()) -> Callable[[int], str]:
-    """Make the function that runs on workers: it holds no name of this package, so that pickle takes it by value."""
+    """Make the function that runs on workers: it holds no name of this package, so that pickle sends it by value."""
     known: list[str] = []
 
     def ask(_row: int) -> str:

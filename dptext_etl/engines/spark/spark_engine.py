@@ -85,7 +85,7 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
 
 
 def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object], wanted: int) -> list[Pack]:
-    """Let executors do what a frame says, and return a pack for every part, in their order."""
+    """Let executors compute a frame, and return a pack for every part, in their order."""
     with watched(config.messages, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = collected(frame)
     if len(packs) != wanted:
@@ -139,7 +139,7 @@ def _moved(
 
 
 def move(config: WriteConfig, place: int, part: str) -> Iterator[Pack]:
-    """Move a part from the store of staging to that of the sink, and check what the sink holds then."""
+    """Move a part from the store of staging to the store of the sink, and check the result there."""
     if config.messages.stopped:
         return
     name, target, digest = json.loads(part)
@@ -271,9 +271,10 @@ class SparkEngine(Engine["DataFrame"]):
                 kept.unpersist(blocking=True)
 
     def _rows(self, work: Work[DataFrame], phase: Phase | Literal["look"], shards: range) -> DataFrame:
-        """Return the rows of all shards, canary rows included. From their first use on, executors keep those of a run.
+        """Return the rows of all shards, canary rows included.
 
-        They lie where the files of Spark's exchanges lie, and are gone after the last phase.
+        From their first use on, executors keep the rows of a run. They lie where the files of Spark's exchanges lie,
+        and are gone after the last phase.
         """
         source = work.source
         known = source.rows is source.known
@@ -326,7 +327,8 @@ def gpu_profile(spark: Any, gpus: float) -> Any:
     if not gpus:
         return None
     if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not (0 < gpus <= 0.5 or gpus == gpus // 1 > 0):
-        raise PolicyError("gpus_per_task must be an integer of 0 or more, or a fraction of at most 0.5")
+        msg = "gpus_per_task must be an integer of 0 or more, or a fraction of at most 0.5"
+        raise PolicyError(msg, "for example 1, or 0.5 for two tasks on one GPU")
     if is_local(spark):
         msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
         raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")

@@ -72,7 +72,7 @@ class TaskMessages:
         return self.staging.child(_FOLDER).child(self.name)
 
     def create(self) -> None:
-        """Make the messages, and remove those of runs that were killed."""
+        """Make the messages, and remove the messages of runs that were killed."""
         with suppress(OSError):
             self.staging.delete_folder(_FOLDER)
         self._files.prepare()
@@ -80,7 +80,7 @@ class TaskMessages:
 
     def remove(self) -> None:
         """Remove the messages, first the one that tasks look for: those that still run stop at their next shard."""
-        with suppress(OSError, InputError):  # what is left goes when the next messages are made
+        with suppress(OSError, InputError):  # remaining files are removed when the next messages are made
             self._files.delete(_RUNNING)
             self.staging.delete_folder(_FOLDER)
 
@@ -135,7 +135,7 @@ def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bo
             last = over.wait(messages.poll_seconds)
             try:
                 now = messages.rows_done()
-            except InputError:  # of a store that is away: what is held is held on to
+            except InputError:  # the store cannot be reached: keep the last count
                 now = seen
             if now > seen or idle:
                 try:
@@ -187,7 +187,7 @@ class TaskConfig:
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     job: str  # name of the attempt in the ledger
     staging: Storage  # the run's staging
-    memory: Storage  # what all releases and partitions share
+    memory: Storage  # the storage that all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
     phase: Phase | Literal["look"]
@@ -201,7 +201,7 @@ class TaskConfig:
         return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
     def open(self, stack: ExitStack) -> Worker:
-        """Open on a worker what the phase needs."""
+        """Open the ledger, the staging, and the columns that the phase needs."""
         policy, columns = policies(self.policy, self.columns)
         storage = stack.enter_context(self.staging.with_own_copies())
         key = staging_key(keys.resolve(policy.key), policy.dataset, storage)
@@ -225,7 +225,7 @@ class TaskConfig:
 
 
 def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], object], profile: Any = None) -> list[Any]:
-    """Let executors take the shards of a frame through a phase, and return their facts, or raise what one refused."""
+    """Let executors take the shards of a frame through a phase, and return their facts, or raise the refusal of one."""
     options = {} if profile is None else {"profile": profile}
     tasks = frame.mapInArrow(partial(_record_batches, config, _attempts(frame.sparkSession)), SCHEMA, **options)
     with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
@@ -249,7 +249,7 @@ def _record_batches(config: TaskConfig, attempts: int, batches: Iterator[pa.Reco
 
 @bare
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[str]:
-    """Take the rows of a task through a phase, and yield what was done as JSON; Spark tries a task so often."""
+    """Take the rows of a task through a phase, and yield the results as JSON; Spark tries a task `attempts` times."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
@@ -362,7 +362,7 @@ def raise_refused(facts: list[Any]) -> None:
 
 
 def read(record: str) -> dict[str, Any]:
-    """Return what a task did, or raise what it refused."""
+    """Return the results of a task, or raise its refusal."""
     facts = json.loads(record)
     if "refused" in facts:
         raise_refused(facts["refused"])
@@ -370,7 +370,7 @@ def read(record: str) -> dict[str, Any]:
 
 
 def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
-    """Remember the ledger's head in the place of what each task wrote into a store."""
+    """Replace the heads that tasks wrote into a store by the ledger's current head."""
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             take_in(ledger, layout.memory, policy, job)
@@ -390,7 +390,7 @@ class _Releasing:
 
 @dataclass(frozen=True)
 class _Looking:
-    """Counts what a run will find; under a cap, all rows of a person are in one task."""
+    """Previews rows of a run; under a cap, all rows of a person are in one task."""
 
     preview: Preview
     columns: Sequence[ColumnPolicy]

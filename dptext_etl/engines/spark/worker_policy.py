@@ -48,7 +48,7 @@ _HINT = 'give register(…, artifacts="s3://bucket/folder") or a folder that eve
 
 
 class Location(BaseModel):
-    """Places of an artifact; a worker takes the first one with the right hash."""
+    """Places of an artifact; a worker uses the first one with the right hash."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -1,4 +1,4 @@
-"""Take people out of everything that the policies of a folder publish or stage, and remove files that no one needs.
+"""Remove people from everything that the policies of a folder publish or stage, and remove files that no one needs.
 
 The plan is made first, and changes nothing. It is refused if a person is unknown, if a source still holds records of
 theirs, or if a policy does not say whose records it publishes.
@@ -82,7 +82,7 @@ def erase(
     dry_run: bool = False,
     progress: Callable[[ErasedTable], None] | None = None,
 ) -> Erasure:
-    """Take people out of every table that the policies in a file, or in a folder at any depth, publish."""
+    """Remove people from every table that the policies in a file, or in a folder at any depth, publish."""
     policies = list(_policies(where))
     if subjects and any(policy.unit == "record" for _, policy in policies):
         names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
@@ -111,7 +111,7 @@ def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
         noted, staged = forget_drafts(table.policy, **named)
         return replace(place, staged=staged), noted
     found = forget(table.policy, known=True, **named)
-    if place.outcome == "not in it" and found.removed:  # another table took their ids out of staging before
+    if place.outcome == "not in it" and found.removed:  # another table removed their ids from staging before
         place = replace(place, outcome="removed", records=found.removed)
     return replace(place, version=found.version, deleted=found.versions, staged=found.staged), found.noted
 

@@ -1,6 +1,6 @@
 """Export a published version for readers elsewhere, as a folder or a zip file, and verify such an export.
 
-An export holds only what is published: the parts, the manifest, the public statement, a data contract (Open Data
+An export holds only published facts: the parts, the manifest, the public statement, a data contract (Open Data
 Contract Standard 3.1), a page for readers, and checksums. The same version under the same caps gives the same bytes.
 """
 
@@ -217,7 +217,7 @@ def verify(place: Path) -> dict[str, Any]:
 
     Raises:
         InputError: There is no export that can be read.
-        GateError: A file is missing, surplus, or a link, or differs from what the export says of it.
+        GateError: A file is missing, surplus, or a link, or differs from its description in the export.
     """
     with seam("reading the export", InputError, _HINT):
         if place.is_dir():
@@ -251,19 +251,19 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     manifest = Manifest.parse(text)
     parts = _data(manifest)
     expected = [README, CONTRACT, MANIFEST, *STATEMENTS, *parts]
-    _require(sorted(names) == sorted([*expected, SUMS]), "the files are not those of the manifest")
+    _require(sorted(names) == sorted([*expected, SUMS]), "the files do not match the manifest")
     lines = [f"{_digest(read(name))}  {name}" for name in expected]
     sums = read(SUMS)
-    _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files are not those of {SUMS}")
+    _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files do not match {SUMS}")
     _require(manifest.text() == text, "the manifest is not written as a run writes it")
-    _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement is that of another manifest")
+    _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement belongs to another manifest")
     known = {kind.value for kind in GuaranteeClass}
     _require(all(column["class"] in known for column in manifest.columns), "a guarantee class is unknown")
     # bytes, because JSON of repeated keys says one thing to one reader and another to the next
-    _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract is not that of the manifest")
+    _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract does not match the manifest")
     for name, part in parts.items():
         content = read(name)
-        _require(_digest(content) == part.sha256, "a data file is not that of the manifest")
+        _require(_digest(content) == part.sha256, "a data file does not match the manifest")
         _require(_table(content, manifest) == part.rows, "a data file holds another number of rows")
     return manifest, sums
 
@@ -274,7 +274,7 @@ def _require(agrees: bool, problem: str) -> None:
 
 
 def _table(content: bytes, manifest: Manifest) -> int:
-    """Return the number of rows of a data file, whose columns must be those of the manifest."""
+    """Return the number of rows of a data file, whose columns must match the manifest."""
     kinds, file = manifest.kinds, io.BytesIO(content)
     if manifest.file_format == "parquet":
         rows = pl.scan_parquet(file)

@@ -47,7 +47,7 @@ AS_HELD = "name ids as the table holds them"
 
 
 class Listed(NamedTuple):
-    """Canonical ids of records to forget, those of them that are published, and those that the source still holds."""
+    """Canonical ids of records to forget, with the published ones and the ones that the source still holds."""
 
     records: frozenset[str]
     published: frozenset[str]
@@ -57,7 +57,7 @@ class Listed(NamedTuple):
         """Refuse records that the source still holds: they are not erased there."""
         if self.in_source:
             msg = f"the source still holds {len(self.in_source):,} of these records, and nothing erases them there"
-            raise InputError(msg, "take them out of the source first")
+            raise InputError(msg, "remove them from the source first")
 
 
 def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
@@ -151,7 +151,7 @@ def identified(manifest: Manifest) -> bool:
 
 
 def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
-    """Yield the canonical ids of what is published, if anything knows them; null where forgotten in another table."""
+    """Yield the canonical ids of published rows, if they are known; null where forgotten in another table."""
     if manifest.ids != "keep":
         yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
     elif manifest.id is not None:
@@ -180,7 +180,7 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
     if count:
         are = counted(count, "row of the published table is", "rows of the published table are")
         msg = f"{are} of people or records that were forgotten in another release or sink"
-        raise LedgerError(msg, "`dptext forget` takes them out: name the same people for this policy, too")
+        raise LedgerError(msg, "`dptext forget` removes them: name the same people for this policy, too")
 
 
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
@@ -243,8 +243,8 @@ def forget(
     An unlinked release that holds them is withdrawn as a whole, because a reader of a version without them would know
     their texts from the difference. Publish those who stay under a new release name.
 
-    A synthetic table stays: its noisy statistic is what was charged. The people are noted in the ledger, so no later
-    release holds them; a table without them takes a new release name, and charges all others again.
+    A synthetic table stays: its noisy statistic was charged. The people are noted in the ledger, so no later
+    release holds them; a table without them needs a new release name, and charges all others again.
 
     Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
     call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
@@ -254,7 +254,7 @@ def forget(
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     if Manifest.read(layout) is None:  # a table that was never published may have no ledger
-        hint = "`dptext forget POLICY --everywhere` also takes people out of staging; `dptext run POLICY` publishes"
+        hint = "`dptext forget POLICY --everywhere` also removes people from staging; `dptext run POLICY` publishes"
         raise InputError(f"nothing is published at {layout.sink}", hint)
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
@@ -278,7 +278,7 @@ def forget(
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         else:
             show(layout, before)  # a run that was killed may not have done so, and older versions go
-        with suppress(LedgerError):  # a revoked or frozen release takes no more records; the commit holds the digest
+        with suppress(LedgerError):  # a revoked or frozen release accepts no more records; the commit holds the digest
             versions.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)
         checkpoint("shown")
@@ -296,7 +296,7 @@ def forget(
 def forget_drafts(
     policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
-    """Take people out of the staging of a table that was never published; count newly noted records, and files."""
+    """Remove people from the staging of a table that was never published; count newly noted records, and files."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
     with _opened(layout, policy) as ledger:
@@ -392,10 +392,10 @@ def _publish_without(  # noqa: PLR0917
 
 @bare
 def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing) -> None:
-    """Publish anew what an older version of dptext-etl published with names or categories in its types, and retire it.
+    """Publish a table of an older version of dptext-etl anew, if its types hold names or categories, and retire it.
 
-    A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). What
-    is of another release is left to `publish`, which takes its place.
+    A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). The
+    table of another release is left to `publish`, which replaces it.
     """
     before = Manifest.read(layout)
     same = before is not None and (before.dataset, before.release) == (policy.dataset, policy.release)
@@ -410,7 +410,7 @@ def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing
         versions.require_alone(layout)
         try:
             refs = _refs(ledger, policy, before)
-        except LedgerError:  # the run says what is wrong, or takes the place of the table
+        except LedgerError:  # the run reports the problem, or replaces the table
             return
         storage.write(_RENEWING, b"", action="noting that a version is replaced")
         gone = pl.Series.is_null  # ids of people who were forgotten in another table (`blank_ids`)
@@ -429,7 +429,7 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
 
     A list holds records that may never have been charged, so only the units in it show whose they are.
     """
-    changed, action = 0, "taking records out of staging"
+    changed, action = 0, "removing records from staging"
     with seam(action, InputError, "call this again: it continues from here"):
         lists = {name for pattern in LISTS for name in storage.glob(pattern)}
         for name in storage.glob("*.parquet"):
@@ -455,5 +455,5 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
 
 
 def _without(rows: pl.DataFrame, forgotten: pl.Series) -> pl.DataFrame:
-    """Take records out, unless a call that was killed half-way has taken them out of this file already."""
+    """Remove records, unless an interrupted call has already removed them from this file."""
     return rows.filter(~forgotten) if rows.height == len(forgotten) else rows

@@ -1,9 +1,9 @@
-"""State what a run claims of every text column, and write the manifest of a published table.
+"""State the claims of a run on every text column, and write the manifest of a published table.
 
 If a count over the whole run decides about publication, every row pays twice the gate's false-alarm probability as
 delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Without it the mechanisms' own claims hold.
 
-It is replaced in one step. Nothing in it depends on a text beyond what is published anyway: configuration, its
+It is replaced in one step. Nothing in it depends on a text, except through published rows: configuration, its
 constants, row counts, and hashes of the published files. It holds no time, so a run that was killed and resumed writes
 the same bytes.
 """
@@ -86,7 +86,7 @@ def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str,
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
-    """Return what a policy claims of a column: the claim of its mechanism, and what its choices about rows add to it.
+    """Return the claims of a policy on a column: from its mechanism, and from its choices about rows.
 
     Specification: docs/spec/privacy.md#release-again, docs/spec/privacy.md#unknown-subject.
     """
@@ -97,7 +97,7 @@ def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
 
 
 def claims(policy: Policy) -> list[dict[str, Any]]:
-    """State what is claimed of every text column. Everything follows from the configuration and may be published."""
+    """State the claims on every text column. Everything follows from the configuration and may be published."""
     delta = gate_delta(policy)
     claimed = [_claim(column, _claimed(policy, column), delta) for column in policy.charged_columns()]
     if policy.synthetic is None:
@@ -120,7 +120,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "name": column.column,
         "mechanism": mechanism.name,
         "parameter": mechanism.epsilon,
-        "unit": "record" if one.eps_approx == worst.eps_approx else mechanism.guarantee.unit,  # what a charge is per
+        "unit": "record" if one.eps_approx == worst.eps_approx else mechanism.guarantee.unit,  # the unit of a charge
         "unit_epsilon": _units(one.eps_approx),
         "unit_delta": _units(one.delta, FINE),
         "class": guarantee.guarantee_class.value,
@@ -143,7 +143,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
 
 
 def postprocessing_facts(column: ColumnPolicy) -> list[dict[str, Any]]:
-    """Return what the ledger and the manifest hold of each post-processing of a column, in order."""
+    """Return the facts in ledger and manifest about each post-processing of a column, in order."""
     return [
         {"name": step.name, "cfg": step.cfg(), "model_hash": step.model_hash, "training_provenance": step.provenance}
         for step in column.postprocess
@@ -155,7 +155,7 @@ def _units(amount: Micro, unit: int = MICRO) -> float | str:
 
 
 def policy_notes(policy: Policy) -> list[str]:
-    """Say what the choices of a policy about units and caps do not bound, and what may go unnoticed."""
+    """Say which losses the choices of a policy about units and caps do not bound, and which may go unnoticed."""
     notes = {
         "the policy sets no cap: the loss of a unit over several releases is not bounded": policy.cap is None,
         'on_null_subject = "own": a person with k records that name no person has k times the loss': (
@@ -180,7 +180,7 @@ def require_provenance(policy: Policy) -> None:
                 raise PolicyError(msg, hint)
             if step.provenance != "public":
                 msg = f"{where} learned from other private records, and nothing is charged for revealing them"
-                raise PolicyError(msg, "take a model that learned from public texts, or from released ones")
+                raise PolicyError(msg, "use a model that learned from public texts, or from released ones")
 
 
 FORMAT = "dptext-release/1"
@@ -206,7 +206,7 @@ class Manifest:
     file_format: str  # "parquet", "csv" or "ndjson"
     id: str | None  # column of record ids; None where none are published
     schema: dict[str, str]  # output columns and their types, in order
-    # what is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and where a
+    # the claims on every text column: mechanism, configuration hash, class, disclosures, constants; and where a
     # model computed (`computed`)
     columns: list[dict[str, Any]]
     gates: list[str]  # names of the gates that all passed
@@ -318,7 +318,7 @@ class Manifest:
 
 
 def _short(configured: tuple[str, str | None]) -> str:
-    """Return the first digits of the hash of a configuration, and of that of post-processing."""
+    """Return the first digits of the hashes of a configuration and of its post-processing."""
     return " and ".join(f"{digest[:12]}…" for digest in configured if digest) or "none"
 
 
@@ -329,7 +329,7 @@ _CLAIMS = (
 
 
 def stated(manifest: Manifest) -> dict[str, Any]:
-    """Return what a data contract and a lineage event state of a version: names, gates, and claims by text column."""
+    """Return the facts of a version for a data contract and a lineage event: names, gates, claims by text column."""
     columns = {item["name"]: {name: item[name] for name in _CLAIMS if name in item} for item in manifest.columns}
     names = {"release": manifest.release, "ids": manifest.ids, "manifestSha256": manifest.digest}
     return {**names, "gates": manifest.gates, "columns": columns}
@@ -346,12 +346,10 @@ def published_manifest(layout: Layout, *, verify: bool = False) -> Manifest:
 
 
 def require_whole(layout: Layout, manifest: Manifest) -> None:
-    """Refuse files that are not those of the manifest, byte for byte."""
+    """Refuse files that do not match the manifest, byte for byte."""
     changed = _changed(layout, manifest)
     if changed:
-        msg = (
-            f"{len(changed):,} of {len(manifest.parts):,} published files are not those of their manifest: {changed[0]}"
-        )
+        msg = f"{len(changed):,} of {len(manifest.parts):,} published files do not match their manifest: {changed[0]}"
         raise InputError(msg, "`dptext check` says more; the same policy, run again, replaces damaged files")
 
 
@@ -370,7 +368,7 @@ def _changed(layout: Layout, manifest: Manifest) -> list[str]:
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
-    """Scan the current version of a published table, and check first that its files are those of its manifest."""
+    """Scan the current version of a published table, and check first that its files match its manifest."""
     layout = Layout.of_sink(sink, dict(storage_options or {}))
     return scan(layout, published_manifest(layout, verify=verify))
 

@@ -154,7 +154,7 @@ def read_ids(staging: Storage, name: str) -> pl.Series:
 
 
 def id_finder(staging: Storage, spec: LedgerSpec) -> Callable[[Path], pl.Series]:
-    """Return what finds the records' own ids of published files, each of which is asked for once."""
+    """Return a function that finds the records' own ids of published files; call it once per file."""
     lists = cache(lambda: _lists(staging, spec))
 
     def find(path: Path) -> pl.Series:
@@ -162,7 +162,7 @@ def id_finder(staging: Storage, spec: LedgerSpec) -> Callable[[Path], pl.Series]
         if ids.null_count():
             whose = counted(ids.null_count(), "row of a published part is", "rows of a published part are")
             msg = f"{whose} of people who were forgotten in another table"
-            raise InputError(msg, "`dptext forget` takes them out of this one: name the same people")
+            raise InputError(msg, "`dptext forget` removes them from this table: name the same people")
         return ids
 
     return find
@@ -179,7 +179,7 @@ def keep_id_lists(staging: Storage, digests: Iterable[str], written: Collection[
 
 
 def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Series], pl.Series]) -> int:
-    """Take forgotten ids out of the lists of other releases, and return how many lists held one; rows stay in order.
+    """Remove forgotten ids from the lists of other releases, and return how many lists held one; rows stay in order.
 
     Lists that no run sealed go: no one reads them.
     """
@@ -191,7 +191,7 @@ def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Ser
         forgotten = set(known.filter(is_forgotten(known)))
         if forgotten:
             left = pl.Series("id", [None if one in forgotten else one for one in ids], dtype=pl.String)
-            _write_list(staging, spec, name.split("-")[1], left, action="taking records out of staging")
+            _write_list(staging, spec, name.split("-")[1], left, action="removing records from staging")
             staging.delete(name)
             changed += 1
     return changed
@@ -207,9 +207,9 @@ _WHOLE = "`dptext check` says more; incremental = false publishes every row agai
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 Move = Callable[[Sequence[tuple[str, str, str]], Callable[[], object]], int]
-"""Brings parts from the store of staging to that of the sink.
+"""Moves parts from the store of staging to the store of the sink.
 
-It gets the name of each, the name of its object and its hash, and what to call now and then. It returns how many
+It gets the name of each, the name of its object and its hash, and a function to call now and then. It returns how many
 objects were missing or held other bytes.
 """
 
@@ -276,7 +276,7 @@ class Writer:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts so far; folders in object stores are named after what is in them."""
+        """The parts so far; folders in object stores are named after their contents."""
         folder, kept = f"v{self.version}", self._kept
         if self._layout.plain:
             names = (self._final(number, part.sha256) for number, part in enumerate(kept))
@@ -326,7 +326,7 @@ class Writer:
 
     @contextmanager
     def elsewhere(self) -> Iterator[Path]:
-        """Make a folder where other machines draft parts, for the block; drafts that no one takes go with it.
+        """Make a folder where other machines draft parts, for the block; unused drafts are removed with it.
 
         It is next to the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
         """
@@ -339,12 +339,12 @@ class Writer:
             shutil.rmtree(folder, ignore_errors=True)
 
     def take(self, path: Path, rows: int, digest: str, kept: str) -> None:
-        """Take a part that `write_part` drafted elsewhere as the next one."""
-        with seam("taking a part", InputError, _AGAIN):
+        """Add a part that `write_part` drafted elsewhere as the next one."""
+        with seam("adding a part", InputError, _AGAIN):
             self._append(path, rows, digest, kept)
 
     def take_objects(self, objects: Iterable[tuple[str, int, str, str, int]], move: Move) -> None:
-        """Take parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
+        """Add parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
         for source, rows, digest, kept, size in objects:
             self._written.append(_Draft(self._name(len(self._written)), rows, digest, size, source))
             self.lists.add(kept)
@@ -394,7 +394,7 @@ class Writer:
         return restored
 
     def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:
-        """Write the objects that are missing or hold other bytes, look at what the store holds then, and count them."""
+        """Write the objects that are missing or hold other bytes, check the result in the store, and count them."""
         both = list(zip(parts, self._written, strict=True))
         if self._move is not None:
             return self._move([(str(draft.source), part.path, part.sha256) for part, draft in both], each)

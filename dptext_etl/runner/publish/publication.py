@@ -79,7 +79,7 @@ def check(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> tuple[Verdict, ...]:
-    """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging."""
+    """Evaluate all gates over a staged run; if one fires, revoke the release name and remove texts from staging."""
     if not staged.shards or staged.other:
         return ()
     with staged.profile.stage("gates"):
@@ -190,7 +190,7 @@ class Published:
     manifest: str | None  # SHA-256 of the manifest; None if nothing is published
     rows: int  # rows that readers see now
     changed: bool  # whether this run made a new version
-    note: str  # what happened, in a sentence
+    note: str  # the outcome, in a sentence
 
 
 @bare
@@ -348,7 +348,7 @@ def refuse_unrecorded(
 
 
 def refuse_foreign(layout: Layout) -> NoReturn:
-    """Refuse to add rows to what no run published."""
+    """Refuse to add rows to a table that no run published."""
     msg = f"the manifest of {layout.sink} is none that the ledger recorded: it was changed, or replaced"
     raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
 
@@ -379,7 +379,7 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
             if all(before.digest in ledger.releases.published(ref, layout.place).values() for ref in refs.values()):
                 return
     msg = "the release holds another table: other rows or names, or one that another machine drew"
-    hint = "the first commit is the release; take a new release name, or draw rows from its statistic"
+    hint = "the first commit is the release; use a new release name, or draw rows from its statistic"
     raise LedgerError(f"{msg}; nothing was published", hint)
 
 
@@ -434,7 +434,7 @@ def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writ
 
 
 def unchanged(layout: Layout, before: Manifest | None, note: str) -> Published:
-    """Return what readers still see."""
+    """Return the version that readers still see."""
     if before is None:
         return Published(None, None, None, 0, changed=False, note=note)
     note = f"already published: {note}"
@@ -489,7 +489,7 @@ def draft(
 
 
 def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:
-    """State what is claimed of every column, with the noisy statistic that a synthetic table was drawn from."""
+    """State the claims on every column, with the noisy statistic that a synthetic table was drawn from."""
     if policy.synthetic is None:
         return claims(policy)
     from dptext_etl.families.aggregate.contributions import published_facts

@@ -32,12 +32,12 @@ from dptext_etl.table_formats import DataFile, Facts, TableState, rewrites
 log = logging.getLogger("dptext_etl.runner")
 _PART = re.compile(r"v\d+(-[0-9a-f]{12})?/part-\d+\.parquet")
 _REWRITTEN = "rewritten"
-"""Holds the version of a table whose files another tool wrote again, until the next commit takes their place."""
+"""Holds the version of a table whose files another tool rewrote, until the next commit replaces them."""
 _RESTORE = "restore the version that a run committed (its log names it `dptext`), or name another sink and release"
 
 
 def require_own(layout: Layout) -> TableState | None:
-    """Refuse a table that another writer made or changed: a publication takes the place of all its rows.
+    """Refuse a table that another writer made or changed: a publication replaces all its rows.
 
     Another tool may write the same rows into other files, as OPTIMIZE does; then the state of the table is returned.
     """
@@ -50,9 +50,9 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
         return None
     if state.release is None:
         msg = f"the sink {layout.sink} is a table that no run of dptext made"
-        raise InputError(msg, "publication takes the place of the whole table: name a new one")
+        raise InputError(msg, "publication replaces the whole table: name a new one")
     if manifest is None or state.release > manifest.version:
-        found = "is missing" if manifest is None else f"is that of version {manifest.version}"
+        found = "is missing" if manifest is None else f"is for version {manifest.version}"
         msg = f"the table {layout.sink} shows version {state.release}, and its manifest {found}"
         raise InputError(msg, f"bring back {layout.manifest}")
     listed = {part.path for part in manifest.parts}
@@ -100,7 +100,7 @@ def commit(layout: Layout, manifest: Manifest) -> None:
 
 
 def _properties(manifest: Manifest) -> dict[str, str]:
-    """Return the properties that tell readers of a catalog what is claimed of each text column, per unit."""
+    """Return the properties with the claims on each text column, per unit, for readers of a catalog."""
     names = {"guarantee": "class", "unit": "unit", "epsilon": "unit_epsilon", "delta": "unit_delta"}
     columns = {
         f"dptext.{column['name']}.{name}": str(column[entry])
@@ -127,9 +127,9 @@ def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[Re
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12}|\.files)?")
 _DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?|\.dptext-[0-9a-f]+"
 _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
-"""What a table holds before its first commit."""
+"""Names in a table before its first commit."""
 _SHOWN = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
-"""What a folder holds that a run published, or a copy of one."""
+"""Names in a folder that a run published, or in a copy of one."""
 _AGAIN = "is there room and access? Run the same policy again: it continues from here"
 _MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
 PUBLISHING = "is publishing to this sink"
@@ -152,7 +152,7 @@ def require_sink(layout: Layout, *, making: bool = True) -> None:
 
 @contextmanager
 def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
-    """Let one release at a time publish to a sink, after what a run that was killed left to do there."""
+    """Let one release at a time publish to a sink, after it completes the work of a killed run there."""
     require_sink(layout)
     described = layout.described
     with described.lock(PUBLISHING):
@@ -172,7 +172,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
 def show(layout: Layout, manifest: Manifest) -> None:
     """Let readers see the files of a manifest, in one step: by a folder, or by a commit of a table with a log.
 
-    Plain files in an object store are read by manifest. A folder shows what it did where a file is missing.
+    Plain files in an object store are read by manifest. A folder stays as it is if a file is missing.
     """
     if layout.logged:
         commit(layout, manifest)
@@ -202,7 +202,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def _fill(folder: Path, sources: Mapping[str, Path]) -> bool:
-    """Make a folder of further names of files, unless one of them is missing, or is a link to what others wrote."""
+    """Make a folder of further names of files, unless one of them is missing, or is a link to files of others."""
     if not all(path.is_file() and not path.is_symlink() for path in sources.values()):
         return False
     folder.mkdir()
@@ -230,7 +230,7 @@ def _name_current(current: Path, shown: Path, before: Path) -> None:
 
 
 def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
-    """Refuse to take the place of files that no run wrote, or of a table of another kind."""
+    """Refuse to replace files that no run wrote, or a table of another kind."""
     plain = LocalSink(sink.path)
     if layout.logged and (plain.linked or plain.manifest.is_file()):
         msg = f"the sink {sink.path} holds plain files that a run published, and the policy has an entry table"
@@ -240,7 +240,7 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         raise InputError(msg, "describe it in an entry table of the policy, or name a separate folder as the sink")
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if layout.plain and sink.path.is_mount():
-            raise InputError(f"the sink {sink.path} is a mount point, so no other folder can take its place", _MOUNT)
+            raise InputError(f"the sink {sink.path} is a mount point, so no other folder can replace it", _MOUNT)
         if sink.linked or not sink.path.is_dir():
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
@@ -249,13 +249,13 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
             foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
-        return  # `tables.require_own` looks at what it lists
+        return  # `require_own` checks the files that it lists
     if foreign:
         msg = (
             f"the sink {sink.path} holds {counted(foreign, 'file or folder', 'files or folders')} "
             "that no run of dptext wrote"
         )
-        raise InputError(msg, "publication takes the place of the whole folder: name one that is new or empty")
+        raise InputError(msg, "publication replaces the whole folder: name one that is new or empty")
 
 
 def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:

@@ -1,8 +1,8 @@
 """Set up one attempt at a run: its places, its key, its name in the ledger, and the ledger's head.
 
-The staging folder lies inside the boundary and apart from the ledger, so what a run left there shows the difference
-(docs/spec/privacy.md#lost-ledger). Next to it, the place of anchors (`dptext_etl.ledger.anchor_files`) reveals what
-others charged: datasets that share a cap, SQL functions, other machines.
+The staging folder lies inside the boundary and apart from the ledger, so the files of a run there show the difference
+(docs/spec/privacy.md#lost-ledger). Next to it, the place of anchors (`dptext_etl.ledger.anchor_files`) reveals the
+charges of others: datasets that share a cap, SQL functions, other machines.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
 
 
 def _memories(memory: Storage) -> list[StoredAnchor]:
-    """Read what earlier runs left; where it lies in a store, it is fetched to the folder of this process."""
+    """Read the heads of earlier runs; from a store, they are fetched to the folder of this process."""
     found: list[StoredAnchor | None] = [None]
     if not memory.remote:
         found = [read(memory.folder / FILE)]
@@ -85,7 +85,7 @@ def _memories(memory: Storage) -> list[StoredAnchor]:
 
 
 def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str, job: str) -> None:
-    """Write the head into a store, then remove what it takes in: no two processes ever write one object."""
+    """Write the head into a store, then remove the heads that it includes: no two processes ever write one object."""
     with _ONE:
         before = sorted(memory.folder.glob(_FILES))
         path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"
@@ -108,8 +108,8 @@ class Attempt:
     partition: str | None
     layout: Layout  # where the run reads, stages and publishes
     columns: list[ColumnPolicy]  # the policies of the text columns
-    secret: Secret = field(repr=False)  # the noise secret, checked for what the policy asks
-    accept_lower_cap: bool = False  # whether the pinned cap may be lowered to that of the policy
+    secret: Secret = field(repr=False)  # the noise secret, checked against the policy
+    accept_lower_cap: bool = False  # whether the pinned cap may be lowered to the policy's cap
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
@@ -194,7 +194,7 @@ def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTabl
 def refuse_other_records(ref: ReleaseRef) -> NoReturn:
     """Refuse a table whose records are not just those that its release holds, before it is pinned."""
     msg = f"{ref} does not hold just the records of this table: one record occurs twice, or an earlier attempt"
-    hint = "run again when no one writes to the source; a table that changed takes a new release name"
+    hint = "run again when no one writes to the source; a table that changed needs a new release name"
     raise LedgerError(f"{msg}reserved others", hint)
 
 
@@ -214,7 +214,7 @@ def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None 
     few = [f"{counted(number, 'text')} of {name!r}" for name, number in each.items() if number < rows]
     if few or texts < rows:
         msg = f"[unlinked]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
-        more = "; or take the label out of labels.values: its texts are left out then" * bool(few)
+        more = "; or remove the label from labels.values: its texts are left out then" * bool(few)
         raise InputError(f"{msg}stated for rows = {rows}", f"{hint} a new release name{more}")
 
 

@@ -41,7 +41,7 @@ MODULUS = 1 << 256
 
 @dataclass(frozen=True)
 class Column:
-    """A text column of a run, with what all its shards share."""
+    """A text column of a run, with the state that all its shards share."""
 
     policy: ColumnPolicy
     ref: ReleaseRef
@@ -138,7 +138,7 @@ def digest_of(*parts: bytes) -> str:
 
 
 def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
-    """Return a text column as an Arrow array of strings that rows can be taken from: a copy."""
+    """Return a text column as an Arrow array of strings that rows can be selected from: a copy."""
     return frame[column].to_arrow()
 
 
@@ -169,7 +169,7 @@ def charge(
 
 
 def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
-    """Return what the identities of records cover next to their ids: texts, and labels if the release has any.
+    """Return the cells that identities of records cover besides their ids: texts, and labels if the release has any.
 
     No two pairs of a text and a label, null or not, have one string (docs/spec/synthetic.md#identity).
     """
@@ -264,7 +264,7 @@ def shard_spends(
 
 
 def total_spends(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
-    """Add the sums of several shards and take the largest of their maxima."""
+    """Add the sums of several shards, and keep the largest of their maxima."""
     total: dict[str, int | float] = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in AMOUNTS}
     for shard in shards:
         for name, amount in shard.items():
@@ -276,7 +276,7 @@ def total_spends(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int |
 
 
 def equal_spends(amounts: Mapping[str, float | str], rows: int) -> dict[str, int | float]:
-    """Return what `total_spends` returns for rows that each spend the same; amounts that are missing are unbounded."""
+    """Return the result of `total_spends` for rows that each spend the same; amounts that are missing are unbounded."""
     each = {name: amounts.get(name, "inf") for name in AMOUNTS}
     result: dict[str, int | float] = {}
     for name, amount in each.items():

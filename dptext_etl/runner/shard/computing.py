@@ -1,13 +1,13 @@
-"""Compute a charged shard: release its texts and count; after the commit, post-process what was released.
+"""Compute a charged shard: release its texts and count; after the commit, post-process the released texts.
 
 Some texts are not computed again. The scores of a model differ in their last digits by hardware and library, so a
-second computation may draw other words. The first commit is the release: committed texts are read from what was staged,
+second computation may draw other words. The first commit is the release: committed texts are read from staged files,
 row by row, and each is checked against the digest in the ledger (docs/spec/privacy.md#digest,
 docs/spec/privacy.md#durable-staging). Where the policy says so, a record whose text changed keeps its released text in
 the same way, so readers see no difference (docs/spec/privacy.md#keep-changed).
 
-Post-processing comes after the commit, so that what is released is fixed before anything is made of it, and before the
-gates, which judge both. What an earlier attempt staged or recorded is served and never computed again
+Post-processing comes after the commit, so that the release is fixed before anything is made of it, and before the
+gates, which judge both. Results that an earlier attempt staged or recorded are reused and never computed again
 (docs/spec/privacy.md#rewrite-again).
 """
 
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 
 _HINT = "are the published parts all there? No record is charged twice"
-_NOTHING_DRAWN = "bring back the published version, or take a new release name; nothing was drawn"
+_NOTHING_DRAWN = "bring back the published version, or use a new release name; nothing was drawn"
 
 Extra = TypeVar("Extra")
 
@@ -123,7 +123,7 @@ def find_replay(  # noqa: PLR0917
     committed: Committed,
     settled: Callable[[], tuple[Mask, I64]],
 ) -> Replay | None:
-    """Find the bytes of committed rows in what was staged; None where nothing is committed or found."""
+    """Find the bytes of committed rows in staged files; None where nothing is committed or found."""
     if not committed.mask.any():
         return None
     name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
@@ -158,7 +158,7 @@ def matches(
 
 
 def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
-    """Put the identities and draws of the earlier texts in the place of those of changed texts."""
+    """Replace the identities and draws of changed texts by those of the earlier texts."""
     changed = outcome == Outcome.CHANGED
     if not changed.any():
         return charged
@@ -169,7 +169,7 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
         missing = int((~committed.mask).sum())
         if missing:
             msg = f"the texts of {counted(missing, 'changed record')} were never released: there is nothing to keep"
-            raise InputError(msg, "bring their texts back, or take a new release name")
+            raise InputError(msg, "bring their texts back, or use a new release name")
         identities, n_worst = item.idem_keys.to_pylist(), np.array(item.n_worst)
         for place, identity in zip(places.tolist(), committed.idem_keys.to_pylist(), strict=True):
             identities[place] = identity
@@ -191,7 +191,7 @@ def require_earlier_texts(layout: Layout, policy: Policy) -> None:
     glob = layout.staging.glob
     if Manifest.of_release(policy, layout) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
         msg = "released texts of changed records are to be kept, and none are published or kept in staging"
-        raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
+        raise InputError(msg, "bring back the published version, or use a new release name; nothing was charged")
 
 
 def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
@@ -283,7 +283,7 @@ def compute(  # noqa: PLR0917
 
 
 def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
-    """Count what models failed on, by text column; none where none failed. The counts stay inside the boundary."""
+    """Count the failures of models, by text column; none where none failed. The counts stay inside the boundary."""
     failed = {name: item.failed.to_numpy() for name, item in released.items() if item.failed is not None}
     return {
         name: {"texts": int((counts > 0).sum()), "draws": int(counts.sum())}
@@ -373,7 +373,7 @@ class _Rewriting:
         raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
 
     def posted(self) -> dict[str, Postprocessed]:
-        """Look up what is recorded of the rows, by text column."""
+        """Look up recorded results of the rows, by text column."""
         ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
         return {
             item.name: ledger.postprocessed(item.ref, str(item.policy.chain), ids, canary=canary)
@@ -398,7 +398,7 @@ class _Rewriting:
             return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
     def rewrite(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard:
-        """Rewrite what is not kept, and stage the results."""
+        """Rewrite texts without a kept result, and stage the results."""
         staging, policy = self.shards.staging, self.shards.policy
         frame, draws = staging.read(staged), staging.draws(staged)
         texts, failed, copies = {}, {}, {}
@@ -413,7 +413,7 @@ class _Rewriting:
         return self.stage(staged, texts, {"failed": failed, "copies": copies})
 
     def column(self, item: Column, released: pl.Series, posted: Postprocessed) -> tuple[pl.Series, int]:
-        """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
+        """Return the results of a column, recorded ones from kept files, and how many texts failed."""
         ids = self.reserved.charged.ids
         kept = (
             (post[self.shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
@@ -453,7 +453,7 @@ class _Rewriting:
         )
 
     def record(self, staged: StagedShard) -> int:
-        """Record the digests of staged results in the ledger, and return how many differ from what is recorded."""
+        """Record the digests of staged results in the ledger, and return how many differ from the recorded ones."""
         frame, ids, diverged = self.shards.staging.outcome(staged), self.reserved.charged.ids, 0
         for item in self.columns:
             digests = pa.array(_kernel.digests(frame[item.name]))

@@ -1,8 +1,8 @@
 """Take one shard through its steps: charge, compute, stage, commit, rewrite; return counts and hashes.
 
 Every step can be repeated: by the same run after it was killed, by a retried task, or by two tasks at once. A run first
-takes up what was staged from the same inputs, and computes only if there is nothing. So the first commit keeps its
-bytes, even under a mechanism that would not give them twice.
+reuses shards that were staged from the same inputs, and computes only if there is nothing. So the first commit keeps
+its bytes, even under a mechanism that would not give them twice.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ Result = TypeVar("Result")
 
 
 class StoppedError(DPTextError):
-    """A shard stops because one before it has failed; the error of that one is what users see."""
+    """A shard stops because one before it has failed; users see the error of that one."""
 
 
 class Schedule:
-    """Decide when a shard may use what all shards share: here at once, because one shard comes after the other."""
+    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
 
     parallel = False
 
@@ -75,7 +75,7 @@ class Schedule:
 
 
 def give_back(ledger: Ledger, job: str) -> None:
-    """Give back what an attempt reserved, because nothing was drawn. What cannot be given back stays charged."""
+    """Give back the reservations of an attempt, because nothing was drawn. Others stay charged."""
     try:
         returned = ledger.abort(job, compute_never_started=True)
     except LedgerError:
@@ -100,7 +100,7 @@ class Shards:
     staging: Staging  # the folder where results wait for the gates
     memory: Storage  # the place that all releases and partitions share; it remembers the head of the ledger
     checkpoint: Checkpoint  # called after every step
-    profile: Profile = field(default_factory=Profile)  # counts what the stages take
+    profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
     # decides when a shard may use the ledger, and call `checkpoint`
     schedule: Schedule = field(default_factory=Schedule)
     computed: bool = False  # whether this attempt has scored a text, or is about to
@@ -136,7 +136,7 @@ class Shards:
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
-        """Stage and commit a raw shard, and return its admitted rows. What an earlier attempt finished is not repeated.
+        """Stage and commit a raw shard, and return its admitted rows. Work of an earlier attempt is not repeated.
 
         All of an unlinked release is reserved before: then a new record is one that came into the source meanwhile.
         """
@@ -169,7 +169,7 @@ class Shards:
         return reserved
 
     def give_back(self) -> None:
-        """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
+        """Give back the reservations of this attempt, if it has scored no text. Others stay charged."""
         if not self.computed:
             give_back(self.ledger, self.job)
 
@@ -207,7 +207,7 @@ class Shards:
                 "commit", index, lambda: self._commit_first(reserved, index, inputs, staged, ready)
             )
         except StoppedError:
-            self.staging.discard(index)  # no one has compared it with what is committed
+            self.staging.discard(index)  # no one has compared it with the ledger
             raise
 
     def _save(self, index: int, done: Computed, inputs: str) -> StagedShard:
@@ -220,7 +220,7 @@ class Shards:
     def _commit_first(
         self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[PreparedCommit]
     ) -> StagedShard:
-        """Commit what was computed, or take up what another attempt committed first."""
+        """Commit the computed shard, or reuse the shard that another attempt committed first."""
         diverged = self._commit(reserved, ready)
         if diverged is None:
             return staged
@@ -228,7 +228,7 @@ class Shards:
         first = self._resume(reserved, index, inputs)  # of an attempt at the same time, which was faster
         if first is not None:
             return first
-        hint = "the first commit is the release: bring back the kept files of its staging, or take a new release name"
+        hint = "the first commit is the release: bring back the kept files of its staging, or use a new release name"
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
     def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay | None]:
@@ -289,7 +289,7 @@ class Shards:
         return self.schedule.run(None, index, examine)
 
     def _commit(self, reserved: Reserved, ready: list[PreparedCommit]) -> str | None:
-        """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
+        """Commit all columns of a shard, or say how many rows of one differ from committed ones."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
             for column, one in zip(self.columns, ready, strict=True):
@@ -325,15 +325,15 @@ class Shards:
             raise
 
     def _refuse_changed(self, outcome: npt.NDArray[np.uint8], canary: npt.NDArray[np.bool_]) -> None:
-        """Refuse changed texts, unless the policy says what becomes of them; canary rows never change."""
+        """Refuse changed texts, unless the policy allows changes; canary rows never change."""
         changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
         if changed.any():
             self.give_back()
-            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release took them"
-            raise InputError(msg, "nothing of these rows was charged; another key, too, takes a new release name")
+            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
+            raise InputError(msg, "nothing of these rows was charged; another key also needs a new release name")
 
     def _inputs(self, reserved: Reserved) -> str:
-        """Hash what a staged shard depends on: identities (keyed hashes of the texts), ids, kept values, order."""
+        """Hash the inputs of a staged shard: identities (keyed hashes of the texts), ids, kept values, order."""
         clear = reserved.frame[[self.policy.id, *self.policy.kept_columns, CANARY]]
         with seam("hashing kept columns", DPTextError, _DEFECT):
             buffer = io.BytesIO()
@@ -342,9 +342,9 @@ class Shards:
 
 
 Phase = Literal["reserve", "compare", "release"]
-"""What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits.
+"""The step that is applied to the shards: "reserve" charges only; "release" charges, computes, stages and commits.
 
-Of a table that is summed, "reserve" also sums, "compare" looks at what is committed, and "release" commits.
+Of a table that is summed, "reserve" also sums, "compare" compares committed digests, and "release" commits.
 """
 
 
@@ -360,7 +360,7 @@ class ShardResult:
     admitted: Mapping[str, Any] | None = None
     pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
     sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
-    agrees: bool = True  # whether what is committed of a table that is summed was committed with the drawn table
+    agrees: bool = True  # whether the records of a summed table were committed with the drawn table
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:

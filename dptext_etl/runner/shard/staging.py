@@ -1,4 +1,4 @@
-"""Keep what is computed but not published, inside the boundary, under seals: files of shards, records, staged runs.
+"""Keep computed but unpublished rows inside the boundary, under seals: files of shards, records, staged runs.
 
 Anyone who can write to a staging folder can replace a file and every hash next to it, but cannot seal the result.
 
@@ -55,7 +55,7 @@ def sealed(key: bytes, kind: str, facts: Mapping[str, Any]) -> bytes:
 
 
 def opened(key: bytes, kind: str, content: bytes | None) -> dict[str, Any] | None:
-    """Read what `sealed` wrote; None if there is nothing, or if no holder of the key wrote it for this use."""
+    """Read the output of `sealed`; None if there is nothing, or if no holder of the key wrote it for this use."""
     body = (content or b"")[:-_TAIL] + b"}"
     if content is None or not hmac.compare_digest(content, _sealed(key, kind, body)):
         return None
@@ -95,14 +95,14 @@ class StagedShard:
     index: int  # number of the shard in its run
     sha256: str  # hash of the file
     draws: str  # hash of the file of its draw counts
-    # hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it
+    # hash of the inputs of the file (keyed hashes of texts, kept values); a resumed run compares it
     inputs: str
     counts: Mapping[str, int]  # integers: rows by kind, words
     spends: Mapping[str, int | float]  # sums and maxima in millionths, by name
     # texts that equal their originals, by column (`checks.leaks`); stays inside the boundary
     copies: Mapping[str, Mapping[str, Any]]
     computed: ColumnHardware = field(default_factory=dict)  # where the texts' models computed; none without a model
-    # what models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and inside the
+    # failures of models, by column: `texts`, and `draws` that were uniform; none where none failed, and inside the
     # boundary
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of another text
@@ -111,8 +111,8 @@ class StagedShard:
     statistic: str = ""  # the noisy sums that a synthetic table was drawn from, in base64; empty for released texts
     # how texts were read, by column (`checks.reports.count_reading`); stays in staging
     read: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    tag: str = ""  # what names the files of one attempt; empty where attempts cannot meet
-    # what post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts a model
+    tag: str = ""  # part of the file names of one attempt; empty where attempts cannot meet
+    # the post-processed texts: `sha256` of the file next to it, `chains` by column, how many texts a model
     # `failed` on, by column, and `copies` among its results, as above; none where nothing is post-processed, or before
     # it was
     post: Mapping[str, Any] = field(default_factory=dict)
@@ -155,7 +155,7 @@ def stem_of(index: int, tag: str = "") -> str:
 
 
 class WholeTable(NamedTuple):
-    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch)."""
+    """The records of a table that a release charges, in numbers (docs/spec/unlinked.md#one-batch)."""
 
     records: int  # records, those without a text included
     draws: int  # records with a draw
@@ -180,7 +180,7 @@ class KeptShard(NamedTuple):
     frame: pl.DataFrame  # its rows, canary rows included
     draws: pl.DataFrame | None  # draws made, one column per text column; None where no record vouches for them
     computed: ColumnHardware  # where the texts' models computed
-    posts: tuple[pl.DataFrame, ...] = ()  # what post-processing made of its rows, a frame for each time
+    posts: tuple[pl.DataFrame, ...] = ()  # the post-processed texts of its rows, a frame for each time
 
 
 def write_draws(released: Released) -> pl.Series:
@@ -192,7 +192,7 @@ def write_draws(released: Released) -> pl.Series:
 
 
 def read_draws(written: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None]:
-    """Read what `write_draws` wrote: charged draws, and those really made or None, shape (rows,)."""
+    """Read the output of `write_draws`: charged draws, and those really made or None, shape (rows,)."""
     if not isinstance(written.dtype, pl.Struct):
         return written.to_numpy(), None
     return written.struct.field("positions").to_numpy(), written.struct.field("steps").to_numpy()
@@ -233,7 +233,7 @@ class Staging:
         return self.folder / f"{shard.stem}.parquet"
 
     def post(self, shard: StagedShard) -> Path:
-        """Return the local path of what post-processing made of a shard."""
+        """Return the local path of the post-processed texts of a shard."""
         return self.folder / f"{shard.stem}.post"
 
     def save(
@@ -250,7 +250,7 @@ class Staging:
         return self.record(StagedShard(index, whole, counts, inputs, *facts, self._tag))
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
-        """Write what post-processing made of a shard, then its record."""
+        """Write the post-processed texts of a shard, then its record."""
         name = f"{shard.stem}.post"
         self.storage.write(name, frame.write_parquet, action="staging a shard")
         return self.record(replace(shard, post={"sha256": sha256(self.folder / name), **facts}))
@@ -368,7 +368,7 @@ class Staging:
         self.storage.delete(*_files(stem_of(index, self._tag)))
 
     def report(self, shards: Collection[StagedShard]) -> None:
-        """Write the report on the texts of a run, also where it took none."""
+        """Write the report on the texts of a run, also of a run without texts."""
         page = reading_page(shard.read for shard in shards)
         self.storage.write(READING, page.encode(), action="writing the report on the texts")
 
@@ -408,7 +408,7 @@ class Staging:
         self.storage.write(name, frame.write_parquet, action="keeping published rows")
 
     def kept(self, index: int) -> Iterator[KeptShard]:
-        """Read what was set aside, shards near `index` first. The ledger vouches for rows, records for all else."""
+        """Read kept shards, the ones near `index` first. The ledger vouches for rows, records for all else."""
         names = self.storage.glob(f"{_KEPT}-*.parquet")
         rewritten = self.storage.glob(f"{_KEPT}-*.post")
         for name in sorted(names, key=lambda name: abs(int(name.split("-")[1]) - index)):
@@ -475,13 +475,15 @@ class StagedRun:
     seconds: float  # the duration of staging
     # which version of a table of Delta Lake or Iceberg was read; None for anything else
     origin: dict[str, str] | None = None
-    # what the stages of the run took so far
+    # the cost of the stages of the run so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
-    # what publication notes of the input (`runner.summary`); or, if it is that of the run before and nothing is
-    # staged, by what it was `recognized`
+    # facts about the input, for the publication (`runner.summary`); or, if it is the same as before and nothing is
+    # staged, the seal by which it was `recognized`
     input: dict[str, Any] | None = None
     exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
-    table: dict[str, Any] = field(default_factory=dict)  # what `runner.table_check` found of the table around the texts
+    table: dict[str, Any] = field(
+        default_factory=dict
+    )  # findings of `runner.table_check` about the table around the texts
     other: bool = False  # whether another machine's table of the same statistic is committed and published instead
 
     @property

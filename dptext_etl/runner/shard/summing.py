@@ -38,14 +38,14 @@ _DEFECT = "this is a defect; its message is left out, because it may quote a tex
 class Summing:
     """Takes the shards of a table through a phase, one after the other, and returns one result for all of them.
 
-    A call that the ledger refused can be repeated: what was counted changes last.
+    A call that the ledger refused can be repeated: counts change last.
     """
 
     def __init__(self, shards: Shards, phase: Phase, digest: str) -> None:
-        """Begin a phase; `digest` is that of the drawn table, 64 hex digits, and empty before it is drawn."""
+        """Begin a phase; `digest` is the hash of the drawn table, 64 hex digits, and empty before it is drawn."""
         self._shards, self._phase, self._table = shards, phase, digest
         (self._column,) = shards.columns
-        self._read = self._records = 0  # rows, and those of them that count
+        self._read = self._records = 0  # rows, and records that count
         self._answers, self._sums = Counter[str](), Partial.zero(shards.policy.statistic)
         self._pairs: int | None = None
         self._agrees = True
@@ -120,7 +120,7 @@ def whole_sum(policy: Policy, results: Iterable[ShardResult]) -> Partial:
 
 
 def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> StagedShard:
-    """Draw the noise and the rows of a table and stage them, or take what was staged for these very records.
+    """Draw the noise and the rows of a table and stage them, or reuse the table that was staged for the same records.
 
     Under equal input the noise is the same everywhere. The rows may differ a little by machine, so an attempt continues
     with the staged table of an earlier one: the first commit is the release.
