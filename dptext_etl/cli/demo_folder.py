@@ -280,11 +280,11 @@ class _Comparison:
         return self.of(table["request"].to_list(), table["topic"].to_list())
 
     def of_answers(self, answers: Sequence[str] | npt.NDArray[np.str_]) -> float:
-        given = np.array(answers)
+        labels = np.array(answers)
         scores = []
         for topic in TOPICS:
-            hits = int(((given == topic) & (self._topics == topic)).sum())
-            scores.append(2 * hits / max(1, int((given == topic).sum() + (self._topics == topic).sum())))
+            hits = int(((labels == topic) & (self._topics == topic)).sum())
+            scores.append(2 * hits / max(1, int((labels == topic).sum() + (self._topics == topic).sum())))
         return float(np.mean(scores))
 
     def _units(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:

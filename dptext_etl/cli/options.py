@@ -184,12 +184,12 @@ _NO_COST = "0: it sees only released texts, and must have learned from public te
 _USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; only runs carry it out'
 
 
-def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any]) -> dict[str, Any]:
+def postprocess_facts(name: str, kind: type[PostProcess], values: dict[str, Any]) -> dict[str, Any]:
     """Return facts about a post-processing; also about its model where the parameters name one."""
     from dptext_etl import catalog
 
-    required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in given]
-    step = kind.example() if required else catalog.build_postprocess({"name": name, **given})
+    required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in values]
+    step = kind.example() if required else catalog.build_postprocess({"name": name, **values})
     note = f"{', '.join(required)}: taken from its small example; set your own with -p" if required else None
     return {
         "name": name,
@@ -343,8 +343,8 @@ def load_policy(path: str | Path) -> Policy:
     """Read a policy file with the --set entries of the current command."""
     from dptext_etl.policy import Policy
 
-    given = click.get_current_context().meta.get(_SETTINGS, ())
-    settings = name_values(given, "a setting is written ENTRY=VALUE", "for example --set release=2026-11")
+    assignments = click.get_current_context().meta.get(_SETTINGS, ())
+    settings = name_values(assignments, "a setting is written ENTRY=VALUE", "for example --set release=2026-11")
     return Policy.load(path, settings)
 
 
@@ -368,8 +368,8 @@ class LedgerCommand(Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        own = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
-        optional = [place for place in own if not self.params[place].required]
+        places = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
+        optional = [place for place in places if not self.params[place].required]
         policy = TyperArgument(
             param_decls=["policy"],
             type=click.Path(path_type=Path),
@@ -377,7 +377,7 @@ class LedgerCommand(Command):
             metavar="POLICY",
             help="A policy file, whose ledger it is; or give --ledger.",
         )
-        self.params.insert(optional[0] if optional else len(own), policy)
+        self.params.insert(optional[0] if optional else len(places), policy)
         self._optional = [self.params[place + 1].name for place in optional]
         ledger = next(item for item in self.params if item.name == "ledger")
         self._needs_ledger, ledger.required = ledger.required, False

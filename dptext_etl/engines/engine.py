@@ -282,7 +282,7 @@ def staged(
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
                 keep = partial(keep_published, staging, attempt.layout, policy)
                 table_facts = engine.trace(source, policy)
-                found = preflight(attempt, source, look, keep, traceable=table_facts)
+                previews = preflight(attempt, source, look, keep, traceable=table_facts)
                 checkpoint("prefetched")
                 ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
@@ -293,13 +293,13 @@ def staged(
             reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
             take = _texts if policy.synthetic is None else _sums
             shards, answers, released, other = take(engine, work, reserved or [], progress)
-        rows = row_counts(policy, source, answers, released, stale=found.known.changed - found.rows.changed)
+        rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
-        selected = table_check.found(policy, source, found.rows)
-        checked = {"traceable": table_facts, "spellings": found.known.spellings, "selection": selected}
+        selected = table_check.selection_facts(policy, source, previews.rows)
+        checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
         checked = {name: part for name, part in checked.items() if part}
         yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
 
@@ -330,11 +330,11 @@ def _sums(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pro
     shard = summing.draw(policy, work.staging, summing.whole_sum(policy, reserved), pinned.records)
     work.checkpoint("staged")
     work = replace(work, digest=summing.digest_of_table(policy, work.staging, shard))
-    held = answers[Outcome.COMMITTED.name]
-    other = held > 0 and not all(item.agrees for item in _compute(engine, work, "compare", None))
+    committed = answers[Outcome.COMMITTED.name]
+    other = committed > 0 and not all(item.agrees for item in _compute(engine, work, "compare", None))
     if other:
         require_first_table(policy, work.attempt.layout, work.refs, shard)
-    elif held < pinned.records:
+    elif committed < pinned.records:
         refuse_other_table(pinned, whole_table(_compute(engine, work, "release", progress)))
     return [shard], answers, {"released": pinned.records}, other
 

@@ -148,7 +148,7 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
 
 
 _LOOK_EVERY = 60
-_SHOWN = 3
+_MOST_NAMES = 3
 
 
 def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
@@ -186,12 +186,12 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         with as_failure("looking at the source"):
             secret = keys.resolve(getattr(context.resources, name.key).reference)
             now = {part: _fingerprint(policy, part or None, secret) for part in names}
-            if settings.found:
+            if settings.discovered:
                 later = sorted({*discovered(policy)} - {*names})
         seen = "the files of the source are those that were seen before"
         new = {part: fingerprint for part, fingerprint in now.items() if fingerprint not in {"", before.get(part)}}
         if later:
-            listed = ", ".join(later[:_SHOWN]) + (", …" if later[_SHOWN:] else "")
+            listed = ", ".join(later[:_MOST_NAMES]) + (", …" if later[_MOST_NAMES:] else "")
             seen = f"reload the code location: it does not know {counted(len(later), 'new partition')} ({listed})"
             context.log.warning(seen)
         if len(new) > 1 and cursor not in {ALL, SKIP} and not cursor.startswith("{"):

@@ -46,19 +46,19 @@ class TimePartitions(dg.Model):
     timezone: str | None = Field(None, description="Time zone in which a day begins; UTC by default.")
 
 
-def _partitions(context: dg.ResolutionContext, given: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
+def _partitions(context: dg.ResolutionContext, partitions: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
     def filled(text: str) -> str:
         """Fill in a template and keep all other text unchanged (Dagster would turn 202601 into a number)."""
         return str(context.resolve_value(text)) if "{{" in text else text
 
-    if given is None:
+    if partitions is None:
         return None
-    if isinstance(given, str):
-        resolved: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(given)
+    if isinstance(partitions, str):
+        resolved: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(partitions)
         return resolved
-    if not isinstance(given, TimePartitions):
-        return list(map(filled, given))
-    options = {field: filled(value) for field, value in given.model_dump(exclude_none=True).items()}
+    if not isinstance(partitions, TimePartitions):
+        return list(map(filled, partitions))
+    options = {field: filled(value) for field, value in partitions.model_dump(exclude_none=True).items()}
     kind, fmt = _CALENDAR[options.pop("type")]
     definition: dg.PartitionsDefinition = kind(**{"fmt": fmt, **options})
     return definition
@@ -135,13 +135,13 @@ def _proposals(policy: Path) -> dict[str, Any]:
     return {"watch_source": True, **schedule, **executor}
 
 
-def _guessed(given: ScaffoldOptions, policy: Path) -> str:
+def _guessed(options: ScaffoldOptions, policy: Path) -> str:
     from dptext_etl import runner
 
-    source = os.path.relpath(Path(given.source or "").absolute(), policy.parent)
-    texts = () if given.text is None else (given.text,)
+    source = os.path.relpath(Path(options.source or "").absolute(), policy.parent)
+    texts = () if options.text is None else (options.text,)
     with chdir(policy.parent):
-        return runner.init(source, dataset=policy.stem, key=_KEY, id=given.id, subject=given.subject, texts=texts)
+        return runner.init(source, dataset=policy.stem, key=_KEY, id=options.id, subject=options.subject, texts=texts)
 
 
 _KEY = "env:DPTEXT_SECRET"

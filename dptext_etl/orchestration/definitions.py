@@ -129,7 +129,7 @@ def build_definitions(
     settings = Settings(
         names=name,
         partitions=parts,
-        found=partitions is None and parts is not None,
+        discovered=partitions is None and parts is not None,
         # one run for all partitions is sound: each is judged as in a separate run, and none is published if one fails
         backfill=dg.BackfillPolicy.single_run() if backfill == "single_run" and parts is not None else None,
         pool=pool,

@@ -26,7 +26,7 @@ Checked = TypeVar("Checked")
 
 _STEPS = "dptext_etl.orchestration.assets"
 _GATES = "dptext_etl.orchestration.gates"
-_SHOWN = 5
+_MOST_PATHS = 5
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
     nodes = _nodes(_assets(defs), {_written(dg.AssetKey.from_coercible(key)) for key in raw})
     paths = [_path_line(path, nodes) for path in _paths(nodes)]
     if paths:
-        more = [f"and {len(paths) - _SHOWN} more"] if len(paths) > _SHOWN else []
-        raise GateError("\n  ".join(["unpublished rows reach assets:", *paths[:_SHOWN], *more]), _HINT)
+        more = [f"and {len(paths) - _MOST_PATHS} more"] if len(paths) > _MOST_PATHS else []
+        raise GateError("\n  ".join(["unpublished rows reach assets:", *paths[:_MOST_PATHS], *more]), _HINT)
     return defs
 
 

@@ -130,17 +130,17 @@ Partitions = Sequence[str] | dg.PartitionsDefinition  # names, or a definition o
 _SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 
 
-def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg.PartitionsDefinition | None:
+def partitions_definition(policy: Policy, partitions: Partitions | None = None) -> dg.PartitionsDefinition | None:
     if PARTITION not in policy.source:
-        if given is not None:
+        if partitions is not None:
             raise PolicyError(
                 f"partitions were given, and the source has no {PARTITION}", f"write {PARTITION} in source and sink"
             )
         return None
-    if isinstance(given, dg.PartitionsDefinition):
-        _check(policy, given)
-        return given
-    values = list(given) if given is not None else discovered(policy)
+    if isinstance(partitions, dg.PartitionsDefinition):
+        _check(policy, partitions)
+        return partitions
+    values = list(partitions) if partitions is not None else discovered(policy)
     if not values:
         raise PolicyError(
             f"no file matches the source's template, so {PARTITION} has no values", "pass partitions=[…], or add files"

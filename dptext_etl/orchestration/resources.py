@@ -132,7 +132,7 @@ class Settings:
 
     names: Names  # names of assets, steps and resources
     partitions: dg.PartitionsDefinition | None = None  # the dataset's partitions, or None
-    found: bool = False  # whether the partitions are the names of the files that existed when the location was loaded
+    discovered: bool = False  # whether the partitions were found in the names of files, as they were at loading
     backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None means one run per partition
     pool: str | None = None  # pool in which staging uses a slot; None leaves it to the mechanisms
     # condition under which Dagster stages automatically; None never does

@@ -32,8 +32,8 @@ NEXT_MAJOR = 3
 def require_known_polars(version: str = pl.__version__) -> None:
     """Refuse a version of Polars that does not fit the plugin, before the plugin is called."""
     parts = version.split(".")
-    known = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
-    if not known or not OLDEST <= (int(parts[0]), int(parts[1])) < (NEXT_MAJOR, 0):
+    numbered = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
+    if not numbered or not OLDEST <= (int(parts[0]), int(parts[1])) < (NEXT_MAJOR, 0):
         wanted = f"polars>={OLDEST[0]}.{OLDEST[1]},<{NEXT_MAJOR}"
         raise PolicyError(
             f"the expression plugin is written for {wanted}; Polars here is {version}",

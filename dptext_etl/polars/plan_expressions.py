@@ -95,10 +95,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def _read_marks(arguments: bytes) -> dict[str, Any]:
     try:
-        found = _PlainUnpickler(io.BytesIO(arguments)).load()
+        marks = _PlainUnpickler(io.BytesIO(arguments)).load()
     except Exception:  # noqa: BLE001  (another version wrote it, so we cannot read it)
         return {}
-    return found if isinstance(found, dict) else {}
+    return marks if isinstance(marks, dict) else {}
 
 
 HINT = "release the column there with .dptext.privatize(policy, id=…), or drop it before this step"
@@ -197,8 +197,8 @@ class Expressions:
         inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
         parts = [self.content(part, columns) for part in inputs]
         if kind in {"Cast", "BinaryExpr", "Ternary"}:
-            own = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
-            return Content.of_row(" ".join([kind, *own]), parts, (), self._nulls(kind, own, inputs, parts))
+            options = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
+            return Content.of_row(" ".join([kind, *options]), parts, (), self._nulls(kind, options, inputs, parts))
         name, *parameters = map(str, item.function_data) if kind == "Function" else [""]
         if name in _NULLS and self._releases.discloses_nulls(parts[0]):
             return parts[0].disclosed(name)

@@ -80,10 +80,10 @@ class Forecast:
         self._rows: Buckets | None = None
 
     def add(  # noqa: PLR0917
-        self, worst: Amounts, asked: Amounts, units: Any, charged: Counts, used: Amounts, periods: Any = 0
+        self, worst: Amounts, requests: Amounts, units: Any, charged: Counts, used: Amounts, periods: Any = 0
     ) -> None:
         """Add a shard; units are canonical ids or hashes, with their use by component, and period numbers."""
-        worst, asked, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], asked, used))
+        worst, requests, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], requests, used))
         self._worst.update(_histogram(worst[0]))
         numbers = np.broadcast_to(np.asarray(periods, np.int64), worst.shape[1])
         if self._policy.unit == "record" and self._before is None:  # each record is a unit: ids are checked
@@ -91,7 +91,7 @@ class Forecast:
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
             rows = worst.shape[1]
-            each = _Rows(np.arange(rows), np.arange(rows), worst[0], asked, used, numbers, charged)
+            each = _Rows(np.arange(rows), np.arange(rows), worst[0], requests, used, numbers, charged)
             self._over.update(self._beyond(each))
             self._fitting += self._fits(each)
             return
@@ -101,7 +101,7 @@ class Forecast:
             charged_before = earlier.select(self.components).fill_null(0).to_numpy().T
             used = np.minimum(used + charged_before, _INFINITE).astype(np.int64)
         table = np.concatenate(
-            [hashed.view(np.int64)[None], worst, asked, used, numbers[None], charged.astype(np.int64)]
+            [hashed.view(np.int64)[None], worst, requests, used, numbers[None], charged.astype(np.int64)]
         )
         self._rows = self._rows or Buckets(8 * len(table), self._scratch)
         self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
@@ -129,15 +129,15 @@ class Forecast:
 
     def over_cap(self) -> dict[str, int]:
         """Count the records that would not fit, judged in row order as the ledger does, and their units."""
-        found = self.over()
-        return {name: found[name] for name in ("records", "units")}
+        counts = self.over()
+        return {name: counts[name] for name in ("records", "units")}
 
     def over(self) -> Counter[Any]:
         """Count the records that would not fit as `over_cap` does, and by the number of their period."""
-        found = self._over.copy()
+        counts = self._over.copy()
         for rows in self._by_unit():
-            found.update(self._beyond(rows))
-        return found
+            counts.update(self._beyond(rows))
+        return counts
 
     def charges(self) -> pl.DataFrame:
         """Return the charges of units after the runs before and this one, without records over the cap.
@@ -147,7 +147,7 @@ class Forecast:
         parts = [no_charges(self.components) if self._before is None else self._before]
         for rows in self._by_unit():
             admitted = np.delete(np.arange(len(rows.where)), self._left_out(rows))
-            amounts = dict(zip(self.components, rows.asked[:, admitted].astype(np.float64), strict=True))
+            amounts = dict(zip(self.components, rows.requests[:, admitted].astype(np.float64), strict=True))
             parts.append(pl.DataFrame({"unit": rows.hashes[rows.where[admitted]].view(np.uint64), **amounts}))
         return pl.concat(parts).group_by("unit").sum()
 
@@ -164,13 +164,13 @@ class Forecast:
         if self._policy.cap is None:
             return np.zeros(len(FACTORS) + 1, np.int64)
         first, *others = limits(self._policy.cap)
-        asked = pl.DataFrame(rows.asked.T.astype(np.float64), schema=list(self.components), orient="row")
-        sums = asked.with_columns(unit=rows.where).select(pl.col(self.components).cum_sum().over("unit"))
+        requests = pl.DataFrame(rows.requests.T.astype(np.float64), schema=list(self.components), orient="row")
+        sums = requests.with_columns(unit=rows.where).select(pl.col(self.components).cum_sum().over("unit"))
         totals = sums.to_numpy().T + rows.used
         least = np.searchsorted(first * np.array(FACTORS), totals[0])
         for total, limit in zip(totals[1:], others, strict=True):
             least[total > limit] = len(FACTORS)
-        least[~(rows.asked > 0).any(axis=0)] = 0
+        least[~(rows.requests > 0).any(axis=0)] = 0
         return np.bincount(least, minlength=len(FACTORS) + 1)
 
     def _beyond(self, rows: _Rows) -> Counter[Any]:
@@ -186,10 +186,10 @@ class Forecast:
         limit = np.array(limits(self._policy.cap), np.int64)[:, None]
         used = np.zeros((len(limit), len(rows.hashes)), np.int64)
         used[:, rows.where] = rows.used
-        totals = np.stack([rows.by_unit(row) for row in rows.asked]) + used
+        totals = np.stack([rows.by_unit(row) for row in rows.requests]) + used
         crowded: npt.NDArray[np.bool_] = np.any(totals > limit, axis=0) & np.any(totals > used, axis=0)
-        asking = np.flatnonzero(crowded[rows.where] & (rows.asked > 0).any(axis=0))
-        return _rejected(asking, rows.asked, rows.where, used, limit[:, 0])
+        asking = np.flatnonzero(crowded[rows.where] & (rows.requests > 0).any(axis=0))
+        return _rejected(asking, rows.requests, rows.where, used, limit[:, 0])
 
     def _charged(self, column: int) -> Iterator[tuple[Counts, Callable[[Amounts], Amounts]]]:
         """Iterate over positions that are charged in a column, with a function that adds up their amounts by unit."""
@@ -202,20 +202,20 @@ class Forecast:
         """Iterate over the rows of subjects, all of a subject at once, in the order in which they were added."""
         measured = len(self.components)
         for cells in () if self._rows is None else self._rows.each():
-            hashes, worst, asked, used, periods, charged = np.split(
+            hashes, worst, requests, used, periods, charged = np.split(
                 cells.view(np.int64).T, np.cumsum([1, 1, measured, measured, 1])
             )
             units, where = np.unique(hashes[0], return_inverse=True)
-            yield _Rows(units, where, worst[0], asked, used, periods[0], charged)
+            yield _Rows(units, where, worst[0], requests, used, periods[0], charged)
 
     def used_before(self, ledger: Ledger | None, units: pa.Array) -> Amounts:
         """Return the use of units in the scope of the policy, shape (components, units); a null unit is 0."""
         used = np.zeros((len(self.components), len(units)), np.int64)
         if ledger is not None and self._policy.cap is not None:
-            known = to_numpy(units.is_valid())
-            found = ledger.used(Scope.of(self._policy), units.filter(units.is_valid()))
+            valid = to_numpy(units.is_valid())
+            balances = ledger.used(Scope.of(self._policy), units.filter(units.is_valid()))
             for at, name in enumerate(self.components):
-                used[at, known] = found.get(name, 0)
+                used[at, valid] = balances.get(name, 0)
         return used
 
 
@@ -226,7 +226,7 @@ class _Rows(NamedTuple):
         hashes: A hash of each unit, int64, shape (units,).
         where: The unit of each row, shape (rows,).
         worst: The worst case of each row in the first component, shape (rows,).
-        asked: The charge of each row, shape (components, rows).
+        requests: The requested charge of each row, shape (components, rows).
         used: The use of its unit, shape (components, rows).
         periods: The number of the period of each row, shape (rows,).
         charged: Positions that are charged, shape (columns, rows).
@@ -235,7 +235,7 @@ class _Rows(NamedTuple):
     hashes: Amounts
     where: npt.NDArray[np.intp]
     worst: Amounts
-    asked: Amounts
+    requests: Amounts
     used: Amounts
     periods: Amounts
     charged: npt.NDArray[Any]
@@ -285,14 +285,14 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
 
 def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
     """Return the most draws of any unit in each column, or None if a column holds anything but range-bounded draws."""
-    found: list[PureDraws] = []
+    each: list[PureDraws] = []
     for at, column in enumerate(columns):
         most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]
         draws = _composable(column.mechanism, most)
         if draws is None:
             return None
-        found += draws
-    return found
+        each += draws
+    return each
 
 
 def _composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
@@ -303,14 +303,14 @@ def _composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
 
 
 def _rejected(
-    rows: npt.NDArray[np.intp], asked: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts
+    rows: npt.NDArray[np.intp], requests: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts
 ) -> list[int]:
     """Repeat the admission of crowded units: leave out a record that does not fit; a later one may fit."""
     spent = used.copy()
     rejected = []
     for row in rows.tolist():
         unit = where[row]
-        total = spent[:, unit] + asked[:, row]
+        total = spent[:, unit] + requests[:, row]
         if (total > limit).any():
             rejected.append(row)
         else:
@@ -321,7 +321,7 @@ def _rejected(
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
 _PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
 """Rows and bytes of published rows that are looked at together: each look may go through the whole ledger."""
-_OWN = "\0"
+_OWN_PERSON = "\0"
 """Prefix of the name of a unit in a forecast without a ledger, for a record without a person."""
 _ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
 
@@ -369,7 +369,7 @@ class Expected:
         return self.answers.get(Outcome.CHANGED.name, 0) + self.answers.get(Outcome.AGAIN.name, 0)
 
     @property
-    def held(self) -> int:
+    def charged_before(self) -> int:
         """Records that the release holds with these texts."""
         return self.answers.get(Outcome.PENDING.name, 0) + self.answers.get(Outcome.COMMITTED.name, 0)
 
@@ -436,8 +436,8 @@ class Preview:
 
     def add(self, frame: pl.DataFrame) -> None:
         """Add the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
-        held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
-        charged = charge(frame, self._columns, self._policy, identified=held, counted=not self.published)
+        pinned = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
+        charged = charge(frame, self._columns, self._policy, identified=pinned, counted=not self.published)
         outcome, asking, kept, units, used, moved = self._answer(charged)
         self._moved += int(moved.sum())
         self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
@@ -451,15 +451,15 @@ class Preview:
         if self.published:
             return
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
-        asked = worst.copy()
+        requests = worst.copy()
         draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
         for item, mine in zip(charged.charges, asking, strict=True):
             self._charged[item.ref.column] += int(mine.sum())
             for at, name in enumerate(self.forecast.components):
                 amounts = np.asarray(item.spends[name])
                 worst[at] = _plus(worst[at], amounts)
-                asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
-        self.forecast.add(worst, asked, units, draws, used, self._periods(frame, outcome))
+                requests[at] = _plus(requests[at], np.where(mine, amounts, 0))
+        self.forecast.add(worst, requests, units, draws, used, self._periods(frame, outcome))
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
         drawn = (draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)
         self._drawn += int(drawn.sum())
@@ -512,18 +512,18 @@ class Preview:
         if self._ledger is None:
             return 0
         chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
-        found = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
-        return sum(int((~mask).sum()) for mask in found)
+        masks = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
+        return sum(int((~mask).sum()) for mask in masks)
 
     def _answer(self, charged: Charged) -> Any:
         """Preview the ledger: outcomes, charged columns, kept texts, units, their use, who moved."""
         units = charged.ids if charged.subjects is None else charged.subjects
         if self._ledger is None:
             fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
-            own = _OWN + pl.Series(charged.ids, dtype=pl.String)  # a record without a subject is its own unit
-            named = pl.Series(units, dtype=pl.String).fill_null(own).to_arrow()
+            own_units = _OWN_PERSON + pl.Series(charged.ids, dtype=pl.String)  # for records without a subject
+            named = pl.Series(units, dtype=pl.String).fill_null(own_units).to_arrow()
             used = self.forecast.used_before(None, units)
-            return np.full(len(own), Outcome.RESERVED), fresh, fresh[0], named, used, ~fresh[0]
+            return np.full(len(own_units), Outcome.RESERVED), fresh, fresh[0], named, used, ~fresh[0]
         policy = self._policy
         ready = self._ledger.make_ready(
             policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"

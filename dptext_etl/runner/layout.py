@@ -75,11 +75,11 @@ class Layout:
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         resolved = object_stores.resolved(storage_options)
-        found = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
-        store = found.published
+        layout = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
+        store = layout.published
         if not isinstance(store, Objects):
-            return replace(found, logged=found.local.table)
-        return replace(found, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
+            return replace(layout, logged=layout.local.table)
+        return replace(layout, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
 
     @property
     def notes(self) -> list[str]:

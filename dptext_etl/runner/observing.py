@@ -139,8 +139,8 @@ def _scope(remaining: dict[str, Any]) -> None:
         telemetry.count("dptext.scope.limit", limit / MICRO, **where, component=component)
     for name in ("used", "left"):
         for component, quantiles in remaining[name].items():
-            for quantile, found in quantiles.items():
-                amount = float(found) / MICRO
+            for quantile, micros in quantiles.items():
+                amount = float(micros) / MICRO
                 telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
 
 
@@ -177,22 +177,22 @@ def _tags(manifest: Manifest) -> Any:
     """Return the claims on each text column as tags, which catalogs such as DataHub and OpenMetadata show."""
     from openlineage.client.facet_v2 import tags_dataset as facet
 
-    found = [facet.TagsDatasetFacetFields("dptext.release", manifest.release, "DPTEXT", None)]
+    tags = [facet.TagsDatasetFacetFields("dptext.release", manifest.release, "DPTEXT", None)]
     for column in manifest.columns:
         claims = {"guarantee": column["class"], "unit": column["unit"], "epsilon": _written(column["unit_epsilon"])}
-        found += [
+        tags += [
             facet.TagsDatasetFacetFields(f"dptext.{name}", claim, "DPTEXT", column["name"])
             for name, claim in claims.items()
         ]
-    return facet.TagsDatasetFacet(found)
+    return facet.TagsDatasetFacet(tags)
 
 
 def _assertions(gates: Mapping[str, bool]) -> dict[str, Any]:
     """Return the verdicts of gates as a facet, if there are any."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as facet
 
-    found = [facet.Assertion(name, passed) for name, passed in gates.items()]
-    return {"dataQualityAssertions": facet.DataQualityAssertionsDatasetFacet(found)} if found else {}
+    assertions = [facet.Assertion(name, passed) for name, passed in gates.items()]
+    return {"dataQualityAssertions": facet.DataQualityAssertionsDatasetFacet(assertions)} if assertions else {}
 
 
 class Lineage:
@@ -327,8 +327,8 @@ def named(place: str) -> tuple[str, str]:
     """
     if place.startswith(TABLE):
         return "table", place.removeprefix(TABLE)
-    scheme, found, rest = place.partition("://")
-    if not found or scheme == "file":
-        return "file", str(Path(rest if found else place).absolute())
+    scheme, separator, rest = place.partition("://")
+    if not separator or scheme == "file":
+        return "file", str(Path(rest if separator else place).absolute())
     store, _, name = rest.partition("/")
     return f"{scheme}://{store.rpartition('@')[2]}", name or "/"

@@ -145,13 +145,13 @@ def _planned(
     forecasts = list[Forecast]()  # of the rows of the run, then with published rows
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
-        known = rows is source.known
-        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch, before=before)
+        every_row = rows is source.known
+        preview = Preview(policy, columns, ledger, published=every_row, scratch=attempt.layout.scratch, before=before)
         forecasts.append(preview.forecast)
-        meter = Meter("plan", None, None) if known else Meter("plan", source.wanted, progress)
-        found = preview_rows(preview, rows, meter)
-        collect(refusals, partial(require_models, attempt.columns, found))
-        return found
+        meter = Meter("plan", None, None) if every_row else Meter("plan", source.wanted, progress)
+        expected = preview_rows(preview, rows, meter)
+        collect(refusals, partial(require_models, attempt.columns, expected))
+        return expected
 
     try:
         collect(refusals, partial(require_places, attempt))
@@ -161,10 +161,10 @@ def _planned(
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
         traced = table_check.trace(source, policy)
-        found, known = preflight(attempt, source, look, keep, refusals, traceable=traced)
+        previewed, over_all = preflight(attempt, source, look, keep, refusals, traceable=traced)
     except DPTextError as error:  # this step must succeed before anything can be counted
         raise (refusals or [error])[0] from None
-    rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
+    rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
     together = least_epsilon(forecast, policy, attempt.columns, delta)
@@ -174,7 +174,7 @@ def _planned(
         partition=partition,
         rows=source.wanted,
         already_published=source.published,
-        draws=found.words,
+        draws=previewed.words,
         columns=[_column_facts(claim, item) for claim, item in zip(claims(policy), attempt.columns, strict=True)],
         component=forecast.components[0],
         per_record=_quantiles(forecast.records()),
@@ -185,17 +185,19 @@ def _planned(
         cap_change=cap_change,
         over_cap=forecast.over_cap(),
         left_out={name: count for name, count in rows.items() if name != "released"},
-        changed=known.changed,
+        changed=over_all.changed,
         log10_odds=_odds(policy, attempt.columns, forecast),
         on_cap=policy.on_cap,
         dropped=list(table.dropped),
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        table=_checked_table(policy, table.frame, traced, known.spellings, table_check.found(policy, source, found)),
+        table=_checked_table(
+            policy, table.frame, traced, over_all.spellings, table_check.selection_facts(policy, source, previewed)
+        ),
         notes=[
             *cap_notes,
-            *notes(policy, beyond=source.beyond, held=found.held),
+            *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
             *_compared(policy, forecast, together["epsilon"], source.wanted, table.frame),
             *policy_notes(policy),
             *attempt.layout.notes,
@@ -231,13 +233,13 @@ def plan_in_order(
         scope, components = Scope.of(policy), components_of(policy)
         key = (resolve_url(policy.ledger.url), scope.name, scope.period, scope.unit, components)
         before = charged.get(key, no_charges(components))
-        found, forecast = _planned(
+        forecasted, forecast = _planned(
             policy, partition, delta, before, accept_lower_cap=accept_lower_cap, progress=progress
         )
         charged[key] = forecast.charges()
         named.setdefault(key, []).append(f"{policy.dataset} {policy.release}")
-        refusals += [*map(described, clashes), *found.refusals]
-        plans.append(found)
+        refusals += [*map(described, clashes), *forecasted.refusals]
+        plans.append(forecasted)
         done.append(policy)
     shared = []
     for key in (key for key, runs in named.items() if len(runs) > 1):
@@ -245,7 +247,7 @@ def plan_in_order(
         amounts = charged[key].cast(dict.fromkeys(components, pl.Int64))
         sums = {name: _quantiles(Counter(amounts[name].to_list()), name) for name in components}
         shared.append({"scope": f"{scope_name}, period {period}", "unit": unit, "plans": named[key], "charged": sums})
-    parts = [found.together for found in plans]
+    parts = [forecasted.together for forecasted in plans]
     unbounded = any(part["epsilon"] == "inf" for part in parts)
     whole = {
         "units": sorted({part["unit"] for part in parts}),
@@ -253,7 +255,11 @@ def plan_in_order(
         "delta": sum(part["delta"] for part in parts),
     }
     joint = {"scopes": shared, "apart": len(charged) > 1, "together": whole}
-    return {"plans": [found.as_dict() for found in plans], "joint": joint, "refusal": next(iter(refusals), None)}
+    return {
+        "plans": [forecasted.as_dict() for forecasted in plans],
+        "joint": joint,
+        "refusal": next(iter(refusals), None),
+    }
 
 
 def _clash(policy: Policy, done: Policy) -> DPTextError | None:
@@ -271,9 +277,9 @@ def _clash(policy: Policy, done: Policy) -> DPTextError | None:
         return None if change is None else LedgerError(str(change), hint)
     if scope.dataset == other.dataset:
         with ledger_of(policy) as ledger:
-            known = [] if ledger is None else ledger.reports.caps()
-        own = [item for item in known if (item["scope"], item["period"]) == (scope.name, scope.period)]
-        if not any(item["measure"] and scope.dataset in item["datasets"] for item in own):
+            caps = [] if ledger is None else ledger.reports.caps()
+        pinned = [item for item in caps if (item["scope"], item["period"]) == (scope.name, scope.period)]
+        if not any(item["measure"] and scope.dataset in item["datasets"] for item in pinned):
             msg = f"a first cap of {scope} would miss the charges of the run before in {other}"
             return LedgerError(msg, "name one period and group in both; or open the period: `dptext ledger set-cap`")
     return None
@@ -292,20 +298,20 @@ def further(policy: PolicyLike) -> dict[str, Any]:
     policy = resolve(policy)
     if policy.cap is None:
         raise PolicyError("the policy sets no cap, so any number of releases fits", "set one: [cap]")
-    scope, most, found = Scope.of(policy), policy.records_per_subject, dict[str, Counter[int]]()
+    scope, most, counters = Scope.of(policy), policy.records_per_subject, dict[str, Counter[int]]()
     costs = {item.named: partial(_cost, item, gate_delta(policy)) for item in policy.charged_columns()}
     with ledger_of(policy) as ledger:
         if ledger is not None:
             ledger.require_cap(scope, policy.cap)
-            found = ledger.further(scope, policy.cap, costs, most)
-    counted_units, records = any(found.values()), most or 1
+            counters = ledger.further(scope, policy.cap, costs, most)
+    counted_units, records = any(counters.values()), most or 1
     facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": None}
     if not counted_units:  # then of one whom nothing has been charged
         worst = [cost(None, np.zeros(1, np.int64)) for cost in costs.values()]
-        asked = [records * sum(int(item[name][0]) for item in worst) for name in MEASURES[policy.cap.measure]]
-        fitting = [limit // amount for limit, amount in zip(limits(policy.cap), asked, strict=True) if amount]
-        facts["records"], found = records, {"units": Counter([min(fitting)])}
-    for kind, counts in found.items():
+        cost_of_all = [records * sum(int(item[name][0]) for item in worst) for name in MEASURES[policy.cap.measure]]
+        fitting = [limit // amount for limit, amount in zip(limits(policy.cap), cost_of_all, strict=True) if amount]
+        facts["records"], counters = records, {"units": Counter([min(fitting)])}
+    for kind, counts in counters.items():
         if counts:
             facts[kind] = {"count": counts.total(), "p99": _nearly_all(counts), "least": min(counts)}
     return facts
@@ -374,8 +380,8 @@ def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
 
 
 def _quantiles(amounts: Counter[int], component: str = PURE) -> dict[str, float | str]:
-    found = quantiles(amounts).items()
-    return {name: "inf" if is_infinite(amount) else amount / steps(component) for name, amount in found}
+    by_name = quantiles(amounts).items()
+    return {name: "inf" if is_infinite(amount) else amount / steps(component) for name, amount in by_name}
 
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
@@ -406,7 +412,7 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
     return odds
 
 
-def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
+def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     columns, notes = policy.column_policies(), []
     if policy.unlinked is not None:
         cost = worst_spend(columns[0].mechanism)
@@ -419,8 +425,8 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
     if beyond:
         take = f"per_subject = {policy.records_per_subject} of a person count"
         notes.append(f"{counted(beyond, 'record')} left out: {take}")
-    if held:
-        notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
+    if replayed:
+        notes.append(f"the release holds {replayed:,} of these records already: the same texts again cost nothing")
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in columns):
         notes.append("where length is not disclosed, every record is charged for the longest text")
     for item in columns:
@@ -431,7 +437,7 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
     return notes
 
 
-def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int) -> list[str]:
+def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed: int) -> list[str]:
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
         f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
@@ -443,8 +449,8 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
-    if held:
-        notes.append(f"the release holds {held:,} of these records already: the same table again costs nothing")
+    if replayed:
+        notes.append(f"the release holds {replayed:,} of these records already: the same table again costs nothing")
     return notes
 
 
@@ -497,25 +503,25 @@ def contacted(policy: Policy) -> list[str]:
     corpus = None if policy.synthetic is None else policy.synthetic.mechanism.corpus
     places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, "corpus": corpus}
     places["ledger.anchors"] = policy.ledger.anchors
-    found = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
-    found += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
+    contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
+    contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
     catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
     for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
-        found += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
+        contacts += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
         if properties and "uri" not in properties:
-            found.append(f"{entry}: {properties.get('type', 'the one')} of this environment")
+            contacts.append(f"{entry}: {properties.get('type', 'the one')} of this environment")
     url = policy.ledger.url
     if variable_of(url) is not None or (not url.startswith("sqlite:") and "://" in url):
-        found.append(f"ledger.url: {_host(url)}")
+        contacts.append(f"ledger.url: {_host(url)}")
     for entry, reference in (("key", policy.key), ("ledger.id_key", policy.ledger.id_key)):
         scheme = (reference or "file:").partition(":")[0]
         if scheme not in BUILT_IN:
-            found.append(f"{entry}: the installed plug-in {scheme}")
+            contacts.append(f"{entry}: the installed plug-in {scheme}")
     for column in policy.columns:
         parts: list[BaseModel] = [column.mechanism, *column.postprocess]
         for name, value in (item for part in parts for item in _public_inputs(part)):
-            found.append(f"column {column.name}, {name}: {value}")
-    return found
+            contacts.append(f"column {column.name}, {name}: {value}")
+    return contacts
 
 
 def _remote(place: str) -> bool:

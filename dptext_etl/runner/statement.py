@@ -54,38 +54,38 @@ ASSUMES = {
 }
 
 
-def markdown(found: dict[str, Any], *, full: bool = True) -> str:
-    found = escaping.one_line_each(found)
-    return f"# {_escaped(_title(found))}\n\n{_body(found, full=full)}\n"
+def markdown(facts: dict[str, Any], *, full: bool = True) -> str:
+    facts = escaping.one_line_each(facts)
+    return f"# {_escaped(_title(facts))}\n\n{_body(facts, full=full)}\n"
 
 
-def page(found: dict[str, Any], *, full: bool = True) -> str:
-    found = escaping.one_line_each(found)
-    return document(_title(found), of_markdown(_body(found, full=full)), _STYLE)
+def page(facts: dict[str, Any], *, full: bool = True) -> str:
+    facts = escaping.one_line_each(facts)
+    return document(_title(facts), of_markdown(_body(facts, full=full)), _STYLE)
 
 
-def write(found: dict[str, Any], folder: Path, *, full: bool = True) -> tuple[Path, Path]:
+def write(facts: dict[str, Any], folder: Path, *, full: bool = True) -> tuple[Path, Path]:
     """Write both forms into a folder, which is made if it is missing."""
     paths = folder / "statement.md", folder / "statement.html"
     with seam("writing the statement", InputError, "give a folder that can be written: --out FOLDER"):
         files.make_folders(folder)
-        mode = files.PUBLIC_FILE if found["public"] else files.PRIVATE_FILE
-        for path, text in zip(paths, (markdown(found, full=full), page(found, full=full)), strict=True):
+        mode = files.PUBLIC_FILE if facts["public"] else files.PRIVATE_FILE
+        for path, text in zip(paths, (markdown(facts, full=full), page(facts, full=full)), strict=True):
             files.write(path, text.encode(), mode=mode, action="writing the statement")
     return paths
 
 
-def _title(found: Mapping[str, Any]) -> str:
-    part = f", {found['partition']}" if found["partition"] else ""
-    return f"Statement: {found['dataset']}, release {found['release']}{part}, version {found['version']}"
+def _title(facts: Mapping[str, Any]) -> str:
+    part = f", {facts['partition']}" if facts["partition"] else ""
+    return f"Statement: {facts['dataset']}, release {facts['release']}{part}, version {facts['version']}"
 
 
-def _body(found: Mapping[str, Any], *, full: bool) -> str:
-    inside = not found["public"] and any("charged" in column for column in found["columns"])
+def _body(facts: Mapping[str, Any], *, full: bool) -> str:
+    inside = not facts["public"] and any("charged" in column for column in facts["columns"])
     return "\n\n".join(
         [
             *([f"> {_escaped(_INSIDE)}"] if inside else []),
-            *sections(found, full=full),
+            *sections(facts, full=full),
             "  \n".join(f"{word}: ____________________" for word in ("Signed", "Name", "Date")),
         ]
     )
@@ -119,22 +119,22 @@ def _escaped(text: str) -> str:
     return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
 
 
-def sections(found: Mapping[str, Any], *, full: bool = True) -> list[str]:
+def sections(facts: Mapping[str, Any], *, full: bool = True) -> list[str]:
     """Write the sections of the page; without `full`, those that one screen has room for."""
-    lacks = [_section("Missing from this page", *found["lacks"])] if found["lacks"] else []
-    first, promises = [_traced(found), _released(found), *_left_out(found)], [*map(_promise, found["columns"])]
+    lacks = [_section("Missing from this page", *facts["lacks"])] if facts["lacks"] else []
+    first, promises = [_traced(facts), _released(facts), *_left_out(facts)], [*map(_promise, facts["columns"])]
     if not full:
-        parts = [*first, *promises, _whole(found), *lacks, _more(found)]
+        parts = [*first, *promises, _whole(facts), *lacks, _more(facts)]
         return [part.markdown(full=False) for part in parts]
-    each = chain.from_iterable(zip(promises, map(_cost, found["columns"]), strict=True))
-    caps = (_cap(cap, found) for cap in found["caps"] if "units" in cap)
-    parts = [*first, *each, _whole(found), *caps, _gates(found), _assumptions(found), _verify(found), *lacks]
+    each = chain.from_iterable(zip(promises, map(_cost, facts["columns"]), strict=True))
+    caps = (_cap(cap, facts) for cap in facts["caps"] if "units" in cap)
+    parts = [*first, *each, _whole(facts), *caps, _gates(facts), _assumptions(facts), _verify(facts), *lacks]
     return [part.markdown(full=True) for part in parts]
 
 
-def _more(found: Mapping[str, Any]) -> _Section:
+def _more(facts: Mapping[str, Any]) -> _Section:
     """Say what the full page has."""
-    gates, assumed = len(found["gates"]), {name for column in found["columns"] for name in column["assumptions"]}
+    gates, assumed = len(facts["gates"]), {name for column in facts["columns"] for name in column["assumptions"]}
     return _section(
         "More on the full page",
         f"{counted(gates, 'gate')} passed before publication. It assumes {_listed(sorted(assumed))}. `--full` explains "
@@ -142,22 +142,22 @@ def _more(found: Mapping[str, Any]) -> _Section:
     )
 
 
-def _traced(found: Mapping[str, Any]) -> _Section:
+def _traced(facts: Mapping[str, Any]) -> _Section:
     """Say whether someone who knows a record could find its row, and since when."""
-    if any(map(_is_synthetic, found["columns"])):
+    if any(map(_is_synthetic, facts["columns"])):
         said = ["No row belongs to a record."]
-    elif lines := table_check.traceable_lines(found["traceable"]):
+    elif lines := table_check.traceable_lines(facts["traceable"]):
         said = [f"{'; '.join(lines)}."]
     else:
-        by_id = "No id is published." if found["id"] is None else _TRACED_BY_ID[found["ids"]]
-        only = f"Only {_listed([*found['coarse']])} of the other columns" if found["coarse"] else "No other column"
+        by_id = "No id is published." if facts["id"] is None else _TRACED_BY_ID[facts["ids"]]
+        only = f"Only {_listed([*facts['coarse']])} of the other columns" if facts["coarse"] else "No other column"
         said = [f"{by_id} {only} of the source is published."]
     said += [
         f"An attacker with all raw texts finds the one behind a release at the first try in {one['value']:.1%} of "
         f"{counted(one['rows'], 'row')} of {one['column']} ({one['blind']:.1%} by chance)."
-        for one in found.get("found_again", ())
+        for one in facts.get("found_again", ())
     ]
-    at = found.get("published_at")
+    at = facts.get("published_at")
     return _section("Could a row be traced?", *said, *([f"Published at {at}."] if at else []))
 
 
@@ -167,23 +167,23 @@ _TRACED_BY_ID = {
 }
 
 
-def _released(found: Mapping[str, Any]) -> _Section:
+def _released(facts: Mapping[str, Any]) -> _Section:
     where = (
-        ("where", found["sink"]),
-        ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
-        ("this page was written by", found["written_by"]),
+        ("where", facts["sink"]),
+        ("SHA-256 of the manifest, which lists the SHA-256 of every file", facts["manifest_sha256"]),
+        ("this page was written by", facts["written_by"]),
     )
-    if any(map(_is_synthetic, found["columns"])):
-        return _section("Contents", _released_synthetic(found), rows=where)
-    texts = _listed([column["name"] for column in found["columns"]])
+    if any(map(_is_synthetic, facts["columns"])):
+        return _section("Contents", _released_synthetic(facts), rows=where)
+    texts = _listed([column["name"] for column in facts["columns"]])
     rewritten = f"The text in {texts} was rewritten under differential privacy."
     rows = (
         "different texts with their counts"
-        if found["id"] is None and found["ids"] != "drop" and "count" in found["in_clear"]
+        if facts["id"] is None and facts["ids"] != "drop" and "count" in facts["in_clear"]
         else "rows"
     )
-    clear = (("rewritten", texts), ("in clear", _listed(found["in_clear"])))
-    said = f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}"
+    clear = (("rewritten", texts), ("in clear", _listed(facts["in_clear"])))
+    said = f"{facts['rows']:,} {rows}. {rewritten} {_in_clear(facts)}"
     return _section("Contents", said, rows=where, detail=clear)
 
 
@@ -191,12 +191,12 @@ def _is_synthetic(column: Mapping[str, Any]) -> bool:
     return "synthetic" in column
 
 
-def _released_synthetic(found: Mapping[str, Any]) -> str:
-    (column,) = found["columns"]
+def _released_synthetic(facts: Mapping[str, Any]) -> str:
+    (column,) = facts["columns"]
     names = ", ".join(statement_facts.labels_of(column))
     labels = f" with labels in {names}" if names else ""
     return (
-        f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
+        f"{facts['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
         "which is in the manifest. No text of a record was released, and no row belongs to a record."
     )
 
@@ -211,9 +211,9 @@ _REASONS = {
 }
 
 
-def _left_out(found: Mapping[str, Any]) -> list[_Section]:
+def _left_out(facts: Mapping[str, Any]) -> list[_Section]:
     """Say which rows of the source the table lacks, and whom that biases it against."""
-    counts = found["left_out"]
+    counts = facts["left_out"]
     if counts is None:
         return []
     reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
@@ -236,22 +236,22 @@ _IDS = {
 }
 
 
-def _in_clear(found: Mapping[str, Any]) -> str:
-    if found["id"] is None and found["ids"] != "drop":
+def _in_clear(facts: Mapping[str, Any]) -> str:
+    if facts["id"] is None and facts["ids"] != "drop":
         said = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
-        labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in found["coarse"].items()]
+        labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
         return f"{said} than {_listed(labels)}: this page promises nothing about it." if labels else f"{said}."
-    others = [name for name in found["in_clear"] if name not in {found["id"], *found["coarse"]}]
-    own = "the record id" if others else "The record id"
-    names = [*others, own] if found["ids"] == "keep" else others
-    coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in found["coarse"].items()]
+    others = [name for name in facts["in_clear"] if name not in {facts["id"], *facts["coarse"]}]
+    record_id = "the record id" if others else "The record id"
+    names = [*others, record_id] if facts["ids"] == "keep" else others
+    coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
     said = f"Coarsened columns pass: {_listed(coarse)}. " if coarse else ""
     if not names:
-        return f"{_IDS[found['ids']]} {said}".strip()
+        return f"{_IDS[facts['ids']]} {said}".strip()
     *first, last = names
     both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
     said += f"{both} {verb} unchanged: this page promises nothing about {them}."
-    return f"{_IDS[found['ids']]} {said}".lstrip()
+    return f"{_IDS[facts['ids']]} {said}".lstrip()
 
 
 def _promise(column: Mapping[str, Any]) -> _Section:
@@ -344,23 +344,23 @@ def _cost(column: Mapping[str, Any]) -> _Section:
     return _section(f"{column['name']}: cost", *says, rows=rows)
 
 
-def _whole(found: Mapping[str, Any]) -> _Section:
+def _whole(facts: Mapping[str, Any]) -> _Section:
     """State the sums that matter to a record with several texts, and to a person with several records."""
-    columns, amounts, rows = found["columns"], found["record"], []
+    columns, amounts, rows = facts["columns"], facts["record"], []
     disclosed = any(column["disclosures"] for column in columns)
     if all("charged" in column for column in columns):
         charges = [column["charged"] for column in columns]
         amounts = {name: _sum([charge[f"largest_{name}"] for charge in charges]) for name in ("epsilon", "delta")}
         rows.append(("charged to a record at most, over its text columns", _amounts(amounts)))
-    rows.append(("worst case of a record, over its text columns", _amounts(found["record"])))
+    rows.append(("worst case of a record, over its text columns", _amounts(facts["record"])))
     says = [
         f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
     ]
-    capped = [cap for cap in found["caps"] if cap["limits"]]
+    capped = [cap for cap in facts["caps"] if cap["limits"]]
     rows += [(f"cap of a {cap['unit']}: {cap['scope']}", _limit(cap["limits"])) for cap in capped]
     if capped:
         says.append("Everything that is released of one person or record under a cap adds up.")
-    elif found["lacks"]:
+    elif facts["lacks"]:
         says.append("This page was made without the policy, so it does not say whether there is a cap per person.")
     else:
         says.append("There is no cap per person: a person with k records loses k times as much.")
@@ -422,7 +422,7 @@ def _sum(amounts: Sequence[float | str]) -> float | str:
     return "inf" if "inf" in amounts else math.fsum(float(amount) for amount in amounts)
 
 
-def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> _Section:
+def _cap(cap: Mapping[str, Any], facts: Mapping[str, Any]) -> _Section:
     limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
     rows = [
         ("cap", limits),
@@ -435,15 +435,15 @@ def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> _Section:
         f"All releases in this scope add up for each {cap['unit']}. "
         "A run that would exceed the cap leaves rows out or stops."
     )
-    more = [f"{table_check.together(found['together'])}."] if cap["unit"] == "subject" else []
+    more = [f"{table_check.together(facts['together'])}."] if cap["unit"] == "subject" else []
     return _section(f"Cap: {cap['scope']}", says, *more, rows=rows)
 
 
-def _gates(found: Mapping[str, Any]) -> _Section:
+def _gates(facts: Mapping[str, Any]) -> _Section:
     return _section(
         "Checks before publication",
         "A table is published only if all of these pass. None of them compares a row with its raw text.",
-        rows=((gate["name"], _gate(gate)) for gate in found["gates"]),
+        rows=((gate["name"], _gate(gate)) for gate in facts["gates"]),
     )
 
 
@@ -460,24 +460,24 @@ _ONE_NAME = (
 )
 
 
-def _assumptions(found: Mapping[str, Any]) -> _Section:
-    names = sorted({name for column in found["columns"] for name in column["assumptions"]})
+def _assumptions(facts: Mapping[str, Any]) -> _Section:
+    names = sorted({name for column in facts["columns"] for name in column["assumptions"]})
     return _section(
         "Assumptions",
         "The promise holds as long as these hold.",
-        *((_ONE_NAME,) if any(cap["unit"] == "subject" and "units" in cap for cap in found["caps"]) else ()),
+        *((_ONE_NAME,) if any(cap["unit"] == "subject" and "units" in cap for cap in facts["caps"]) else ()),
         rows=((name, ASSUMES.get(name, "see the specification")) for name in names),
     )
 
 
-def _verify(found: Mapping[str, Any]) -> _Section:
-    made = any(map(_is_synthetic, found["columns"]))
+def _verify(facts: Mapping[str, Any]) -> _Section:
+    made = any(map(_is_synthetic, facts["columns"]))
     return _section(
         "How to verify it",
         "Anyone who has the published files can compute their SHA-256 and compare them with the manifest.",
         "Anyone who has the policy, its key and its ledger can run these; none reads a raw text.",
         commands=(
-            f"dptext check POLICY --released {shlex.quote(found['sink'])}      # gates, files, charges",
+            f"dptext check POLICY --released {shlex.quote(facts['sink'])}      # gates, files, charges",
             *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
             "dptext ledger verify --ledger URL    # every balance, from the journal",
         ),

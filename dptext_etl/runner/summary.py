@@ -39,7 +39,7 @@ from dptext_etl.runner.shard.staging import READING, StagedRun
 from dptext_etl.runner.source.table import READ_HINT, Files, table_version
 from dptext_etl.storage import Storage
 
-_SHOWN = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
+_TITLES = {"quarantined": "left out over the cap", "over_contribution": "left out beyond per_subject"}
 NOTHING_SPENT = "nothing was spent: no record was new to this release"
 
 
@@ -115,10 +115,10 @@ class RunSummary:
             "notes": " · ".join(self.notes),
         }
         gates = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in self.gates]
-        shown = html_output.facts(f"{self.dataset} {self.release}", about)
+        head = html_output.facts(f"{self.dataset} {self.release}", about)
         beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
         reports = html_output.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
-        return shown + html_output.table("gates", ("gate", "", "outcome"), gates) + reports
+        return head + html_output.table("gates", ("gate", "", "outcome"), gates) + reports
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -127,7 +127,7 @@ class RunSummary:
 
 def shown_rows(rows: Mapping[str, int]) -> dict[str, int]:
     """Return counts of rows under the names that people see."""
-    return {_SHOWN.get(name, name.replace("_", " ")): count for name, count in rows.items()}
+    return {_TITLES.get(name, name.replace("_", " ")): count for name, count in rows.items()}
 
 
 def remaining(policy: Policy) -> dict[str, Any]:
@@ -231,9 +231,9 @@ class Input:
     @classmethod
     def of(cls, attempt: Attempt, files: Files) -> Self:
         """Note the state of the files of a source; their bytes are read later."""
-        found = cls(attempt, files, _marks(files) if files.version is None else ())
-        found.profile.count("open", size=sum(mark[0] for mark in found.marks))
-        return found
+        result = cls(attempt, files, _marks(files) if files.version is None else ())
+        result.profile.count("open", size=sum(mark[0] for mark in result.marks))
+        return result
 
     @cached_property
     def seal(self) -> str:
@@ -268,8 +268,8 @@ class Input:
         if noted is None or noted["seal"] != self.seal:
             return None
         with self.profile.stage("publish"):
-            found = _still_published(self.attempt, noted, id_type)
-        return None if found is None else replace(found, profile=self.profile.as_list())
+            summary = _still_published(self.attempt, noted, id_type)
+        return None if summary is None else replace(summary, profile=self.profile.as_list())
 
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
         """Carry out a run, and note its publication."""
@@ -309,13 +309,13 @@ class Input:
 def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
     """Return the summary of a run whose input was recognized by its seal; refuse it if anything changed since."""
     noted = _noted(attempt)
-    found = None
+    summary = None
     if noted is not None and noted["seal"] == seal:
-        found = _still_published(attempt, noted, lambda: id_type)
-    if found is None:
+        summary = _still_published(attempt, noted, lambda: id_type)
+    if summary is None:
         msg = "the published table has changed since its unchanged source was recognized, or a record was forgotten"
         raise InputError(msg, "run the same policy again, from its first step")
-    return found
+    return summary
 
 
 def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
@@ -339,14 +339,14 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
         with alone_at(layout):
             show(layout, manifest)
     log.info("the input is the same as for version %d: nothing is computed again", manifest.version)
-    found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began
+    summary, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began
     return replace(
-        found,
+        summary,
         version=manifest.version,
         remaining=left,
         published_rows=manifest.rows,
         seconds=round(seconds, 3),
-        draws_per_second=round(found.draws / seconds, 1),
+        draws_per_second=round(summary.draws / seconds, 1),
     )
 
 
@@ -368,30 +368,30 @@ def note(folder: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
     """Return the summary of a second run over the same input: nothing is new now."""
-    found = RunSummary(**summary)
+    earlier = RunSummary(**summary)
     outcome = "there are no new rows to publish" if incremental else "nothing changed"
     notes = [
         f"already published: {outcome}; {_NOTE}",
-        *(note for note in found.notes[1:] if note != NOTHING_SPENT),
+        *(note for note in earlier.notes[1:] if note != NOTHING_SPENT),
         NOTHING_SPENT,
     ]
     if incremental:
-        same = {name: count for name, count in found.rows.items() if name in {*_LEFT_OUT, "changed_kept", "read"}}
+        same = {name: count for name, count in earlier.rows.items() if name in {*_LEFT_OUT, "changed_kept", "read"}}
         there = same["read"] - sum(same.get(name, 0) for name in _LEFT_OUT)
-        rows = {**dict.fromkeys(found.rows, 0), **same, "already_published": there}
-        found = replace(found, draws=0, spend=spend_facts(total_spends(())), gates=[], reports=[])
+        rows = {**dict.fromkeys(earlier.rows, 0), **same, "already_published": there}
+        earlier = replace(earlier, draws=0, spend=spend_facts(total_spends(())), gates=[], reports=[])
     else:
-        asked = sum(found.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))
-        rows = {name: count for name, count in found.rows.items() if name != "changed_released"}
-        rows |= {"new": 0, "resumed": 0, "replayed": asked}
-    return replace(found, rows=rows, changed=False, notes=notes)
+        replayed = sum(earlier.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))
+        rows = {name: count for name, count in earlier.rows.items() if name != "changed_released"}
+        rows |= {"new": 0, "resumed": 0, "replayed": replayed}
+    return replace(earlier, rows=rows, changed=False, notes=notes)
 
 
 def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
     """Return marks that change whenever a file is written: they show a file that changed while a run read it."""
     with seam("reading the source", InputError, READ_HINT):
-        found = [Path(path).stat() for path in files.paths]
-    return tuple((item.st_size, item.st_mtime_ns, item.st_ctime_ns, item.st_ino) for item in found)
+        stats = [Path(path).stat() for path in files.paths]
+    return tuple((item.st_size, item.st_mtime_ns, item.st_ctime_ns, item.st_ino) for item in stats)
 
 
 def _noted(attempt: Attempt) -> dict[str, Any] | None:

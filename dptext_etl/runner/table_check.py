@@ -36,11 +36,11 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
     """
     if ledger is None or policy.unit == "record":
         return {}
-    own, others = Scope.of(policy), list[tuple[str, Scope]]()
+    scope_of_policy, others = Scope.of(policy), list[tuple[str, Scope]]()
     for item in ledger.reports.caps():
         kind, _, name = item["scope"].partition(":")
         scope = Scope(item["datasets"][0], item["period"], name if kind == "group" else None, item["unit"])
-        if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != own.name:
+        if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != scope_of_policy.name:
             others.append((str(scope), scope))
     if not others:
         return {}
@@ -86,7 +86,7 @@ def kept_share(rows: Iterable[int], most: int) -> float:
     return sum(min(count, most) for count in counts) / max(1, sum(counts))
 
 
-def found(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
+def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
     """Return how many rows larger and smaller caps would keep, and how many rows each period lacks.
 
     `caps` lists pairs of a limit and a number of rows: half the policy's limit, its own, and up to three larger ones;
@@ -99,15 +99,19 @@ def _caps(policy: Policy, seen: Expected) -> dict[str, Any]:
     rows, kept = seen.records, dict(zip(FACTORS, seen.kept, strict=False))
     if policy.cap is None or policy.one_table or not rows or not kept:
         return {}
-    own = rows - seen.over_cap
+    kept_now = rows - seen.over_cap
     name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
-    larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > own]
+    larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > kept_now]
     enough = next((at for at, (_, count) in enumerate(larger) if count >= ENOUGH * rows), None)
-    shown = (
-        [] if own >= ENOUGH * rows else larger[:2] if enough is None else [*larger[: min(2, enough)], larger[enough]]
+    larger_caps = (
+        []
+        if kept_now >= ENOUGH * rows
+        else larger[:2]
+        if enough is None
+        else [*larger[: min(2, enough)], larger[enough]]
     )
     limit = float(getattr(policy.cap, name))
-    pairs = [(0.5, kept[0.5]), (1.0, own), *shown]
+    pairs = [(0.5, kept[0.5]), (1.0, kept_now), *larger_caps]
     return {"rows": rows, "limit": name, "caps": [[limit * factor, count] for factor, count in pairs]}
 
 
@@ -174,14 +178,14 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
     names = tuple(columns)
     if not names or not rows:
         return {}
-    found = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
-    rest = {name: found[_without(names, name)][0] for name in names}
-    each = [(name, rule, *found[name,]) for name, rule in columns.items()]
+    by_group = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
+    rest = {name: by_group[_without(names, name)][0] for name in names}
+    each = [(name, rule, *by_group[name,]) for name, rule in columns.items()]
     return {
         "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in each],
         "rows": rows,
-        "single": found[names][0],
-        "few": found[names][1],
+        "single": by_group[names][0],
+        "few": by_group[names][1],
         "single_without": rest,
         "helps_most": min(rest, key=lambda name: rest[name]),
         "ids": ids,
@@ -201,12 +205,12 @@ def of_source(
         shapes_of(sample.select(unchanged), sample.select(unchanged).collect_schema()) if sample is not None else {}
     )
     looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
-    found = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
-    if not found:
+    result = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
+    if not result:
         return {}
-    (most,) = (item for item in policy.kept if item.column == found["helps_most"])
+    (most,) = (item for item in policy.kept if item.column == result["helps_most"])
     way = None if most.column in looks else _coarser(most, schema[most.column])
-    return {**found, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
+    return {**result, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
 
 
 def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
@@ -248,8 +252,8 @@ def require_untraceable(
     if manifest is None:
         first = ledger is None or all(ref.id == NEW or not ledger.records(ref) for ref in refs)
     else:
-        shown = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
-        first = any(shown.get(item.column) != item.rule for item in policy.kept)
+        rules = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
+        first = any(rules.get(item.column) != item.rule for item in policy.kept)
     if first:
         most, single = part["helps_most"], _share(part["single"], part["rows"])
         msg = f"the kept columns single out {single}: a person who knows their values finds the row; "

@@ -303,9 +303,9 @@ def register_view(
             release = released_by(spark, policy.column_policy(column), ledger, form, artifacts, cap=cap, **terms)
             cell = release(cell, *(cells[item] for item in (policy.id, *subject))).alias(column)
         chosen.append(cell)
-    shown = raw.select(*chosen)
-    shown.createOrReplaceTempView(name)
-    return shown  # by its name, a search path could find a table
+    view = raw.select(*chosen)
+    view.createOrReplaceTempView(name)
+    return view  # by its name, a search path could find a table
 
 
 _USAGE = (
@@ -339,7 +339,7 @@ def _write(spark: Any, registry: Any, named: tuple[str, ...], usage: str) -> Non
     name, *place = named
     catalyst = jvm.org.apache.spark.sql.catalyst
     function = catalyst.FunctionIdentifier(name, *(jvm.scala.Some(part) for part in place))
-    known = registry.lookupFunction(function).get()
-    facts = (known.getClassName(), known.getDb(), known.getName())
-    info = catalyst.expressions.ExpressionInfo(*facts, usage, "", "", _NOTE, "", "", "", known.getSource())
+    entry = registry.lookupFunction(function).get()
+    facts = (entry.getClassName(), entry.getDb(), entry.getName())
+    info = catalyst.expressions.ExpressionInfo(*facts, usage, "", "", _NOTE, "", "", "", entry.getSource())
     registry.registerFunction(function, info, registry.lookupFunctionBuilder(function).get())

@@ -71,10 +71,10 @@ class Iceberg:
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
             properties = object_stores.resolved(self._properties, CATALOG) if table is None else table.io.properties
-        found = {option: str(properties[name]) for name, option in _S3.items() if properties.get(name)}
-        if self._files.url.startswith("s3") and "aws_access_key_id" in found:
-            plain = found.get("aws_endpoint_url", "").startswith("http://")
-            options = {**found, "aws_allow_http": str(plain).lower()}
+        credentials = {option: str(properties[name]) for name, option in _S3.items() if properties.get(name)}
+        if self._files.url.startswith("s3") and "aws_access_key_id" in credentials:
+            plain = credentials.get("aws_endpoint_url", "").startswith("http://")
+            options = {**credentials, "aws_allow_http": str(plain).lower()}
         else:
             options = object_stores.resolved(dict(self._files.options))
         object_stores.probe(self._files.child("metadata").url, options)

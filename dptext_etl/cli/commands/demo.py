@@ -135,9 +135,9 @@ def _some_rows(place: DemoFolder, policy: Policy) -> list[dict[str, Any]]:
     row_wise = place.published("rows").select("id", surrogate="request")
     both = raw.join(by_words, on="id", how="inner").join(row_wise, on="id", how="inner")
     personal = both.filter(pl.col("raw").str.contains("@|555|name is") & (pl.col("custext") != "")).sort("id")
-    shown = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(4)
-    draws = mechanism.positions(pa.array(shown["raw"].to_list(), pa.large_string())).to_pylist()
-    return shown.with_columns(
+    examples = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(4)
+    draws = mechanism.positions(pa.array(examples["raw"].to_list(), pa.large_string())).to_pylist()
+    return examples.with_columns(
         epsilon_by_words=pl.Series([mechanism.spend(count).epsilon for count in draws], dtype=pl.Float64)
     ).to_dicts()
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COMPARED = 256  # largest number of outputs for which all words are compared with each other
 LISTED = 300  # likeliest outputs of a worked example
-SHOWN = 8  # of these, on a terminal
+ON_SCREEN = 8  # of these, on a terminal
 SAMPLES = 1_000  # draws of a worked example whose distribution has no exact fractions
 LENGTHS = ("disclose", "fixed", "noisy")
 _UNKNOWN_WORDS = {
@@ -190,8 +190,8 @@ def show_distribution(law: dict[str, Any]) -> None:
 def show_example(example: dict[str, Any]) -> None:
     by = "" if example["samples"] is None else f" (frequencies of {example['samples']:,} draws)"
     terminal.heading(f"Example: the word {example['word']!r} becomes{by}")
-    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:SHOWN]]
-    rest = example["outputs"][SHOWN:]
+    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:ON_SCREEN]]
+    rest = example["outputs"][ON_SCREEN:]
     words = len(rest) + example["others"]["words"]
     if words:
         share = sum(item["probability"] for item in rest) + example["others"]["probability"]
@@ -306,12 +306,12 @@ def explain(
         terminal.emit(facts) if as_json else options.show_postprocess(facts)
         return
     kind = catalog.load(name)
-    given = parse_parameters(kind, name, parameter)
+    parameters = parse_parameters(kind, name, parameter)
     if allocation is not None:
-        given["allocation"] = preview.allocation_of(allocation, total, first)
+        parameters["allocation"] = preview.allocation_of(allocation, total, first)
     if unlinked is not None:  # the bound depends on the size of the corpus
-        given = kind.first_look(given) | given
-    mechanism, note = _explained(kind, name, given)
+        parameters = kind.first_look(parameters) | parameters
+    mechanism, note = _explained(kind, name, parameters)
     facts = {
         "name": name,
         "summary": options.summary(kind),
@@ -342,12 +342,12 @@ def explain(
         _show(facts)
 
 
-def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
+def _explained(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> tuple[Mechanism, str | None]:
     """Make the mechanism from `given` parameters and the example's values for missing ones; return a note on these."""
     from dptext_etl import catalog
 
     example = kind.example()
-    divided = {"epsilon"} if "allocation" in given else set()  # the shares of the allocation say what a text costs
+    divided = {"epsilon"} if "allocation" in parameters else set()  # the shares of the allocation say what a text costs
     required = {
         key: getattr(example, key)
         for key, field in kind.model_fields.items()
@@ -356,14 +356,14 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
     chosen = {key: getattr(example, key) for key in example.model_fields_set - divided}
     local: dict[str, Any] = {}  # parameters that a preview would use on this machine
     with suppress(PolicyError):
-        local = kind.first_look(given)
+        local = kind.first_look(parameters)
     error: DPTextError | None = None
     for more in ({}, local, chosen):
-        if error is not None and not more.keys() - given.keys() - required.keys():
+        if error is not None and not more.keys() - parameters.keys() - required.keys():
             continue
-        taken = {**required, **more}.keys() - given.keys() - {"epsilon"}
+        taken = {**required, **more}.keys() - parameters.keys() - {"epsilon"}
         try:
-            mechanism = catalog.build({"name": name, **required, **more, **given})
+            mechanism = catalog.build({"name": name, **required, **more, **parameters})
             mechanism.cfg()
         except DPTextError as exc:
             error = exc  # the last one: missing parameters are given by then

@@ -165,10 +165,10 @@ def _labels(table: Guess) -> Labels | None:
             listed = _ask("Its public values, separated by commas; ? shows the values in the table here")
             if listed.strip() != "?":
                 return public_labels(column, split_labels(listed), table)
-            for value in (found := table.values(column)):
+            for value in (values := table.values(column)):
                 terminal.note(f"  {terminal.number(value)}")
             if typer.confirm("Is each of them public: known without this table?", err=True):
-                return public_labels(column, found, table)
+                return public_labels(column, values, table)
         except PolicyError as refused:
             terminal.note(str(refused))
     return None

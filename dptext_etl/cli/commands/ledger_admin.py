@@ -11,7 +11,7 @@ import typer
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.ledger_commands import app, command, in_pinned_form, open_ledger, report, scope_of
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, epilog, require_confirmation
-from dptext_etl.cli.terminal import plain_all, shown
+from dptext_etl.cli.terminal import amounts_text, plain_all
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -91,7 +91,7 @@ def thaw(
         before = handle.losses.frozen()
         if dataset in before:
             question = f"Thaw {dataset} and all datasets that froze with it, revoke release names, and lower caps by "
-            require_confirmation(f"{question}{shown(losses) or 0}?", yes=yes)
+            require_confirmation(f"{question}{amounts_text(losses) or 0}?", yes=yes)
         caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.losses.frozen()})
@@ -137,8 +137,8 @@ def revoke(
         records = sum(row["records"] - row["canaries"] for row in rows)
         versions = sorted({version["version"] for row in rows for version in row["published"]})
         if rows and not all(row["burnt"] for row in rows):
-            shown = f", published as {' and '.join(versions)}" if versions else ""
-            question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{shown}) for good?"
+            publications = f", published as {' and '.join(versions)}" if versions else ""
+            question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{publications}) for good?"
             require_confirmation(question, yes=yes)
         with _writing(handle, dataset, release):
             handle.releases.revoke_name(dataset, release, reason)
@@ -290,18 +290,22 @@ def set_cap(
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
         if changed:
-            now = f"it is {shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
+            now = (
+                f"it is {amounts_text(before)} now"
+                if before
+                else "it has none now; earlier charges of this scope count"
+            )
             if uncounted:
-                now += f"; what was charged in {' and '.join(uncounted)} does NOT count: every unit starts at zero"
+                now += f"; charges in {' and '.join(uncounted)} do NOT count: every unit starts at zero"
             if change is not None and change.change == "measure":
                 now += "; amounts that commits gave back count again"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
-            require_confirmation(f"Set the cap of {scope} to {shown(wanted)} ({now})?", yes=yes)
+            require_confirmation(f"Set the cap of {scope} to {amounts_text(wanted)} ({now})?", yes=yes)
             with anchored(handle, scope):
                 handle.set_cap(scope, cap, raising=True, reason=reason)
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
-    then = f"is now {shown(after)}; write it into the policy" if changed else "is that already"
+    then = f"is now {amounts_text(after)}; write it into the policy" if changed else "is that already"
     report(facts, f"the cap of {scope} {then}", as_json=as_json)
 
 
@@ -354,7 +358,7 @@ def accept_units(
     """
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
-        lowered = shown(losses) or 0
+        lowered = amounts_text(losses) or 0
         question = f"May all known records of {dataset} have other subjects, with caps lowered by {lowered}?"
         require_confirmation(question, yes=yes)
         with _writing(handle, dataset):

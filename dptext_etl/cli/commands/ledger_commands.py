@@ -269,8 +269,8 @@ def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -
         terminal.emit({"history": events})
         return
     columns = ("event", "at", "user", "kind", "of", "change", "before", "after", "reason")
-    shown = [event | {at: terminal.shown(event[at]) for at in ("before", "after")} for event in events]
-    terminal.table(columns, [[event[name] for name in columns] for event in shown])
+    entries = [event | {at: terminal.amounts_text(event[at]) for at in ("before", "after")} for event in events]
+    terminal.table(columns, [[event[name] for name in columns] for event in entries])
 
 
 @command("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))
@@ -304,36 +304,36 @@ def scope_of(pinned: Mapping[str, Any]) -> Scope:
     return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
 
 
-def in_pinned_form(handle: Ledger, scope: Scope, asked: Sequence[str]) -> pa.Array:
+def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array:
     """Return units of a scope as the ledger hashes them."""
     import pyarrow as pa
 
     from dptext_etl.id_forms import normalized
 
     form = handle.pinned_forms(scope, ()).get(scope.unit)
-    return normalized(pa.array(asked, pa.large_string()), () if form is None else form.normalize)
+    return normalized(pa.array(ids, pa.large_string()), () if form is None else form.normalize)
 
 
-def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
+def _balance(handle: Ledger, pinned: Mapping[str, Any], ids: list[str] | None) -> dict[str, Any]:
     scope = scope_of(pinned)
-    return handle.remaining(scope, in_pinned_form(handle, scope, asked) if asked else None).as_dict()
+    return handle.remaining(scope, in_pinned_form(handle, scope, ids) if ids else None).as_dict()
 
 
 def _refuse_unknown(
-    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], asked: Sequence[str]
+    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], ids: Sequence[str]
 ) -> None:
     """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
-    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(asked))]
-    idle = [one for one, some in zip(asked, used, strict=True) if not some]
-    known = set[str]()
+    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(ids))]
+    idle = [one for one, some in zip(ids, used, strict=True) if not some]
+    ledger_ids = set[str]()
     for cap in caps if idle else ():
         units = in_pinned_form(handle, scope_of(cap), idle)
         find = handle.people.known_subjects if cap["unit"] == "subject" else handle.people.known_records
         for dataset in cap["datasets"]:
-            known.update(compress(idle, find(dataset, units)))
-    unknown = len({*idle} - known)
+            ledger_ids.update(compress(idle, find(dataset, units)))
+    unknown = len({*idle} - ledger_ids)
     if caps and unknown:
-        msg = f"{unknown:,} of {counted(len({*asked}), 'id')}: unknown here; nothing was changed"
+        msg = f"{unknown:,} of {counted(len({*ids}), 'id')}: unknown here; nothing was changed"
         raise UnknownIdError(msg, "name ids as the table holds them")
 
 

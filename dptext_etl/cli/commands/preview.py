@@ -241,36 +241,36 @@ def preview(
 
     compute_on(device, dtype)
     kind = catalog.load(name)
-    given = parse_parameters(kind, name, parameter)
-    if "epsilon" in given and not epsilon:
-        epsilon = [given["epsilon"]]
-    taken = kind.first_look(given)
+    parameters = parse_parameters(kind, name, parameter)
+    if "epsilon" in parameters and not epsilon:
+        epsilon = [parameters["epsilon"]]
+    taken = kind.first_look(parameters)
     texts = list(public_text or SENTENCES)
-    shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
+    sentences: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
     mechanisms: list[Mechanism] = []
     for value in epsilon or kind.shown_epsilons:
         budget: dict[str, Any] = {"epsilon": value}
         if allocation is not None:
             budget = {"allocation": allocation_of(allocation, value, first)}
-        mechanism = catalog.build({"name": name, **taken, **given, **budget})
+        mechanism = catalog.build({"name": name, **taken, **parameters, **budget})
         if not mechanisms:
             if mechanism.allocation is not None:
-                shown = [{**row, "allocation": division(mechanism, row["before"])} for row in shown]
+                sentences = [{**row, "allocation": division(mechanism, row["before"])} for row in sentences]
             column.probe(mechanism)
         mechanisms.append(mechanism)
         ids = pa.array([str(row) for row in range(len(texts))])
         released = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
-        for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
+        for row, after, draws in zip(sentences, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
             row["after"].append(
                 {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
             )
     central = None if unlinked is None else unlinked_costs(mechanisms, unlinked)
     if as_json:
-        facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown, "unlinked": central}
+        facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
         terminal.emit(facts)
         return
-    for row in shown:
+    for row in sentences:
         terminal.heading(row["before"])
         if allocation is not None:
             show_colored(row["allocation"]["words"])

@@ -384,10 +384,10 @@ def verify_export(
     _show_export(exports.verify(place), "verified", as_json=as_json)
 
 
-def _show_export(found: dict[str, Any], done: str, *, as_json: bool) -> None:
+def _show_export(facts: dict[str, Any], done: str, *, as_json: bool) -> None:
     if as_json:
-        terminal.emit(found)
+        terminal.emit(facts)
         return
-    terminal.say(f"{done} {found['export']}")
-    terminal.pairs({name: found[name] for name in EXPORT_KEYS[1:] if found[name] is not None and name != "classes"})
-    terminal.say(f"guarantee: {', '.join(found['classes'])}")
+    terminal.say(f"{done} {facts['export']}")
+    terminal.pairs({name: facts[name] for name in EXPORT_KEYS[1:] if facts[name] is not None and name != "classes"})
+    terminal.say(f"guarantee: {', '.join(facts['classes'])}")

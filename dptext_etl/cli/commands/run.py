@@ -171,12 +171,12 @@ def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
         raise UsageError("--all-partitions and --partition do not go together", "give one of them")
     if PARTITION not in policy.source:
         raise PolicyError(f"the source has no {PARTITION}", "leave out --all-partitions")
-    found = partitions_of_source(policy)
-    if not found:
+    names = partitions_of_source(policy)
+    if not names:
         raise InputError("no file matches the source", f"is the source of the policy right, up to {PARTITION}?")
-    for name in found:
+    for name in names:
         check_partition(policy, name)
-    return found
+    return names
 
 
 @contextmanager
@@ -333,7 +333,7 @@ def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> 
     for shared in joint["scopes"]:
         terminal.heading(f"Together in {shared['scope']}, per {shared['unit']}: {' and '.join(shared['plans'])}")
         places = next(iter(shared["charged"].values()))
-        terminal.table(("", *places), [(name, *found.values()) for name, found in shared["charged"].items()])
+        terminal.table(("", *places), [(name, *quantiles.values()) for name, quantiles in shared["charged"].items()])
     if joint["apart"]:
         terminal.say("not all of these runs share a scope: no single cap bounds their total charge to one person")
     whole = joint["together"]

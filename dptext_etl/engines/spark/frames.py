@@ -106,13 +106,13 @@ def _ids(
     with seam("reading the ids that are published", InputError, _HINT):
         for batch in batches:
             for name in batch.column(0).to_pylist():
-                with storage.with_own_copies() as own:
+                with storage.with_own_copies() as copies:
                     if column == "id" and name.endswith(".ids"):
-                        found = read_ids(own, name)
+                        series = read_ids(copies, name)
                     else:
-                        table = pl.read_parquet(own.local_path(name), columns=[column])
-                        found = table.select(named_as(pl.col(column), kind)).to_series()
-                    ids = found.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
+                        table = pl.read_parquet(copies.local_path(name), columns=[column])
+                        series = table.select(named_as(pl.col(column), kind)).to_series()
+                    ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
 
@@ -131,12 +131,12 @@ def _compared(frame: DataFrame) -> tuple[int, bool]:
     """Return the number of rows, and whether a column of texts or booleans holds its own name."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    found = F.lit(False)
+    matches = F.lit(False)
     for item in frame.schema.fields:
         if item.dataType.typeName() in {"string", "boolean", "varchar", "char"}:
             cell = F.lower(F.trim(named(item.name).cast("string")))
-            found = found | F.coalesce(cell == item.name.lower(), F.lit(False))
-    count, equal = frame.agg(F.count(F.lit(1)), F.max(found)).collect()[0]
+            matches = matches | F.coalesce(cell == item.name.lower(), F.lit(False))
+    count, equal = frame.agg(F.count(F.lit(1)), F.max(matches)).collect()[0]
     return count, bool(equal)
 
 
@@ -170,7 +170,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         seen.append(check(table.frame, policy))
         return seen[0].ids.rows, seen[0].ids.null_subjects
 
-    found = ExaminedFrame.of(
+    examined = ExaminedFrame.of(
         table,
         policy,
         layout,
@@ -179,26 +179,26 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
-    return replace(found, seen=seen[0])
+    return replace(examined, seen=seen[0])
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
     """Return the given ids that the frame uses, in published rows as well."""
-    asked = canonical_ids(ids.to_arrow())
+    wanted = canonical_ids(ids.to_arrow())
     with seam("comparing canary ids with the ids of the frame", InputError, HINT):
-        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, asked), "id string").collect()
-        return ids.filter(pl.Series(asked, dtype=pl.String).is_in([row[0] for row in used]))
+        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, wanted), "id string").collect()
+        return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
 
 @bare
-def _used(asked: pa.Array, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _used(wanted: pa.Array, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the requested ids that are in use."""
     with seam("comparing canary ids with the ids of the frame, on an executor", InputError, HINT):
         for batch in batches:
             ids = canonical_ids(batch.column(0).drop_null())
-            found = ids.filter(pc.is_in(ids, value_set=asked))
-            if len(found):
-                yield pa.RecordBatch.from_arrays([found.cast(pa.string())], ["id"])
+            used = ids.filter(pc.is_in(ids, value_set=wanted))
+            if len(used):
+                yield pa.RecordBatch.from_arrays([used.cast(pa.string())], ["id"])
 
 
 def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
@@ -241,15 +241,15 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Gr
     unknown = F.lit(False) if charged is None else named(charged).isNull()
     columns = [named(policy.id), unknown] if ids else []
     columns += [named(name) for name in ([] if person is None else [person]) + [*policy.kept_columns]]
-    asked = Questions(ids, None if person is None else policy.normalize, policy.kept, groups)
+    questions = Questions(ids, None if person is None else policy.normalize, policy.kept, groups)
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
-    packs = collected(exchanged(plain.mapInArrow(partial(_counted, asked), SCHEMA)))
+    packs = collected(exchanged(plain.mapInArrow(partial(_counted, questions), SCHEMA)))
     each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
     total, gaps, nameless = (sum(facts[at] for facts in each) for at in range(3))
     places = tuple(sorted({place for facts in each for place in facts[3]}))
     digests, sizes = totals(packs), sizes_of(packs)
-    found = digests.get(_IDS, Counted())
-    repeated = found.digests - (found.rows - found.shared)
+    ids_counted = digests.get(_IDS, Counted())
+    repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
     spelled = [digests[name].digests for name in _SPELLED if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
@@ -264,8 +264,8 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
 @bare
-def _counted(asked: Questions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    packs = (pack for columns in _together(batches) for pack in _answers(asked, columns))
+def _counted(questions: Questions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    packs = (pack for columns in _together(batches) for pack in _answers(questions, columns))
     yield from batches_of(computed("counting ids on an executor", packs))
 
 
@@ -282,16 +282,16 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
         yield [*map(pa.concat_arrays, zip(*(part.columns for part in some), strict=True))]
 
 
-def _answers(asked: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
+def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
     waiting = iter(columns)
     rows, gaps, unknown = len(columns[0]), 0, 0
-    if asked.ids:
+    if questions.ids:
         ids, subjects = next(waiting), next(waiting)
         gaps, unknown = ids.null_count, subjects.true_count
         yield from packed(_IDS, short_digests(pl.Series(canonical_ids(ids.drop_null()), dtype=pl.String)))
-    if asked.persons is not None:
+    if questions.persons is not None:
         persons = next(waiting)
-        spelled = Spelled(asked.persons)
+        spelled = Spelled(questions.persons)
         if _is_utf8(persons):
             spelled.add(pl.Series(persons))
         for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
@@ -299,10 +299,10 @@ def _answers(asked: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
     kept = [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
     yield facts_pack(_FACTS, [rows, gaps, unknown, wrong])
-    if asked.groups and not wrong:
-        frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in asked.kept]))
-        shown = frame.select(coarse(item, frame.schema[item.column]) for item in asked.kept)
-        for place, hashed in enumerate(shown.select(table_check.hashes(asked.groups)).iter_columns()):
+    if questions.groups and not wrong:
+        frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in questions.kept]))
+        cells = frame.select(coarse(item, frame.schema[item.column]) for item in questions.kept)
+        for place, hashed in enumerate(cells.select(table_check.hashes(questions.groups)).iter_columns()):
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
 
 
@@ -337,8 +337,8 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[D
     chosen = left.select(named(policy.id), named(str(policy.subject)))
     sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
     with seam("choosing the records of each person", InputError, HINT):
-        found = sums.collect()
-    return left, sum(row[0] for row in found), sum(int(row[1], 16) for row in found) % PAIRS
+        totals = sums.collect()
+    return left, sum(row[0] for row in totals), sum(int(row[1], 16) for row in totals) % PAIRS
 
 
 def _in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
@@ -366,7 +366,7 @@ def _places(how: Sequence[Normalization], order: Order, batches: Iterator[pa.Rec
         for batch in batches:
             ids, persons = batch.column(0), normalized(batch.column(1), how)
             digests = [by_digest(canonical_ids(persons)), order(canonical_ids(ids))]
-            binary = [pa.array(found.to_list(), pa.binary()) for found in digests]
+            binary = [pa.array(digest.to_list(), pa.binary()) for digest in digests]
             yield pa.RecordBatch.from_arrays([ids, *binary], ["id", "person", "place"])
 
 

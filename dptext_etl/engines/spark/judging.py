@@ -84,11 +84,11 @@ def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pa
 def packed(name: str, rows: ByteRows, kind: str = DIGESTS) -> Iterator[Pack]:
     """Pack digests by their first byte."""
     order = np.argsort(rows[:, 0], kind="stable")
-    ordered, found = rows[order], rows[order, 0]
-    edges = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(rows)]
+    ordered, buckets = rows[order], rows[order, 0]
+    edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(rows)]
     for begin, end in pairwise(edges):
         if begin < end:
-            yield Pack(kind, name, int(found[begin]), rows.shape[1], ordered[begin:end].tobytes())
+            yield Pack(kind, name, int(buckets[begin]), rows.shape[1], ordered[begin:end].tobytes())
 
 
 def exchanged(frame: DataFrame) -> DataFrame:
@@ -218,8 +218,8 @@ def judge(
         gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
-            shown = over_shards(spark, staged.shards, partial(show, config))
-            packs = collected(exchanged(shown))
+            tasks = over_shards(spark, staged.shards, partial(show, config))
+            packs = collected(exchanged(tasks))
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
@@ -290,15 +290,17 @@ class GateTaskConfig:
 
 def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
     """Name gates, so that a gate of one process finds its equal in another."""
-    found: dict[str, Gate] = {}
+    by_key: dict[str, Gate] = {}
     for gate in gates:
-        found[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in found)}"] = gate
-    return found
+        by_key[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in by_key)}"] = gate
+    return by_key
 
 
 def all_repeats(gates: dict[str, Gate]) -> dict[str, Repeats]:
     """Return the digests that gates hold for others to count, by the names of gate and digests."""
-    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in values_of(gate, Repeats).items()}
+    return {
+        f"{name}:{what}": repeats for name, gate in gates.items() for what, repeats in values_of(gate, Repeats).items()
+    }
 
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:

@@ -78,7 +78,7 @@ def _located(path: str) -> str:
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
 """Environment variables of a configured Spark: spark-submit, its arguments, a Connect server, a settings folder."""
-_OWN: dict[str, Any] = {
+_LOCAL_SETTINGS: dict[str, Any] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -111,7 +111,7 @@ def session() -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("dptext")
     if not any(name in os.environ for name in _SURROUNDINGS):
-        builder = builder.master("local[*]").config(map=_OWN)
+        builder = builder.master("local[*]").config(map=_LOCAL_SETTINGS)
     for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # from `--device` and `--dtype`
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     with seam("starting Spark", PolicyError, f"check its configuration, or {JAVA}"):
@@ -202,10 +202,12 @@ def _read_raw(
     from pyspark.sql.pandas.types import to_arrow_schema
 
     with seam("opening the source with Spark", InputError, READ_HINT):
-        found = _spark_schema(pl.Schema({**schema, **paths.drop(_PATH).schema}))
+        spark_schema = _spark_schema(pl.Schema({**schema, **paths.drop(_PATH).schema}))
         listed = local_frame(spark, paths, _spark_schema(paths.schema)).repartition(paths.height)
         dialect = replace(files, paths=(), storage={}, raw=False)
-        return listed.mapInArrow(partial(_raw_rows, dialect, options, schema, to_arrow_schema(found)), found)
+        return listed.mapInArrow(
+            partial(_raw_rows, dialect, options, schema, to_arrow_schema(spark_schema)), spark_schema
+        )
 
 
 @bare
@@ -228,8 +230,8 @@ def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: p
         reader = reader.options(nullValue=secrets.token_hex(16), escape='"')
     with seam("opening files with Spark", InputError, READ_HINT):
         others = _IN_SPARK if file_format == "csv" else _IN_SPARK | {pl.Decimal: pl.String()}  # JSON has strings there
-        known = pl.Schema({name: others.get(type(dtype), dtype) for name, dtype in schema.items()})
-        reader = reader.schema(_spark_schema(known))
+        read_schema = pl.Schema({name: others.get(type(dtype), dtype) for name, dtype in schema.items()})
+        reader = reader.schema(_spark_schema(read_schema))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)
 
 
@@ -245,7 +247,7 @@ _BATCH_ROWS = 1 << 14
 """Rows of a text file that go from a worker to Spark at a time."""
 _ROWS = 4096
 """Rows of the question: Spark makes a task per slot of them, up to this many."""
-_SHOWN = 3
+_MOST_WORKERS = 3
 _HINT = (
     f"give every worker {extensions.DISTRIBUTION} {__version__} with its extra spark: install it there, send an "
     "archive of an environment (spark.archives), or use an image that has it (docs/spark.md, The package on the "
@@ -299,17 +301,17 @@ def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] 
     return len(answers)
 
 
-def _places(places: list[str], asked: int) -> str:
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return f"{len(places)} of {asked}, {', '.join(places[:_SHOWN])}{more},"
+def _places(places: list[str], workers: int) -> str:
+    more = f" and {len(places) - _MOST_WORKERS} more" if len(places) > _MOST_WORKERS else ""
+    return f"{len(places)} of {workers}, {', '.join(places[:_MOST_WORKERS])}{more},"
 
 
 def _answers(spark: Any, modules: tuple[str, ...], keys: tuple[str, ...]) -> set[Answer]:
     from pyspark.sql.functions import udf
 
-    asked = udf(_question(modules, keys), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
+    question = udf(_question(modules, keys), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
     try:
-        rows = spark.range(_ROWS).select(asked("id").alias("answer")).collect()
+        rows = spark.range(_ROWS).select(question("id").alias("answer")).collect()
     except Exception as exc:  # noqa: BLE001  (every version of Spark has its own classes)
         failure = _failure(exc)
     else:
@@ -335,11 +337,11 @@ def _failure(exc: Exception) -> DPTextError:
 
 def _question(modules: tuple[str, ...], keys: tuple[str, ...] = ()) -> Callable[[int], str]:
     """Make the function that runs on workers: it holds no name of this package, so that pickle sends it by value."""
-    known: list[str] = []
+    answers: list[str] = []
 
     def ask(_row: int) -> str:
-        if known:
-            return known[0]
+        if answers:
+            return answers[0]
         import importlib
         import json
         import socket
@@ -362,7 +364,7 @@ def _question(modules: tuple[str, ...], keys: tuple[str, ...] = ()) -> Callable[
             if not answer.get("key"):
                 answer["module"] = getattr(exc, "name", None) or answer["module"]
             answer["error"] = type(exc).__name__
-        known.append(json.dumps(answer))
-        return known[0]
+        answers.append(json.dumps(answer))
+        return answers[0]
 
     return ask

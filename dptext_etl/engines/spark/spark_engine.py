@@ -251,17 +251,17 @@ class SparkEngine(Engine["DataFrame"]):
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
         refs = {item.name: item.ref for item in columns}
         work = replace(work, attempt=attempt, source=source, refs=refs)
-        found = Expected.total(Expected(**facts) for facts in self._run(work, "look", meter))
+        preview = Expected.total(Expected(**facts) for facts in self._run(work, "look", meter))
         spellings = source.seen.spellings if isinstance(source, ExaminedFrame) and source.seen is not None else {}
-        return replace(found, spellings=spellings) if spellings else found
+        return replace(preview, spellings=spellings) if spellings else preview
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)
-        found = self._run(work, phase, meter, None if phase == "reserve" else profile)
+        results = self._run(work, phase, meter, None if phase == "reserve" else profile)
         if phase == "release":
             self.close()
         remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
-        return [ShardResult(**facts) for facts in found]
+        return [ShardResult(**facts) for facts in results]
 
     def close(self) -> None:
         """Let executors remove the rows that they keep; if the executors are gone, the rows are gone, too."""
@@ -277,10 +277,10 @@ class SparkEngine(Engine["DataFrame"]):
         and are gone after the last phase.
         """
         source = work.source
-        known = source.rows is source.known
-        if known or self._kept is None:
-            rows = planted(source.rows, () if known else work.plans, shards, work.attempt.policy)
-            if known or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
+        published = source.rows is source.known
+        if published or self._kept is None:
+            rows = planted(source.rows, () if published else work.plans, shards, work.attempt.policy)
+            if published or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
                 return rows  # used once, or bundles would come all at once
             from pyspark import StorageLevel
 
@@ -306,7 +306,7 @@ class SparkEngine(Engine["DataFrame"]):
             step=len(shards),
             most=policy.shard_rows + canary_rows,
             phase=phase,
-            known=work.source.rows is work.source.known,
+            published=work.source.rows is work.source.known,
             checkpoint=work.checkpoint,
             digest=work.digest,
             bundled=rows is self._kept,

@@ -192,7 +192,7 @@ class TaskConfig:
     most: int  # largest number of rows that are computed together, canary rows included
     phase: Phase | Literal["look"]
     checkpoint: Checkpoint  # called after every step, for tests
-    known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
+    published: bool = False  # whether the rows may be published: then only the ledger's answers are counted
     digest: str = ""  # of the synthetic table that records are compared and committed with
     bundled: bool = False  # whether batches hold bundles of rows
 
@@ -207,8 +207,8 @@ class TaskConfig:
         key = staging_key(keys.resolve(policy.key), policy.dataset, storage)
         staging = Staging(storage, key, tag=secrets.token_hex(8))
         if self.phase == "look":
-            ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
-            preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
+            ledger, text_columns = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
+            preview = Preview(policy, text_columns, ledger, staging.changed, published=self.published)
             return _Looking(preview, columns)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
@@ -229,16 +229,16 @@ def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], obje
     options = {} if profile is None else {"profile": profile}
     tasks = frame.mapInArrow(partial(_record_batches, config, _attempts(frame.sparkSession)), SCHEMA, **options)
     with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
-        found = [row[0] for row in tasks.collect()]
-    return [read(record) for record in sorted(found, key=lambda record: not record.startswith('{"refused"'))]
+        records = [row[0] for row in tasks.collect()]
+    return [read(record) for record in sorted(records, key=lambda record: not record.startswith('{"refused"'))]
 
 
 def _attempts(spark: Any) -> int:
     """Return how often Spark tries a task: on a local master once, unless the name of the master gives a number."""
     master = str(spark.conf.get("spark.master", None))
     if master == "local" or master.startswith("local["):
-        given = re.fullmatch(r"local\[.*,\s*(\d+)\s*\]", master)
-        return 1 if given is None else int(given[1])
+        tries = re.fullmatch(r"local\[.*,\s*(\d+)\s*\]", master)
+        return 1 if tries is None else int(tries[1])
     return int(spark.conf.get("spark.task.maxFailures", "4"))
 
 
@@ -286,10 +286,10 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
             if stopped():
                 return
             frame = coarsened(frame.lazy(), frame.schema, policies(config.policy, config.columns)[0]).collect()  # noqa: PLW2901
-            found = wait_for_ledger(partial(worker.take, frame, number), stopped)
+            result = wait_for_ledger(partial(worker.take, frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
-            if found is not None:
-                yield asdict(found)
+            if result is not None:
+                yield asdict(result)
         if worker is not None and (last := worker.finish()) is not None:
             yield asdict(last)
 
@@ -399,9 +399,9 @@ class _Looking:
         self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
 
     def finish(self) -> Expected:
-        found = self.preview.expected()
-        require_models(self.columns, found)
-        return found
+        expected = self.preview.expected()
+        require_models(self.columns, expected)
+        return expected
 
 
 def policy_json(policy: Policy) -> str:

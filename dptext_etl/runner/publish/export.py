@@ -163,9 +163,9 @@ def contract(manifest: Manifest) -> dict[str, Any]:
     def column(name: str, kind: str) -> dict[str, Any]:
         logical = next((name for name, pattern in _LOGICAL.items() if re.fullmatch(pattern, kind)), "string")
         keys = dict.fromkeys(("required", "unique", "primaryKey"), name == manifest.id)
-        found = {"name": name, "logicalType": logical, "physicalType": kind, **keys}
+        described = {"name": name, "logicalType": logical, "physicalType": kind, **keys}
         claims = {f"dptext_{claim}": value for claim, value in texts.get(name, {}).items()}
-        return found | {"customProperties": _properties(claims)} if claims else found
+        return described | {"customProperties": _properties(claims)} if claims else described
 
     where = "" if manifest.partition is None else f":{manifest.partition}"
     rows = {"name": "rows", "type": "library", "metric": "rowCount", "mustBe": manifest.rows}
@@ -221,18 +221,18 @@ def verify(place: Path) -> dict[str, Any]:
     """
     with seam("reading the export", InputError, _HINT):
         if place.is_dir():
-            found = _verified(_names(place), lambda name: (place / name).read_bytes())
+            contents = _verified(_names(place), lambda name: (place / name).read_bytes())
         else:
             with zipfile.ZipFile(place) as archive:
-                found = _verified(_entries(archive), archive.read)
-    return _summary(place, *found)
+                contents = _verified(_entries(archive), archive.read)
+    return _summary(place, *contents)
 
 
 def _names(folder: Path) -> list[str]:
     """Return the names of all files; a link, or anything else that is neither a file nor a folder, is refused."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-    _require(all(path.is_file() and not path.is_symlink() for path in found), "the export holds a link")
-    return [path.relative_to(folder).as_posix() for path in found]
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    _require(all(path.is_file() and not path.is_symlink() for path in paths), "the export holds a link")
+    return [path.relative_to(folder).as_posix() for path in paths]
 
 
 def _entries(archive: zipfile.ZipFile) -> list[str]:
@@ -257,8 +257,8 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files do not match {SUMS}")
     _require(manifest.text() == text, "the manifest is not written as a run writes it")
     _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement belongs to another manifest")
-    known = {kind.value for kind in GuaranteeClass}
-    _require(all(column["class"] in known for column in manifest.columns), "a guarantee class is unknown")
+    classes = {kind.value for kind in GuaranteeClass}
+    _require(all(column["class"] in classes for column in manifest.columns), "a guarantee class is unknown")
     # bytes, because JSON of repeated keys says one thing to one reader and another to the next
     _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract does not match the manifest")
     for name, part in parts.items():
@@ -283,6 +283,6 @@ def _table(content: bytes, manifest: Manifest) -> int:
         rows = pl.scan_csv(file, infer_schema=False) if csv else pl.scan_ndjson(file, infer_schema_length=None)
     typed = manifest.file_format == "parquet" and not manifest.carries
     schema = rows.collect_schema().items()
-    found = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
-    _require(found == [*kinds.items()], "a data file has other columns than the manifest")
+    columns = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
+    _require(columns == [*kinds.items()], "a data file has other columns than the manifest")
     return int(rows.select(pl.len()).collect(engine="streaming").item())

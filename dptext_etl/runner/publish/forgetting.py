@@ -43,7 +43,7 @@ from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
 from dptext_etl.storage import Storage
 
 _BATCH_ROWS = 1 << 18
-AS_HELD = "name ids as the table holds them"
+AS_IN_TABLE = "name ids as the table holds them"
 
 
 class Listed(NamedTuple):
@@ -64,7 +64,7 @@ def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
     return normalized(pa.array(subjects, pa.large_string()), policy.normalize)
 
 
-def known(
+def look_up(
     policy: Policy, layouts: Iterable[Layout], ledger: Ledger, subjects: pa.Array, records: Sequence[str]
 ) -> tuple[Mask, Mask]:
     """Return which subjects and which records the ledger, lists in staging, or the source of a policy know."""
@@ -76,8 +76,8 @@ def known(
     units = ledger.people.unit_hashes(subjects).to_pylist()
     places = chain.from_iterable(_places(policy, layout, units, subjects.to_pylist()) for layout in layouts)
     while not (people.all() and rows.all()) and (place := next(places, None)) is not None:
-        ids, theirs, asked = place
-        people |= np.array([one in theirs for one in asked], np.bool_)
+        ids, theirs, wanted = place
+        people |= np.array([one in theirs for one in wanted], np.bool_)
         rows |= np.array([one in ids for one in records], np.bool_)
     return people, rows
 
@@ -103,10 +103,10 @@ def _canonical(rows: pl.DataFrame, column: str) -> set[str]:
 
 def require_known(policy: Policy, layout: Layout, ledger: Ledger, subjects: pa.Array, records: Sequence[str]) -> None:
     """Refuse people and records that nothing here knows, such as ids with a typing error."""
-    masks = zip(known(policy, [layout], ledger, subjects, records), ("subject", "record"), strict=True)
+    masks = zip(look_up(policy, [layout], ledger, subjects, records), ("subject", "record"), strict=True)
     unknown = [f"{int((~mask).sum())} of {counted(len(mask), what)}" for mask, what in masks if not mask.all()]
     if unknown:
-        raise UnknownIdError(f"{' and '.join(unknown)}: unknown here; nothing was changed", AS_HELD)
+        raise UnknownIdError(f"{' and '.join(unknown)}: unknown here; nothing was changed", AS_IN_TABLE)
 
 
 def listed(  # noqa: PLR0917
@@ -133,8 +133,10 @@ def listed(  # noqa: PLR0917
     there = set() if source is None else {*source["id"]}
     gone = {*records}
     if len(subjects):
-        held = pa.array(sorted(published | there), pa.large_string())
-        gone |= set(held.filter(pa.array(ledger.people.of_subjects(policy.dataset, subjects, held))).to_pylist())
+        candidates = pa.array(sorted(published | there), pa.large_string())
+        gone |= set(
+            candidates.filter(pa.array(ledger.people.of_subjects(policy.dataset, subjects, candidates))).to_pylist()
+        )
         if source is not None:
             gone |= {*source.filter(pl.col("subject").is_in(subjects.to_pylist()))["id"]}
     if missing:
@@ -191,9 +193,9 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
     scanned = with_logical_types(files.scan(names), policy, logical_types(files))
-    found = schema_of(scanned)
-    if set(names) <= set(found):
-        rows = in_pinned_order(scanned.select(names), found, policy)
+    schema = schema_of(scanned)
+    if set(names) <= set(schema):
+        rows = in_pinned_order(scanned.select(names), schema, policy)
     else:  # a column in the names of folders
         rows = open_table(policy, layout).frame.select(names)
     with seam("reading record ids", InputError, READ_HINT):
@@ -235,7 +237,7 @@ def forget(
     subjects: Sequence[str] = (),
     records: Sequence[str] = (),
     missing: bool = False,
-    known: bool = False,
+    checked: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> Forgotten:
     """Publish a version without some people, retire the older ones, and delete their files.
@@ -248,7 +250,7 @@ def forget(
 
     Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
     call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
-    changed; `known` leaves this check out, for a caller that looked in other places as well.
+    changed; `checked` leaves this check out, for a caller that looked in other places as well.
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
@@ -265,11 +267,11 @@ def forget(
             for ref in refs:
                 ledger.releases.require_key(ref, keys.resolve(policy.key))
         ids = subject_ids(policy, subjects)
-        if not known:
+        if not checked:
             require_known(policy, layout, ledger, ids, records)
-        found = listed(policy, layout, before, ledger, ids, records, missing=missing)
-        found.require_gone_from_source()
-        new = ledger.people.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
+        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        people.require_gone_from_source()
+        new = ledger.people.forget(policy.dataset, pa.array(sorted(people.records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
         checkpoint("forgotten")
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
@@ -338,10 +340,12 @@ def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *,
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
     """Return the published releases, if the ledger knows this manifest."""
     refs = list(ledger.releases.find_all(policy).values())
-    known = [{*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs]  # in any sink
+    recorded = [
+        {*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs
+    ]  # in any sink
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("the published table is not a release of this policy", "name the policy that published it")
-    if not all(manifest.digest in digests for digests in known):
+    if not all(manifest.digest in digests for digests in recorded):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
 
@@ -361,13 +365,13 @@ def _publish_without(  # noqa: PLR0917
     hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
     digests = (part.sha256 for part in before.parts)
-    own = None if hidden is None else ids_of_parts(layout.staging, policy.ledger, digests)
+    own_ids = None if hidden is None else ids_of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
             with seam("reading the published table", InputError, READ_HINT):
                 rows = as_stored(layout, before, (layout.part(part.path),)).collect()
-            if own is not None:
-                rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
+            if own_ids is not None:
+                rows = rows.select(own_ids[number].alias(str(column)), pl.exclude(str(column)))
             left = rows.clear() if column is None else rows.filter(~is_forgotten(rows[column]))
             if left.height:
                 writer.add_rows(left)
@@ -435,14 +439,14 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
         for name in storage.glob("*.parquet"):
             frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
             units = frame[UNIT] if UNIT in frame.columns else None
-            known = policy.id in frame.columns and not (name in lists and by_subject and units is None)
+            identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
             every = pl.Series([True] * frame.height, dtype=pl.Boolean)
-            forgotten = is_forgotten(frame[policy.id], units) if known else every
+            forgotten = is_forgotten(frame[policy.id], units) if identifies else every
             if not forgotten.any():
                 continue
             changed += 1
             draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
-            if name.startswith("shard-") or not known:
+            if name.startswith("shard-") or not identifies:
                 storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records

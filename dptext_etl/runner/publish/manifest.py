@@ -92,8 +92,8 @@ def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
     """
     stated = guarantee_of(column.mechanism, gate_delta(policy))
     changed = {Disclosure.CHANGED} if policy.discloses_changes else set()
-    own = {OWN_PERSONS} if policy.on_null_subject == "own" else set()
-    return replace(stated, disclosures=stated.disclosures | changed, assumptions=stated.assumptions | own)
+    assumptions = {OWN_PERSONS} if policy.on_null_subject == "own" else set()
+    return replace(stated, disclosures=stated.disclosures | changed, assumptions=stated.assumptions | assumptions)
 
 
 def claims(policy: Policy) -> list[dict[str, Any]]:
@@ -283,16 +283,16 @@ class Manifest:
     @classmethod
     def of_release(cls, policy: Policy, layout: Layout) -> Self | None:
         """Return the manifest of a sink, or None if it is not one of this release."""
-        found = cls.read(layout)
-        own = found is not None and (found.dataset, found.release) == (policy.dataset, policy.release)
-        return found if own else None
+        manifest = cls.read(layout)
+        same = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
+        return manifest if same else None
 
     def require_of(self, policy: Policy, partition: str | None) -> None:
         """Refuse a version of another release, or of another configuration of a column, than the policy's."""
         hint = "`dptext run POLICY` publishes; or name the policy of the published release"
-        held, own = (self.dataset, self.release, self.partition), (policy.dataset, policy.release, partition)
-        if held != own:
-            there, named = (" / ".join(filter(None, names)) for names in (held, own))
+        here, wanted = (self.dataset, self.release, self.partition), (policy.dataset, policy.release, partition)
+        if here != wanted:
+            there, named = (" / ".join(filter(None, names)) for names in (here, wanted))
             raise InputError(f"the sink holds the release {there}, and the policy is of {named}", hint)
         stated = {item["name"]: (item["cfg"], item.get("chain")) for item in self.columns}
         for column in policy.charged_columns():
@@ -380,8 +380,8 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     if manifest.file_format == "parquet":
         return rows
     with seam("opening the published table", InputError, READ_HINT):
-        found = rows.collect_schema()
-    types = {name: parsed(kind) for name, kind in manifest.kinds.items() if found.get(name) == pl.String}
+        schema = rows.collect_schema()
+    types = {name: parsed(kind) for name, kind in manifest.kinds.items() if schema.get(name) == pl.String}
     return rows.with_columns(
         from_text(pl.col(name), dtype, strict=True)
         for name, dtype in types.items()

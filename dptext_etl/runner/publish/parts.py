@@ -113,24 +113,24 @@ def _seal(ledger: Ledger, part: str, whole: str) -> str:
 
 def _lists(staging: Storage, spec: LedgerSpec) -> dict[str, list[str]]:
     """Return the names of all sealed lists, by the hash of their parts as names hold it."""
-    found, names = dict[str, list[str]](), staging.glob("ids-*-*-*.ids")
+    by_part, names = dict[str, list[str]](), staging.glob("ids-*-*-*.ids")
     if names:
         with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
             for name in names:
                 _, part, whole, *seal = name.removesuffix(".ids").split("-")
                 if hmac.compare_digest("-".join(seal), _seal(ledger, part, whole)):
-                    found.setdefault(part, []).append(name)
-    return found
+                    by_part.setdefault(part, []).append(name)
+    return by_part
 
 
 def id_lists(staging: Storage, spec: LedgerSpec, digests: Iterable[str]) -> list[str]:
     """Return the names of the lists of published parts, given by their hashes, in row order."""
     parts, every = [digest[:_DIGITS] for digest in digests], _lists(staging, spec)
-    found = {part: every.get(part, []) for part in parts}
+    by_part = {part: every.get(part, []) for part in parts}
     for part, count in Counter(parts).items():
-        if len(found[part]) > count:  # of a run that was killed: another list may name other people
+        if len(by_part[part]) > count:  # of a run that was killed: another list may name other people
             raise InputError("staging holds more lists of ids than parts of equal bytes are published", _LISTS_AGAIN)
-    return [_next_list(found[part]) for part in parts]
+    return [_next_list(by_part[part]) for part in parts]
 
 
 def _next_list(lists: list[str]) -> str:
@@ -187,8 +187,8 @@ def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Ser
     staging.delete(*(name for name in staging.glob("ids-*.ids") if name not in sealed))
     for name in sorted(sealed):
         ids = read_ids(staging, name)
-        known = ids.drop_nulls()
-        forgotten = set(known.filter(is_forgotten(known)))
+        present = ids.drop_nulls()
+        forgotten = set(present.filter(is_forgotten(present)))
         if forgotten:
             left = pl.Series("id", [None if one in forgotten else one for one in ids], dtype=pl.String)
             _write_list(staging, spec, name.split("-")[1], left, action="removing records from staging")
@@ -446,9 +446,9 @@ def _write(
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame = frame if hidden is None else hidden.arranged(frame)
-    shown = frame if hidden is None else hidden.shown(frame)
-    shown = all_plain(shown.lazy(), shown.schema, rename=True).collect()
-    files.write(path, sink_of(shown.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
+    public = frame if hidden is None else hidden.shown(frame)
+    public = all_plain(public.lazy(), public.schema, rename=True).collect()
+    files.write(path, sink_of(public.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
     digest = files.sha256(path)
     return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)
 

@@ -219,8 +219,8 @@ def publish(
         )
         return Published(None, None, None, 0, changed=False, note=note)
     staging = Staging(layout.staging, staged.staging_key)
-    shown = sum(shard.counts["rows"] for shard in staged.shards)
-    meter = Meter("publish", shown, progress)
+    total = sum(shard.counts["rows"] for shard in staged.shards)
+    meter = Meter("publish", total, progress)
     with (
         staged.profile.stage("publish"),
         staging.storage.lock("of this release is under way"),
@@ -243,8 +243,8 @@ def _publish(  # noqa: PLR0917
 ) -> Published:
     layout, policy = staged.layout, staged.policy
     before = Manifest.read(layout)
-    known = before if before is not None and _is_recorded(staged, before) else None
-    kept = _continued(staged, before, known)
+    recorded = before if before is not None and _is_recorded(staged, before) else None
+    kept = _continued(staged, before, recorded)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
     if not staged.rows["released"]:
         if before is not None:
@@ -258,25 +258,25 @@ def _publish(  # noqa: PLR0917
             meter.add(rows)
 
         filled = [shard for shard in staged.shards if shard.counts["rows"]]
-        shown = sum(shard.counts["rows"] for shard in filled)
+        total = sum(shard.counts["rows"] for shard in filled)
         if policy.unlinked is not None:
             write_unlinked(writer, staging, filled, policy, policy.unlinked)
-            each(shown)
+            each(total)
         elif policy.synthetic is not None:
             write_table(writer, staging, filled[0], policy)
-            each(shown)
+            each(total)
         else:
             write(writer, filled, each)
-        staged.profile.count("publish", rows=shown, size=writer.size)
+        staged.profile.count("publish", rows=total, size=writer.size)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = draft(staged, verdicts, writer.parts, writer.version, older)
-        same = known is not None and not kept and same_content(known, manifest)
-        if known is not None and not kept and not same and _only_order(staged, known, manifest, writer):
-            show(layout, known)
+        same = recorded is not None and not kept and same_content(recorded, manifest)
+        if recorded is not None and not kept and not same and _only_order(staged, recorded, manifest, writer):
+            show(layout, recorded)
             staging.clear()
-            return unchanged(layout, known, "nothing changed but the order of rows")
-        manifest = known if same and known is not None else manifest
+            return unchanged(layout, recorded, "nothing changed but the order of rows")
+        manifest = recorded if same and recorded is not None else manifest
         _record(staged, manifest)
         checkpoint("recorded")
 
@@ -325,12 +325,12 @@ def finish(  # noqa: PLR0917
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
 
 
-def _continued(staged: StagedRun, before: Manifest | None, known: Manifest | None) -> tuple[Part, ...]:
+def _continued(staged: StagedRun, before: Manifest | None, recorded: Manifest | None) -> tuple[Part, ...]:
     """Return the published parts that an incremental run adds to; only a manifest that the ledger knows is added to."""
     base = before if before is not None and continues(staged.policy, staged.layout, before) else None
     if staged.base != (None if base is None else base.digest):
         raise PolicyError("another run has published here since this run was staged", "run the same policy again")
-    if base is not None and known is None:
+    if base is not None and recorded is None:
         refuse_foreign(staged.layout)
     return () if base is None else base.parts
 
@@ -413,8 +413,8 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
         refuse_forgotten_base(staged.layout, policy.ledger, ledger, staged.refs.values())
     count, staging = 0, Staging(staged.layout.staging)
     for shard in staged.shards:
-        own = staging.read(shard).filter(~pl.col(CANARY))
-        count += int(ledger.people.forgotten(policy.dataset, canonical_ids(own[policy.id].to_arrow())).sum())
+        records = staging.read(shard).filter(~pl.col(CANARY))
+        count += int(ledger.people.forgotten(policy.dataset, canonical_ids(records[policy.id].to_arrow())).sum())
     if count:
         msg = (
             f"{counted(count, 'of the staged records was', 'of the staged records were')} forgotten since "
@@ -443,11 +443,11 @@ def unchanged(layout: Layout, before: Manifest | None, note: str) -> Published:
 
 def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> None:
     """Refuse a version that would hold fewer rows than `min_released` says."""
-    found = {reason: rows.get(name, 0) for name, reason in _WHY.items()}
-    released, selection = rows["released"] + kept, sum(found.values())
+    counts = {reason: rows.get(name, 0) for name, reason in _WHY.items()}
+    released, selection = rows["released"] + kept, sum(counts.values())
     if not selection or released >= Fraction(repr(policy.min_released)) * (released + selection):
         return
-    why = " or ".join(reason for reason, count in found.items() if count)
+    why = " or ".join(reason for reason, count in counts.items() if count)
     msg = (
         f"{selection} of {released + selection} rows would be left out ({why}); the policy publishes only if "
         f"a share of {policy.min_released:g} of them is there (min_released). "
@@ -469,7 +469,7 @@ def draft(
         names = policy.unlinked.columns(policy.columns[0].name)
         schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
     schema = schema if hidden is None else hidden.schema(schema)
-    computed = {name: {"computed": found} for name, found in merge_hardware([older, staged.computed]).items()}
+    computed = {name: {"computed": hardware} for name, hardware in merge_hardware([older, staged.computed]).items()}
     return Manifest(
         policy.dataset,
         policy.release,
@@ -525,8 +525,8 @@ def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: in
         """Add up 64-bit hashes of rows, which no order changes."""
         row = pl.struct(pl.col(name) for name in names)
         frame = Files(tuple(paths), before.file_format, {}).scan(names)
-        found = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
-        return tuple(found.row(0))
+        totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
+        return tuple(totals.row(0))
 
     with seam("comparing with the published table", InputError, READ_HINT):
         return sums(published) == sums(map(str, drafts))

@@ -52,17 +52,17 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
         msg = f"the sink {layout.sink} is a table that no run of dptext made"
         raise InputError(msg, "publication replaces the whole table: name a new one")
     if manifest is None or state.release > manifest.version:
-        found = "is missing" if manifest is None else f"is for version {manifest.version}"
-        msg = f"the table {layout.sink} shows version {state.release}, and its manifest {found}"
+        problem = "is missing" if manifest is None else f"is for version {manifest.version}"
+        msg = f"the table {layout.sink} shows version {state.release}, and its manifest {problem}"
         raise InputError(msg, f"bring back {layout.manifest}")
     listed = {part.path for part in manifest.parts}
     if state.release < manifest.version:  # a run was killed before its commit; the files before are in no manifest
         rewritten = layout.described.read(_REWRITTEN) == state.version.encode()
-        own = rewritten or all(map(_PART.fullmatch, state.files))
+        ours = rewritten or all(map(_PART.fullmatch, state.files))
     else:
         rewritten = state.files != listed and rewrites(layout.published, listed - state.files, state.files - listed)
-        own = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
-    if not own:
+        ours = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
+    if not ours:
         msg = f"another writer has changed the rows of the table {layout.sink} (its version {state.version})"
         raise InputError(msg, _RESTORE)
     return state if rewritten else None
@@ -128,7 +128,7 @@ _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12}|\.files)?")
 _DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?|\.dptext-[0-9a-f]+"
 _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 """Names in a table before its first commit."""
-_SHOWN = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
+_DATA_FILE = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
 """Names in a folder that a run published, or in a copy of one."""
 _AGAIN = "is there room and access? Run the same policy again: it continues from here"
 _MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
@@ -212,12 +212,12 @@ def _fill(folder: Path, sources: Mapping[str, Path]) -> bool:
     return True
 
 
-def _name_current(current: Path, shown: Path, before: Path) -> None:
+def _name_current(current: Path, public: Path, before: Path) -> None:
     """Let the name of the current version link to the folder that shows it, and give the one before its own name.
 
     Who opened a version by its manifest finds its files there until they expire.
     """
-    target = Path(os.pardir, shown.name)
+    target = Path(os.pardir, public.name)
     if current.is_symlink() and current.readlink() == target:
         return
     # the two have changed places; version 0.2 kept separate files under the name of the previous version
@@ -244,8 +244,8 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         if sink.linked or not sink.path.is_dir():
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
-            known = sink.manifest.is_file() or sink.versions.is_dir()
-            ours = _IN_TABLE if sink.table else _SHOWN if known else None
+            published = sink.manifest.is_file() or sink.versions.is_dir()
+            ours = _IN_TABLE if sink.table else _DATA_FILE if published else None
             foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
@@ -266,17 +266,17 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
     """
     with seam("looking at the versions", InputError, "is the sink readable?"):
         if layout.remote_sink:
-            found = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
+            names = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
         else:
-            found = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
-            found -= {layout.local.path.readlink().name} if layout.local.linked else set()
+            names = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
+            names -= {layout.local.path.readlink().name} if layout.local.linked else set()
     table = layout.table_format
     state = (
         None if table is None else table.state()
     )  # a run that was killed may not have committed the manifest's parts
     paths = [] if manifest is None else [part.path for part in manifest.parts]
     listed = {path.partition("/")[0] for path in (*paths, *(() if state is None else state.files))}
-    numbers = {name: int(known[1]) for name in found - listed if (known := _NAME.fullmatch(name))}
+    numbers = {name: int(match[1]) for name in names - listed if (match := _NAME.fullmatch(name))}
     now = 0 if manifest is None else manifest.version
     last = 0 if newest is None else now - newest if newest else now
     old = (name for name, number in numbers.items() if number <= last or number >= now)

@@ -72,16 +72,16 @@ def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
 
 def _memories(memory: Storage) -> list[StoredAnchor]:
     """Read the heads of earlier runs; from a store, they are fetched to the folder of this process."""
-    found: list[StoredAnchor | None] = [None]
+    heads: list[StoredAnchor | None] = [None]
     if not memory.remote:
-        found = [read(memory.folder / FILE)]
-    while memory.remote and None in found:  # others have put one object in the place of several since
+        heads = [read(memory.folder / FILE)]
+    while memory.remote and None in heads:  # others have put one object in the place of several since
         names = memory.glob(_FILES)
-        found = [read(memory.local_path(name)) for name in names]
+        heads = [read(memory.local_path(name)) for name in names]
         for path in memory.folder.glob(_FILES):
             if path.name not in names:
                 path.unlink(missing_ok=True)
-    return [seen for seen in found if seen is not None]
+    return [seen for seen in heads if seen is not None]
 
 
 def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str, job: str) -> None:

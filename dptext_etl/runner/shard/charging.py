@@ -104,11 +104,11 @@ class Reserved:
 
     def whole_table(self, labels: UnlinkedLabels | None) -> WholeTable:
         """Return the records among the rows, also by label; canary rows do not count."""
-        own = self.charged.take(~self.canary)
-        drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
-        counts = len(own.ids), int(drawn.sum())
+        records = self.charged.take(~self.canary)
+        drawn = np.any([np.asarray(item.n_worst) > 0 for item in records.charges], axis=0)
+        counts = len(records.ids), int(drawn.sum())
         named = by_label(self.frame.filter(~self.canary), drawn, labels)
-        return WholeTable(*counts, f"{own.sum_of_identities():064x}", named)
+        return WholeTable(*counts, f"{records.sum_of_identities():064x}", named)
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
@@ -124,8 +124,8 @@ def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: Unlinked
     """Count the records of each label that have a draw, shape (rows,); None without labels."""
     if labels is None:
         return None
-    found = frame[labels.column].filter(pl.Series(drawn)).fill_null(OTHER)
-    return dict(found.value_counts(name="records").iter_rows())
+    labels_drawn = frame[labels.column].filter(pl.Series(drawn)).fill_null(OTHER)
+    return dict(labels_drawn.value_counts(name="records").iter_rows())
 
 
 def digest_of(*parts: bytes) -> str:
@@ -197,11 +197,11 @@ def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
     if policy.unit == "record" or policy.subject is None:
         return None
     subjects = frame[policy.subject]
-    known = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
+    canonical = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
     if not subjects.null_count():
-        return known
+        return canonical
     places = np.cumsum(subjects.is_not_null().to_numpy()) - 1
-    return known.take(pa.array(places, mask=subjects.is_null().to_numpy()))
+    return canonical.take(pa.array(places, mask=subjects.is_null().to_numpy()))
 
 
 _CHARGED = "eps_charged"
@@ -233,16 +233,16 @@ def shard_spends(
     settled: bool = False,
 ) -> tuple[dict[str, int], dict[str, int | float]]:
     """Return counts of a computed shard, and sums and maxima of its spends, without its canary rows."""
-    own, draws = ~canary, dict[str, Any]()
-    counts = {"rows": int(own.sum()), "words": 0, "null": 0}
+    records, draws = ~canary, dict[str, Any]()
+    counts = {"rows": int(records.sum()), "words": 0, "null": 0}
     for column in columns:
         texts, positions, steps, _ = released[column.name]
         draws[f"positions of {column.name}"] = to_numpy(positions)
         if settled and column.policy.mechanism.refundable and steps is not None:
             draws[f"steps of {column.name}"] = to_numpy(steps)
-        counts["words"] += int(to_numpy(positions)[own].sum())
-        counts["null"] += int(to_numpy(texts.is_null())[own].sum())
-    groups = pl.DataFrame(draws).filter(pl.Series(own)).group_by(pl.all()).agg(pl.len().alias("rows"))
+        counts["words"] += int(to_numpy(positions)[records].sum())
+        counts["null"] += int(to_numpy(texts.is_null())[records].sum())
+    groups = pl.DataFrame(draws).filter(pl.Series(records)).group_by(pl.all()).agg(pl.len().alias("rows"))
     times = groups["rows"].to_list()  # rows of equal draws cost the same
     totals = {name: np.zeros(groups.height, dtype=np.int64) for name in AMOUNTS}
     unbounded = dict.fromkeys(AMOUNTS, False)

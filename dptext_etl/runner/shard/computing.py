@@ -128,18 +128,18 @@ def find_replay(  # noqa: PLR0917
         return None
     name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
     drawn = _draws(column, committed.positions, settled)
-    for found, shard in matches(ids, committed, (_texts(shard, id_column, name) for shard in staging.kept(index))):
-        counts = found["draws"] if shard.draws is not None else drawn[found["row"]].alias("draws")
-        rows.append(found.select("row", "text").with_columns(counts))
-        computed.extend(shard.computed.get(name, ()) if found.height else ())
+    for matching, shard in matches(ids, committed, (_texts(shard, id_column, name) for shard in staging.kept(index))):
+        counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
+        rows.append(matching.select("row", "text").with_columns(counts))
+        computed.extend(shard.computed.get(name, ()) if matching.height else ())
     return Replay(pl.concat(rows), computed) if rows else None
 
 
 def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
-    held = shard.frame.select(pl.col(name).alias("text"))
+    texts = shard.frame.select(pl.col(name).alias("text"))
     if shard.draws is not None:
-        held = held.with_columns(shard.draws[name].alias("draws"))
-    return shard.frame[id_column], held, shard
+        texts = texts.with_columns(shard.draws[name].alias("draws"))
+    return shard.frame[id_column], texts, shard
 
 
 def matches(
@@ -151,10 +151,10 @@ def matches(
         if not left.height:
             return
         written = canonical_series(kept_ids)
-        held = frame.with_columns(id=written, digest=_binary(pa.array(_kernel.digests(frame["text"]))))
-        found = left.join(held, on=["id", "digest"], how="inner").unique("row")
-        yield found, extra
-        left = left.join(found, on="row", how="anti")
+        kept_rows = frame.with_columns(id=written, digest=_binary(pa.array(_kernel.digests(frame["text"]))))
+        matching = left.join(kept_rows, on=["id", "digest"], how="inner").unique("row")
+        yield matching, extra
+        left = left.join(matching, on="row", how="anti")
 
 
 def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
@@ -214,19 +214,19 @@ def _published_texts(
     if manifest is None:
         return
     published = {item.name: f"{item.name}_intermediate" if item.policy.postprocess else item.name for item in columns}
-    shown = [*published.values()] if manifest.ids != "keep" else [policy.id, *published.values()]
-    if not set(shown) <= manifest.schema.keys():
+    wanted = [*published.values()] if manifest.ids != "keep" else [policy.id, *published.values()]
+    if not set(wanted) <= manifest.schema.keys():
         return
     digests = (part.sha256 for part in manifest.parts)
-    own = None if manifest.ids == "keep" else ids_of_parts(layout.staging, policy.ledger, digests)
+    own_ids = None if manifest.ids == "keep" else ids_of_parts(layout.staging, policy.ledger, digests)
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue
         with seam("reading the published table", InputError, _HINT):
-            found = scan(layout, replace(manifest, parts=(part,)))
-            ids = pl.col(policy.id) if own is None else pl.lit(own[index]).alias(policy.id)
+            part_rows = scan(layout, replace(manifest, parts=(part,)))
+            ids = pl.col(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
             texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
-            rows = found.select(*texts, ids).filter(ids.is_not_null()).collect()
+            rows = part_rows.select(*texts, ids).filter(ids.is_not_null()).collect()
         yield index, part.sha256, rows
 
 
@@ -235,8 +235,8 @@ def _draws(column: ColumnPolicy, positions: I64, settled: Callable[[], tuple[Mas
     drawn, mechanism = pl.Series("positions", positions, dtype=pl.UInt32), column.mechanism
     if not mechanism.refundable:
         return drawn
-    known, used = settled()
-    costs = np.where(known, used, spends(mechanism, to_arrow(positions))[PURE])
+    settled_rows, used = settled()
+    costs = np.where(settled_rows, used, spends(mechanism, to_arrow(positions))[PURE])
     return pl.DataFrame([drawn, pl.Series("steps", steps_of(mechanism, costs))]).to_struct()
 
 
@@ -275,9 +275,9 @@ def compute(  # noqa: PLR0917
     draws = pl.DataFrame({name: write_draws(item) for name, item in released.items()})
     again = {item.name: recomputed(raw, frame, ids, item, replays[item.name]) for item in columns}
     hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
-    own = raw.filter(~pl.col(CANARY))
+    records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
-    read = {item.name: count_reading(item.policy.mechanism, own[item.name], every=every) for item in columns}
+    read = {item.name: count_reading(item.policy.mechanism, records[item.name], every=every) for item in columns}
     facts = Facts(counts, spends, copies, hardware, failures_of(released), again, read=read)
     return Computed(frame, draws, facts)
 
@@ -310,14 +310,14 @@ def recomputed(
     return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 
 
-def _hardware(column: Column, replay: Replay | None, own: npt.NDArray[np.bool_]) -> list[Hardware]:
+def _hardware(column: Column, replay: Replay | None, records: npt.NDArray[np.bool_]) -> list[Hardware]:
     """Return where texts of a column were computed: where replayed ones were, and here, if any row of `own` was."""
     computing = column.policy.mechanism.computing
-    here = own if replay is None else own & replay.missing(len(own))
-    found = [] if replay is None else list(replay.computed)
+    here = records if replay is None else records & replay.missing(len(records))
+    hardware = [] if replay is None else list(replay.computed)
     if computing is not None and here.any():
-        found.append({"device": computing.device, "dtype": computing.dtype})
-    return found
+        hardware.append({"device": computing.device, "dtype": computing.dtype})
+    return hardware
 
 
 def copies_of(
@@ -357,14 +357,14 @@ class _Rewriting:
     def run(self, staged: StagedShard, inputs: str) -> StagedShard:
         shards, schedule = self.shards, partial(self.shards.schedule.run, None, self.index)
         posted = schedule(self.posted)
-        found = self.find(staged, posted)
-        if found is None:
+        rewritten = self.find(staged, posted)
+        if rewritten is None:
             with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
-                found = self.rewrite(staged, posted)
+                rewritten = self.rewrite(staged, posted)
             schedule(lambda: shards.checkpoint("rewriting staged"))
-        diverged = schedule(partial(self.record, found))
+        diverged = schedule(partial(self.record, rewritten))
         if not diverged:
-            return found
+            return rewritten
         for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
             first = self.find(other, schedule(self.posted))
             if first is not None and not schedule(partial(self.record, first)):
@@ -422,7 +422,7 @@ class _Rewriting:
             if item.name in post.columns
         )
         empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
-        rows = pl.concat([empty, *(found.select("row", "text") for found, _ in matches(ids, posted, kept))])
+        rows = pl.concat([empty, *(matching.select("row", "text") for matching, _ in matches(ids, posted, kept))])
         new = np.ones(len(released), np.bool_)
         new[rows["row"].to_numpy()] = False
         failed = 0

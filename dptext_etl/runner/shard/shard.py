@@ -111,17 +111,17 @@ class Shards:
             charged = charge(raw, self.columns, self.policy)
             canary = canary_marks(raw)
             batch = (charged.ids, charged.subjects, charged.charges)
-            own, make = self.policy.on_null_subject == "own", self.ledger.make_ready
-            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own)
+            own_persons, make = self.policy.on_null_subject == "own", self.ledger.make_ready
+            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own_persons)
         return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, ready, job or self.job))
 
     def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: PreparedBatch, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
-            asked = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
+            batch = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
             again = self.policy.on_changed == "release_again"
-            result = self.ledger.reserve(job, *asked, canary=canary, forms=charged.forms, ready=ready, again=again)
+            result = self.ledger.reserve(job, *batch, canary=canary, forms=charged.forms, ready=ready, again=again)
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
@@ -187,11 +187,13 @@ class Shards:
 
     def _compute(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
-        found = self._replays(reserved, index)
+        replays_by_column = self._replays(reserved, index)
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
-            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, found, self.profile)
+            done = compute(
+                reserved.frame, reserved.charged.ids, self.columns, self.policy, replays_by_column, self.profile
+            )
             for column in self.columns:
-                replay = found[column.name]
+                replay = replays_by_column[column.name]
                 if replay is None or replay.missing(reserved.frame.height).any():
                     column.policy.mechanism.probe()
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
@@ -233,10 +235,10 @@ class Shards:
 
     def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay | None]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, found, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
+        ids, by_column, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
         canary, ask_settled = reserved.canary, self.ledger.settled_epsilons
         for column in self.columns:
-            reproducible, found[column.name] = column.policy.mechanism.reproducible, None
+            reproducible, by_column[column.name] = column.policy.mechanism.reproducible, None
             if reproducible and not changed.any():
                 continue
             ask = partial(self.ledger.committed, column.ref, ids, canary=canary)
@@ -245,9 +247,9 @@ class Shards:
             with seam("reading staged files", DPTextError, _DEFECT):
                 settled = partial(self.schedule.run, None, index, partial(ask_settled, column.ref, ids, canary=canary))
                 which = index, self.policy.id, column.policy, ids, wanted
-                found[column.name] = find_replay(self.staging, *which, settled)
-            require_found(found[column.name], changed)
-        return found
+                by_column[column.name] = find_replay(self.staging, *which, settled)
+            require_found(by_column[column.name], changed)
+        return by_column
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
         results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
@@ -384,8 +386,8 @@ class ShardResult:
 
 def pairs_of(reserved: Reserved) -> int | None:
     """Return the sum of digests of records with their persons, without canary rows; None without persons."""
-    subjects, own = reserved.charged.subjects, to_arrow(~reserved.canary)
-    return None if subjects is None else sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own))
+    subjects, records = reserved.charged.subjects, to_arrow(~reserved.canary)
+    return None if subjects is None else sum_of_pairs(reserved.charged.ids.filter(records), subjects.filter(records))
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:

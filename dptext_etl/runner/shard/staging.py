@@ -81,11 +81,11 @@ ColumnHardware = Mapping[str, Sequence[Hardware]]
 
 def merge_hardware(parts: Iterable[ColumnHardware]) -> ColumnHardware:
     """Unite the hardware of several shards, each once, in order."""
-    found: dict[str, set[tuple[tuple[str, str], ...]]] = {}
+    merged: dict[str, set[tuple[tuple[str, str], ...]]] = {}
     for part in parts:
         for column, items in part.items():
-            found.setdefault(column, set()).update(tuple(sorted(item.items())) for item in items)
-    return {column: [dict(item) for item in sorted(items)] for column, items in found.items() if items}
+            merged.setdefault(column, set()).update(tuple(sorted(item.items())) for item in items)
+    return {column: [dict(item) for item in sorted(items)] for column, items in merged.items() if items}
 
 
 @dataclass(frozen=True)
@@ -270,13 +270,13 @@ class Staging:
 
     def shards(self) -> list[StagedShard]:
         """Return the shards that a run under this key left here, in order."""
-        found = map(self._recorded, self.storage.glob("shard-*.json"))
-        return sorted((shard for shard in found if shard is not None), key=lambda shard: shard.index)
+        records = map(self._recorded, self.storage.glob("shard-*.json"))
+        return sorted((shard for shard in records if shard is not None), key=lambda shard: shard.index)
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the intact attempts at a shard that were computed from these inputs."""
-        found = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
-        return [shard for shard in found if shard is not None and self._whole(shard, index, inputs)]
+        records = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
+        return [shard for shard in records if shard is not None and self._whole(shard, index, inputs)]
 
     def _recorded(self, name: str) -> StagedShard | None:
         """Read a record; None if there is none, or if no run under this key and version wrote it."""
@@ -329,8 +329,8 @@ class Staging:
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
         with seam("reading staged files", hint=_AGAIN):
-            found = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
-        return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
+            schema = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
+        return pl.Schema({name: dtype for name, dtype in schema.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
         return self._schema(f"{shard.stem}.parquet")
@@ -351,9 +351,9 @@ class Staging:
         if self.storage.remote:
             self.storage.write(name, ids.write_parquet, action="staging a list of records that are left out")
             return
-        own = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
-        files.write(own, ids.write_parquet, action="staging a list of records that are left out")
-        own.replace(self.folder / name)
+        draft = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
+        files.write(draft, ids.write_parquet, action="staging a list of records that are left out")
+        draft.replace(self.folder / name)
 
     def no_changes(self) -> None:
         self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))

@@ -54,14 +54,14 @@ class Summing:
         shards = self._shards
         if self._phase == "compare":
             ids = canonical_ids(raw[shards.policy.id].to_arrow())
-            held = shards.ledger.committed(self._column.ref, ids).digests
-            self._agrees &= not pc.any(pc.not_equal(self._digests(ids), held)).as_py()
+            committed = shards.ledger.committed(self._column.ref, ids).digests
+            self._agrees &= not pc.any(pc.not_equal(self._digests(ids), committed)).as_py()
         else:
             again = self._phase == "release"
             reserved = shards.reserved_before(raw, index) if again else shards.reserve(raw, index)
             counted = shards.leave_out(reserved, index)
-            found, pairs = self._committed(counted) if again else self._summed(counted), pairs_of(reserved)
-            self._sums += found
+            partial, pairs = self._committed(counted) if again else self._summed(counted), pairs_of(reserved)
+            self._sums += partial
             self._pairs = None if pairs is None else ((self._pairs or 0) + pairs) % PAIRS
             self._answers.update(reserved.answers)
             self._records += len(counted.charged.ids)
@@ -90,8 +90,8 @@ class Summing:
         shards.checkpoint("committed")
         with seam("summing the records", DPTextError, _DEFECT):
             texts, labels = _contents(counted.frame, shards.policy)
-            given = pa.nulls(len(ids), pa.string()) if labels is None else labels
-            digest = _kernel.table_digest(self._column.key, ids, texts, given)
+            label_cells = pa.nulls(len(ids), pa.string()) if labels is None else labels
+            digest = _kernel.table_digest(self._column.key, ids, texts, label_cells)
         return replace(Partial.zero(shards.policy.statistic), digest=digest)
 
     def _digests(self, ids: pa.Array) -> pa.Array:
@@ -126,10 +126,14 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
     with the staged table of an earlier one: the first commit is the release.
     """
     synthetic, (column,) = described(policy), policy.charged_columns()
-    shown = {"rows": synthetic.rows, "columns": list(synthetic.columns), "names": dict(sorted(synthetic.names.items()))}
-    inputs = digest_of(sums.digest, canon({**shown, "cfg": column.mechanism.cfg()}))
-    for found in staging.find(0, inputs):
-        return found
+    described_rows = {
+        "rows": synthetic.rows,
+        "columns": list(synthetic.columns),
+        "names": dict(sorted(synthetic.names.items())),
+    }
+    inputs = digest_of(sums.digest, canon({**described_rows, "cfg": column.mechanism.cfg()}))
+    for staged in staging.find(0, inputs):
+        return staged
     with seam("drawing the table", DPTextError, "this is a defect; nothing was published"):
         statistic = noisy(policy.statistic, column.release_key(), sums)
         made = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names))
