@@ -10,7 +10,6 @@ import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -19,7 +18,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from dptext_etl.cli import terminal
-from dptext_etl.errors import PolicyError, UsageError
+from dptext_etl.errors import PolicyError, UsageError, suggestion
 from dptext_etl.guarantee import Disclosure
 
 if TYPE_CHECKING:
@@ -419,9 +418,8 @@ def parse_parameters(kind: type[BaseModel], name: str, assignments: Sequence[str
     texts = name_values(assignments)
     for parameter in texts:
         if parameter not in kind.model_fields:
-            close = get_close_matches(parameter, kind.model_fields, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            raise PolicyError(f"{name} has no parameter {parameter!r}", f"{meant}{_allowed(kind, name)}")
+            hint = f"{suggestion(parameter, kind.model_fields)} {_allowed(kind, name)}".strip()
+            raise PolicyError(f"{name} has no parameter {parameter!r}", hint)
     return {parameter: _typed(kind, name, parameter, text) for parameter, text in texts.items()}
 
 

@@ -85,62 +85,171 @@ class Engine(ABC, Generic[Rows]):
     @classmethod
     @contextmanager
     def started(cls, policy: Policy, partition: str | None) -> Iterator[Self]:  # noqa: ARG003  (`open` reads the source)
-        """Start the engine for a run over the source that a policy names, and stop it after the block."""
+        """Start the engine for a run over the source that a policy names, and stop it after the block.
+
+        Args:
+            policy: The policy of the run.
+            partition: Name of the partition, or None.
+
+        Yields:
+            The engine, for one run.
+        """
         yield cls()
 
     @abstractmethod
     def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
-        """Open the raw table and check its columns, before anything is written or charged."""
+        """Open the raw table and check its columns, before anything is written or charged.
+
+        Args:
+            policy: The policy of the run.
+            layout: The places of the run.
+
+        Returns:
+            The table, with the types of its columns.
+
+        Raises:
+            PolicyError: The table cannot be read, or lacks a column of the policy.
+        """
 
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines read frames)
-        """Return the local files, or the version of a table, that a run reads; None where nothing says so."""
+        """Return the files that a run reads, so that an unchanged input can be recognized.
+
+        Args:
+            layout: The places of the run.
+
+        Returns:
+            Local files, or one version of a table with a log; None if the engine does not know them.
+        """
         return None
 
     @abstractmethod
     def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
-        """Check ids and subjects; in an incremental run, leave out rows that are published already."""
+        """Check ids and subjects; in an incremental run, leave out rows that are published already.
+
+        Args:
+            table: The table that `open` returned.
+            policy: The policy of the run.
+            layout: The places of the run.
+            progress: Called with the number of rows that are checked, or None.
+
+        Returns:
+            The rows of the run, with counts of the rows that are left out.
+
+        Raises:
+            InputError: Ids are missing or repeated.
+        """
 
     @abstractmethod
     def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
-        """Return the given ids that the source uses; they have the type of its id column."""
+        """Return the given ids that the source uses.
+
+        Args:
+            source: The source that `examine` returned.
+            ids: Ids of the type of the id column, shape (ids,).
+
+        Returns:
+            The ids in use, shape (used,).
+        """
 
     @abstractmethod
     def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
-        """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
+        """Number the sets of canary rows.
+
+        Args:
+            source: The source that `examine` returned.
+            policy: The policy of the run.
+
+        Returns:
+            Numbers of sets; they follow from ids and counts, so every attempt at a run gets the same.
+        """
 
     @staticmethod
     @abstractmethod
     def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
-        """Count the rows that kept columns single out (`runner.table_check.traceable.of_source`)."""
+        """Count the rows that kept columns single out.
+
+        Args:
+            source: The source that `examine` returned.
+            policy: The policy of the run.
+
+        Returns:
+            The facts of `runner.table_check.of_source`; empty without kept columns.
+        """
 
     @abstractmethod
     def look(
         self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Expected:
-        """Preview a run over some rows of the source (`runner.forecast`); list the ids of changed records.
+        """Preview a run over some rows of the source, and list the ids of changed records.
 
         A model that is needed and fails on public texts is refused where it will compute.
-        No release is pinned yet: `work` has no refs, and `columns` have those that are known.
+
+        Args:
+            work: The shards; no release is pinned yet, so it has no refs.
+            meter: Counts the rows that are previewed.
+            columns: The text columns, with the releases that the ledger knows.
+            ledger: The ledger, opened for reading; None if there is none.
+            rows: The rows: `work.source.rows`, or all rows in an incremental run.
+
+        Returns:
+            The counts of the preview.
         """
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Take all shards through a phase; of a table that is summed, one result may cover several of them."""
+        """Take all shards through a phase.
+
+        Args:
+            work: The shards.
+            phase: "reserve", "compare", or "release".
+            meter: Counts the rows of finished shards.
+
+        Returns:
+            One result per shard; of a table that is summed, a result may cover several shards.
+
+        Raises:
+            DPTextError: A shard is refused, or fails; a later attempt continues after the committed shards.
+        """
 
     def close(self) -> None:
         """Remove data that the engine keeps between the steps of a run; called last, also after a refusal."""
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
-        """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden."""
+        """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden.
+
+        Args:
+            staged: The staged run.
+            candidate: The input of the gates.
+            seen: Called with the number of rows that are judged.
+
+        Returns:
+            The verdicts of all gates.
+        """
         return judge_here(staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-        """Write staged shards as parts of a version; in this process unless overridden."""
+        """Write staged shards as parts of a version; in this process unless overridden.
+
+        Args:
+            writer: The writer of the version.
+            shards: Staged shards, in order.
+            each: Called with the number of rows that are written.
+        """
         writer.add(shards, each)
 
 
 def named(name: str) -> type[Engine[Any]]:
-    """Return the engine of a name, from whatever package brings it."""
+    """Return the engine of a name, from any installed package.
+
+    Args:
+        name: The name of the entry point, such as "polars" or "spark".
+
+    Returns:
+        The class of the engine.
+
+    Raises:
+        PolicyError: No package has an engine of this name, or its entry point names something else.
+    """
     engine = extensions.loaded("engines", name)
     if not (isinstance(engine, type) and issubclass(engine, Engine)):
         package = extensions.installed("engines")[name].value
@@ -231,8 +340,23 @@ def stage(
 ) -> StagedRun:
     """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
 
-    A run that was killed at any point continues where it stopped; it charges and draws nothing twice. With `recognize`,
-    nothing is staged if the input is the same as in the run before (`runner.summary`), and the result says so.
+    A run that was killed at any point continues where it stopped; it charges and draws nothing twice.
+
+    Args:
+        policy: The policy, or the path of its file.
+        engine: Engine that computes the shards; None computes in this process.
+        partition: Name of the partition, if the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        progress: Called with counts, rate, and remaining time of every phase.
+        checkpoint: Called after every step, for tests.
+        recognize: Stage nothing if the input is the same as in the run before (`runner.summary`); the result says so.
+
+    Returns:
+        The staged run: paths, counts, and hashes.
+
+    Raises:
+        PolicyError: The policy cannot be carried out as written.
+        BudgetError: Records are over the cap, and on_cap is "refuse".
     """
     attempt, engine = (
         Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap),

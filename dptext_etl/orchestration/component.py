@@ -243,6 +243,12 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions.
 
+        Args:
+            context: Dagster's context of the component; the policy's path is relative to its folder.
+
+        Returns:
+            The definitions of `build_definitions`.
+
         Raises:
             PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path.
         """

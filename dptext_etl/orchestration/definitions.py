@@ -100,6 +100,9 @@ def build_definitions(
         reports: Reports on the release, such as `dptext_etl_eval.orchestration.EvidenceReport`. Each makes an asset
             outside the job, and nothing waits for it.
 
+    Returns:
+        The definitions of the dataset, whose asset graph `check_lineage` has checked.
+
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path; or a
             schedule, sensor or freshness has nothing to go by.

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import dagster as dg
 
-from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.errors import GateError, PolicyError, suggestion
 from dptext_etl.orchestration.names import PUBLIC_TAG, PUBLISHED_TAG, RAW_TAG, STAGED_TAG
 
 Kind = Literal["raw", "staged", "published", "gate", "check", "other"]
@@ -142,7 +142,8 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
         if nodes[name].kind == "other" and nodes[judged_asset].kind == "raw" and set(reads) == {"raw"}:
             nodes[name] = replace(nodes[name], kind="raw")
     if missing := raw - nodes.keys():
-        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
+        close = " ".join(filter(None, (suggestion(name, nodes) for name in sorted(missing))))
+        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", close or "name raw assets by their keys")
     return nodes
 
 

@@ -113,15 +113,37 @@ class PolicyTranslator:
         self._owners = list(owners or ())
 
     def asset_key(self, policy: Policy, stage: Stage) -> dg.AssetKey:
-        """Return the key of an asset."""
+        """Return the key of an asset.
+
+        Args:
+            policy: The policy of the dataset.
+            stage: "raw", "staged", "published", or "evidence".
+
+        Returns:
+            The key, which no other asset of the code location has.
+        """
         return dg.AssetKey([*self._prefix, f"{stage}_{word_of(policy.dataset)}"])
 
     def group_name(self, policy: Policy) -> str:
-        """Return the group of the assets."""
+        """Return the group of the assets.
+
+        Args:
+            policy: The policy of the dataset.
+
+        Returns:
+            The name of the group.
+        """
         return self._group or word_of(policy.dataset)
 
     def owners(self, policy: Policy) -> Sequence[str]:  # noqa: ARG002  (for those who override it)
-        """Return the owners of the assets."""
+        """Return the owners of the assets.
+
+        Args:
+            policy: The policy of the dataset.
+
+        Returns:
+            E-mail addresses, or "team:NAME".
+        """
         return self._owners
 
 

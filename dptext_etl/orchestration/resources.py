@@ -63,11 +63,28 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def of(cls, policy: Policy) -> "LedgerResource":
-        """Return the ledger that the policy names."""
+        """Return the ledger that the policy names.
+
+        Args:
+            policy: A policy with a ledger.
+
+        Returns:
+            The resource, with the URL and references of the policy.
+
+        Raises:
+            PolicyError: The URL holds a password.
+        """
         return cls(**policy.ledger.model_dump())
 
     def open(self) -> Ledger:
-        """Open the ledger for reading; a run opens its own."""
+        """Open the ledger for reading; a run opens its own.
+
+        Returns:
+            The ledger, which the caller closes.
+
+        Raises:
+            LedgerError: There is no ledger, or it cannot be opened.
+        """
         return Ledger.open(self.url, self.id_key, create=False, read_only=True)
 
 
@@ -87,7 +104,14 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def of(cls, policy: Policy) -> "KeyResource":
-        """Return the key reference that the policy names."""
+        """Return the key reference that the policy names.
+
+        Args:
+            policy: A policy with a key.
+
+        Returns:
+            The resource, which holds only the reference.
+        """
         return cls(reference=policy.key)
 
 
@@ -183,6 +207,12 @@ class PublishedTable(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the version that the manifest names; rows are read only when the frame is collected.
 
+        Args:
+            context: Dagster's context of the input, with its type and partitions.
+
+        Returns:
+            A frame of the annotated type with the rows of all partitions; a lazy frame without an annotation.
+
         Raises:
             dagster.Failure: Nothing is published there.
         """
@@ -195,7 +225,15 @@ class PublishedTable(dg.IOManager):
             return frame.collect().to_pandas() if _is_pandas(wanted) else frame
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> NoReturn:  # noqa: ARG002
-        """Refuse to write, because only the runner publishes."""
+        """Refuse to write, because only the runner publishes.
+
+        Args:
+            context: Dagster's context of the output; it is not used.
+            obj: The output; it is not read.
+
+        Raises:
+            PolicyError: Always.
+        """
         msg = "only its own step writes the published table"
         raise PolicyError(msg, "give your asset another io_manager_key")
 

@@ -56,7 +56,19 @@ class ExprNamespace:
 
     @bare
     def privatize(self, policy: PolicyLike, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
-        """Release this text column, as `dptext_etl.polars.privatize` does; the released text has the same name."""
+        """Release this text column, as `dptext_etl.polars.privatize` does; the released text has the same name.
+
+        Args:
+            policy: The column's policy, or a policy that has the root column, or the path of its file.
+            id: Record ids, as a column or an expression.
+            spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
+
+        Returns:
+            As many strings as texts, null if the text is null; or the struct.
+
+        Raises:
+            PolicyError: The expression has several output columns, or another column than the policy.
+        """
         policy = _chosen(self._expr, policy)
         column.require_row_by_row(policy)
         name = _column(self._expr, policy)

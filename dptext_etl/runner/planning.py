@@ -120,7 +120,22 @@ def plan(
     progress: Listener | None = None,
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
-    """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
+    """Forecast a run: collect all refusals, count draws, and add up worst cases. Nothing is spent.
+
+    Args:
+        policy: The policy, or the path of its file.
+        partition: Name of the partition, if the policy has a place for one.
+        delta: The delta of the statement about all records of one person.
+        accept_lower_cap: Plan as if the pinned cap may be lowered to the policy's cap.
+        progress: Called with counts, rate, and remaining time.
+        require: Called with policy and layout first; raises if an engine cannot carry out the run.
+
+    Returns:
+        Counts, worst cases in units of epsilon, rho, or delta, and the refusals that the run would meet.
+
+    Raises:
+        PolicyError: Without this step, nothing can be counted: the source cannot be read, or its ids are not unique.
+    """
     return _planned(
         resolve(policy), partition, delta, accept_lower_cap=accept_lower_cap, progress=progress, require=require
     )[0]

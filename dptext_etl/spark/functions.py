@@ -51,8 +51,27 @@ def function(
 ) -> Any:
     """Return a column's policy as a function of columns, which is in no catalog: for the DataFrame API and pipelines.
 
-    Nothing in the session changes, so Spark's declarative pipelines can use it. Arguments, errors, and behavior are the
-    same as for `register`.
+    Nothing in the session changes, so Spark's declarative pipelines can use it.
+
+    Args:
+        spark: The session, classic or Spark Connect.
+        policy: The column's policy, or a policy of one text column, or the path of its file (see `register`).
+        ledger: Ledger that is charged for rows before they are returned, or None (see `register`).
+        form: "arrow" or "pandas" (see `register`).
+        spend: Return `struct<text, positions, epsilon, delta>`, the declared pair of each record.
+        cap: The largest amount that a unit may spend; the ledger pins it at its first use.
+        on_cap: Treatment of rows over the cap: "quarantine" makes them null, "refuse" fails the query.
+        unit: Unit whose budget is charged, "subject" or "record".
+        normalize: How subjects are spelled before they are hashed.
+        artifacts: Folder or object-store URI by which tables reach the workers, or None.
+        check_workers: Ask the workers first whether they can compute.
+
+    Returns:
+        A function of the columns text, id, and subject if the ledger charges subjects.
+
+    Raises:
+        PolicyError: A SQL function cannot carry out the policy, or the policy forbids SQL functions.
+        LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     policy = resolve_column(policy)
     if not policy.sql_function:

@@ -279,6 +279,9 @@ def guard(
             key. Without a policy, it judges only the path of the text, and no budget.
         id: Column of record ids, if the policy is for one column.
 
+    Returns:
+        `df`, unchanged.
+
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses rows, or enters a step that
             cannot be followed; or a release is not the policy's, or reads anything other than a column of the same row,

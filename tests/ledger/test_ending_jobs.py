@@ -96,8 +96,8 @@ def test_slips_of_the_pen_and_lies_are_refused(kit, dptext):
     before = kit.ledger.anchor()
     for words, said in (
         (("revoke", "reviews", "r2"), "release 'r2' of reviews is not registered in this ledger"),
-        (("expire", "jab"), "the ledger knows no job of this name"),
-        (("abort", "jab"), "the ledger knows no job of this name"),
+        (("expire", "jab"), "the ledger has no job of this name"),
+        (("abort", "jab"), "the ledger has no job of this name"),
         (("abort", "job"), "the job has committed records: its computation has started"),
     ):
         assert said in dptext(*words, "--reason", "x", "--yes", code=5).output

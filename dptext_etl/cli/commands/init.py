@@ -13,7 +13,7 @@ import typer
 
 from dptext_etl.cli import terminal
 from dptext_etl.cli.options import Command, Json, epilog
-from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.errors import InputError, KeyReferenceError, PolicyError
 
 if TYPE_CHECKING:
     from dptext_etl.policy.synthetic import Labels
@@ -194,14 +194,25 @@ def _confirmed(source: str, table: Guess, encoding: Encoding | None, form: Form)
 
 
 def _new_key(output: Path, text: str) -> Path | None:
-    from dptext_etl import _kernel
 
     reference: str = tomllib.loads(text)["key"]
     path = output.parent / reference.removeprefix("file:")
     if not reference.startswith("file:") or path.exists():
         return None
-    _kernel.Secret().write(str(path))
+    _write_key(path)
     return path
+
+
+def _write_key(path: Path) -> None:
+    """Write a new key, and refuse places that cannot have one in our words rather than the system's."""
+    from dptext_etl import _kernel
+
+    if path.exists():
+        raise KeyReferenceError(f"the key file {path} exists", "a key is never overwritten: choose another path")
+    if not path.absolute().parent.is_dir():
+        msg = f"the folder of the key file {path} does not exist"
+        raise KeyReferenceError(msg, "make the folder first, or choose another path")
+    _kernel.Secret().write(str(path))
 
 
 @keys.callback()
@@ -220,9 +231,7 @@ def new(
     A person who holds the key and a release can test guesses of the raw texts. Guard the key like the raw texts, and
     destroy it when you no longer need to repeat a release.
     """
-    from dptext_etl import _kernel
-
-    _kernel.Secret().write(str(path))
+    _write_key(path)
     reference = f"file:{path}"
     if as_json:
         terminal.emit({"path": str(path), "reference": reference, "mode": "0600"})

@@ -386,7 +386,7 @@ def _job(handle: Ledger, name: str) -> dict[str, Any]:
     for job in handle.reports.jobs():
         if job["job"] == name:
             return job
-    raise LedgerError("the ledger knows no job of this name", "`dptext ledger jobs` lists those with open reservations")
+    raise LedgerError("the ledger has no job of this name", "`dptext ledger jobs` lists jobs with open reservations")
 
 
 def _job_text(job: dict[str, Any]) -> str:

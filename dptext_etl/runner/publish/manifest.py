@@ -368,7 +368,19 @@ def _changed(layout: Layout, manifest: Manifest) -> list[str]:
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
-    """Scan the current version of a published table, and check first that its files match its manifest."""
+    """Scan the current version of a published table, and check first that its files match its manifest.
+
+    Args:
+        sink: Folder or object-store URL of the table.
+        storage_options: Options for object stores; values may be "env:NAME".
+        verify: Read every file once and compare its hash.
+
+    Returns:
+        A lazy frame of the rows, in order; columns of text files get the types of the manifest.
+
+    Raises:
+        InputError: Nothing is published there, or a file has changed.
+    """
     layout = Layout.of_sink(sink, dict(storage_options or {}))
     return scan(layout, published_manifest(layout, verify=verify))
 

@@ -79,7 +79,21 @@ def check(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> tuple[Verdict, ...]:
-    """Evaluate all gates over a staged run; if one fires, revoke the release name and remove texts from staging."""
+    """Evaluate all gates over a staged run; if one fires, revoke the release name and remove texts from staging.
+
+    Args:
+        staged: The staged run.
+        judge: Evaluates the gates; `Engine.judge` of the engine that staged the run.
+        progress: Called with the number of rows that are judged, or None.
+        checkpoint: Called after the step, for tests.
+
+    Returns:
+        The verdicts of all gates; none if nothing is staged.
+
+    Raises:
+        InputError: A staged file has changed.
+        LedgerError: The ledger cannot be opened.
+    """
     if not staged.shards or staged.other:
         return ()
     with staged.profile.stage("gates"):
@@ -202,7 +216,23 @@ def publish(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> Published:
-    """Publish a staged run if all its gates passed and its policy says so."""
+    """Publish a staged run if all its gates passed and its policy says so.
+
+    Args:
+        staged: The staged run.
+        verdicts: The verdicts that `check` returned.
+        write: Writes staged shards; `Engine.write` of the engine that staged the run.
+        progress: Called with the number of rows that are written, or None.
+        checkpoint: Called after every step, for tests.
+
+    Returns:
+        The version that readers see now, with its row count and the SHA-256 of its manifest.
+
+    Raises:
+        GateError: A gate failed.
+        BudgetError: Fewer rows than `min_released` would be published.
+        LedgerError: The ledger does not allow the publication, such as after a revocation.
+    """
     layout, policy = staged.layout, staged.policy
     if staged.other:
         before = Manifest.read(layout)
