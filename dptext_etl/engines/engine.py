@@ -197,7 +197,7 @@ class Engine(ABC, Generic[Rows]):
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Take all shards through a phase.
+        """Compute all shards in a phase.
 
         Args:
             work: The shards.
@@ -464,7 +464,7 @@ def _sums(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], pro
 
 
 def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:
-    """Take all shards through a phase, and refuse a source that changed in the meantime."""
+    """Compute all shards in a phase, and refuse a source that changed in the meantime."""
     wanted = work.source.wanted
     done = engine.compute(work, phase, Meter(phase, wanted, progress)) if wanted else []
     refuse_other_rows(wanted, sum(item.rows for item in done))

@@ -99,7 +99,7 @@ def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]
 def _each_partition(
     context: dg.AssetExecutionContext, policy: Policy, name: Names, action: Literal["staging", "publishing"], step: Step
 ) -> Result:
-    """Take a step for every partition of the run, and attach its facts to that partition.
+    """Carry out a step for every partition of the run, and attach its facts to that partition.
 
     Partitions without rows are left out, unless all are.
     """
@@ -228,8 +228,8 @@ def _is_version(policy: Policy) -> bool:
 
 
 _SENSOR = (
-    "Starts the job when files of the source are new or have changed; it reads names, sizes and times alone, and of a "
-    "Delta Lake or Iceberg table its log. Its cursor holds hashes of these under the noise key."
+    "Starts the job when files of the source are new or have changed; it reads only names, sizes, and times; of a "
+    "Delta Lake or Iceberg table, it reads the log. Its cursor holds hashes of these under the noise key."
 )
 
 

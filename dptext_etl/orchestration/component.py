@@ -156,7 +156,7 @@ source = "raw/{name}.parquet"             # from this file's folder; may hold {{
 sink = "published/{name}"
 id = "id"
 subject = "user_id"                       # caps are per subject; or: unit = "record"
-keep = []                                 # columns that pass in clear; the others are dropped unread
+keep = []                                 # columns that pass unchanged; the others are dropped unread
 key = "{_KEY}"                # `dptext key new PATH` makes one
 ledger = {{ url = "sqlite:///ledger.db" }}
 # The most that a person may lose. As a bound on odds it says nothing from 30 on (10^13); 1000 only counts texts.

@@ -60,9 +60,9 @@ def build_definitions(
 ) -> dg.Definitions:
     """Return the definitions of one dataset.
 
-    The definitions hold the assets `raw_<dataset>`, `staged_<dataset>` and `published_<dataset>` (without the last one
-    if the policy says `publish = false`), one blocking check per gate and warnings on the staged asset, blocking checks
-    on the published one, the job `run_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and
+    The assets are `raw_<dataset>`, `staged_<dataset>`, and `published_<dataset>`; the last one is missing if the policy
+    says `publish = false`. The staged asset has one blocking check per gate, and warnings; the published asset has
+    blocking checks. The job is `run_<dataset>`, and the resources are `ledger_<dataset>`, `key_<dataset>`, and
     `table_<dataset>`. Definitions of several datasets can be merged. Steps share only files, so no I/O manager holds a
     frame. Events, metadata and logs hold counts, names and spends. The spends are exact, so a Dagster instance belongs
     inside the boundary.

@@ -305,7 +305,7 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
     columns = []
     for edge in edges:
         keyed = edge.way == "id" and policy.ids == "keyed"
-        text = "published as a keyed hash of the id" if keyed else "passes in clear"
+        text = "published as a keyed hash of the id" if keyed else "passes unchanged"
         tags = {"way": str(edge.way)}
         if edge.way == "released":
             column = spent[edge.source]

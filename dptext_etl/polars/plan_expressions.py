@@ -32,7 +32,7 @@ InKernel = MappedMechanism | ChoiceMechanism
 
 
 def in_kernel(mechanism: Mechanism) -> InKernel | None:
-    """Return the mechanism if the kernel runs it by itself, from one stored file: no model and no tool takes part."""
+    """Return the mechanism if the kernel runs it by itself, from one stored file: without a model or a tool."""
     return mechanism if isinstance(mechanism, InKernel) and mechanism.reproducible else None
 
 

@@ -269,12 +269,12 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
     if changed and policy.on_changed == "refuse":
         msg = (
             f"the texts of {counted(changed, 'record')} changed since this release "
-            "took them; it holds one text per record id"
+            "charged them; it holds one text per record id"
         )
         hint = (
             'on_changed = "keep" publishes their earlier released texts again; "quarantine" leaves them out, and '
-            '"release_again" charges their new texts: both show which texts changed, so a release takes them from its '
-            f"first run of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
+            '"release_again" charges their new texts: both show which texts changed, so set them before '
+            f"the first run of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":

@@ -182,7 +182,7 @@ def _released(facts: Mapping[str, Any]) -> _Section:
         if facts["id"] is None and facts["ids"] != "drop" and "count" in facts["in_clear"]
         else "rows"
     )
-    clear = (("rewritten", texts), ("in clear", _listed(facts["in_clear"])))
+    clear = (("rewritten", texts), ("unchanged", _listed(facts["in_clear"])))
     said = f"{facts['rows']:,} {rows}. {rewritten} {_in_clear(facts)}"
     return _section("Contents", said, rows=where, detail=clear)
 
@@ -289,8 +289,8 @@ def _bound(column: Mapping[str, Any]) -> str:
         return _synthetic_bound(column)
     plus = ", plus δ" if worst["delta"] else ""
     says = (
-        f"Take any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely under "
-        f"one as under the other{plus}. "
+        f"Consider any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely "
+        f"under one as under the other{plus}. "
     )
     one = _amounts({"epsilon": column["unit_epsilon"], "delta": column["unit_delta"]})
     if column["unit"] == "record":
@@ -304,8 +304,8 @@ def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str
     labels = unlinked.get("labels")
     agree = f" and on {labels['column']}, the label" if labels else ""
     return (
-        f"Take two tables that differ in the text of one record, and agree on which texts are null{agree}. Whatever a "
-        "reader knows, all other texts included, any published table is at most e^ε times as likely under one as under "
+        f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. Whatever "
+        "a reader knows, all other texts included, any published table is at most e^ε times as likely under one as under "
         f"the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
         f"{counted(unlinked['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
         "on you: drafts, key, and ledger stay inside your boundary. To someone "
@@ -317,8 +317,8 @@ def _synthetic_bound(column: Mapping[str, Any]) -> str:
     most = column["statistic"]["per_subject"]
     persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
     return (
-        "Take two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all other "
-        "records included, any published statistic and table is at most e^ε times as likely under one as under the "
+        "Consider two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all "
+        "other records included, any published statistic and table is at most e^ε times as likely under one as under the "
         f"other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. It "
         "relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
         "someone who sees them."

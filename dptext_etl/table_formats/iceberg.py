@@ -1,7 +1,7 @@
 """Commit files to a table of Iceberg, through its catalog.
 
 The metadata of a table are published, too. The manifests of Iceberg hold paths, sizes, and row counts of files, but no
-bounds of cells (`write.metadata.metrics.default` is `none`), so that no entry outlives the rows that it describes.
+bounds of cells (`write.metadata.metrics.default` is `none`). So no entry outlives the rows that it describes.
 """
 
 from __future__ import annotations

@@ -43,8 +43,10 @@ def build(
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
     name: Annotated[str | None, typer.Option(help="Display name; by default the name of the folder.")] = None,
     column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
-    texts: Annotated[int, typer.Option(help="Most texts of the corpus, at least 1,000.")] = 20_000,
-    words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and of the longest text.")] = "4:40",
+    texts: Annotated[int, typer.Option(help="Maximum number of texts, at least 1,000.")] = 20_000,
+    words: Annotated[
+        str, typer.Option(metavar="A:B", help="Number of words of the shortest and the longest text.")
+    ] = "4:40",
     sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
     encoder: Annotated[
         Literal["words", "task", "sentence-transformers"], typer.Option(help="How texts become vectors.")
@@ -57,7 +59,7 @@ def build(
         list[Path] | None, typer.Option(metavar="FILE", help="With task: PUBLIC labeled texts; repeat as needed.")
     ] = None,
     label: Annotated[str, typer.Option(help="The column of labels of the labeled texts.")] = "label",
-    share: Annotated[float, typer.Option(help="With task: share of a vector that its directions get.")] = 0.5,
+    share: Annotated[float, typer.Option(help="With task: share of a vector for its directions.")] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
@@ -107,8 +109,8 @@ def write(
     about: Annotated[str, typer.Option(metavar="WORDS", help="A public sentence about the texts.")],
     labels: Annotated[Path, typer.Option(metavar="FILE", help="The policy file that lists the public labels.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="New .parquet file; its card is the .json next to it.")],
-    each: Annotated[int, typer.Option(min=1, help="Texts of each label.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Of the order of examples and of the draws.")] = 1,
+    each: Annotated[int, typer.Option(min=1, help="Number of texts per label.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the order of examples and the draws.")] = 1,
     guidance: Annotated[
         float, typer.Option(help='Guidance against the label "any"; 1.6 for opinions, 1 for none.')
     ] = 1,

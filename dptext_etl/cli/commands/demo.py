@@ -188,8 +188,8 @@ def _show_forms(facts: Mapping[str, Any]) -> None:
         ],
     )
     terminal.say(
-        "\nRow by row, each text is protected on its own; ids, dates, and topics stay in clear. The other two protect\n"
-        "a record among all others, from readers of the published table; the synthetic table protects topics, too.\n"
+        "\nRow by row, each text is protected on its own; ids, dates, and topics stay unchanged. The other two\n"
+        "protect a record among all others, from readers of the published table; the synthetic table protects topics, too.\n"
         "Row by row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table instead."
     )
 
@@ -244,9 +244,9 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
 def _show_bug(stopped: Mapping[str, Any]) -> None:
     terminal.heading("A planted bug")
     terminal.say(
-        "One changed word (cli/demo_folder.py) releases words outside the vocabulary in clear: names, addresses.\n"
+        "One changed word (cli/demo_folder.py) releases words outside the vocabulary unchanged: names, addresses.\n"
         "The mechanism still claims to be CusText, and goes through the same run and gates. Every run holds planted\n"
-        "rows of words that no vocabulary has. These words came out in clear, so nothing was published:\n"
+        "rows of words that no vocabulary has. These words came out unchanged, so nothing was published:\n"
     )
     terminal.say(f"  $ {stopped['command']}")
     for line in stopped["message"].splitlines():

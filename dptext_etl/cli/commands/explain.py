@@ -40,7 +40,7 @@ _UNKNOWN_WORDS = {
     "uniform": "drawn uniformly from all output words",
     "first": "drawn as if they were the first word of the vocabulary",
     "drop": "vanish before words are counted",
-    "keep": "released in clear",
+    "keep": "released unchanged",
 }
 
 
@@ -394,7 +394,7 @@ def _show(facts: dict[str, Any]) -> None:
             "publishable": facts["publishable"],
         }
     )
-    terminal.heading("Released exactly, in clear (the guarantee holds between texts that agree on these)")
+    terminal.heading("Released exactly (the guarantee holds between texts that agree on these)")
     terminal.pairs(claim["disclosures"])
     options.show_parameters(facts["parameters"])
     by_word = claim["unit"] == "word"

@@ -228,7 +228,7 @@ def new(
 ) -> None:
     """Write a new random key into a file that only its owner can read.
 
-    A person who holds the key and a release can test guesses of the raw texts. Guard the key like the raw texts, and
+    Anyone with the key and a release can test guesses of the raw texts. Guard the key like the raw texts, and
     destroy it when you no longer need to repeat a release.
     """
     _write_key(path)

@@ -150,7 +150,7 @@ def maintain(
     backup: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder for a backup (SQLite, without the id key).")
     ] = None,
-    keep: Annotated[int, typer.Option(min=1, metavar="N", help="How many backups stay in that folder.")] = 7,
+    keep: Annotated[int, typer.Option(min=1, metavar="N", help="Number of backups to keep in that folder.")] = 7,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
@@ -214,7 +214,7 @@ def export(
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Make a ledger, or bring one of an earlier version up to date; no charge changes."""
+    """Create a ledger, or upgrade one of an earlier version; no charge changes."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.opening import ledger_exists
 
@@ -259,7 +259,7 @@ def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) ->
 
 @command("dptext ledger history --ledger ledger.db", ("history",))
 def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """List who changed caps, froze, thawed, revoked, forgot, readmitted, or ended jobs, when, and why.
+    """List changes of caps, freezes, thaws, revocations, erasures, and ended jobs, with user, time, and reason.
 
     Users are as the ledger's own events state them. A SQLite file does not protect them.
     """

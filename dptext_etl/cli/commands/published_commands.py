@@ -173,7 +173,7 @@ def forget(
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
     Remove their rows from the source first. Charges stay in the ledger, as HMACs. These people and records are left out
-    of all later releases until `dptext ledger readmit` names them. If no row was taken out, or if the ledger, lists in
+    of all later releases until `dptext ledger readmit` names them. If no row was removed, or if the ledger, lists in
     staging, and the source do not know someone, the command says so and exits with 8; in the latter case, it changes
     nothing. It cannot reach copies that readers made, or copies in an object store's versioning.
 
@@ -212,7 +212,7 @@ def _show_forgotten(done: Forgotten) -> None:
         terminal.say("publish a table without these people under a new release name; all others are charged again")
     elif done.removed:
         terminal.say(
-            f"{counted(done.removed, 'record was', 'records were')} taken out; version "
+            f"{counted(done.removed, 'record was', 'records were')} removed; version "
             f"{done.version} holds {counted(done.rows, 'row')}"
         )
     else:

@@ -1,4 +1,4 @@
-"""Take the rows of an executor through a phase, and pass messages to the driver: only counts and hashes.
+"""Compute a phase for the rows of an executor, and pass messages to the driver: only counts and hashes.
 
 They prove that the executors reach staging, count finished rows, and ask tasks to stop. A task that outlives its run
 finds no messages and stops.
@@ -171,7 +171,7 @@ Facts = Mapping[str, Any]
 
 
 class Worker(Protocol):
-    """Takes the shards of a task; its results hold only plain data."""
+    """Computes the shards of a task; its results hold only plain data."""
 
     def take(self, frame: pl.DataFrame, number: int) -> ShardResult | None: ...
     def finish(self) -> ShardResult | Expected | None: ...
@@ -225,7 +225,7 @@ class TaskConfig:
 
 
 def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], object], profile: Any = None) -> list[Any]:
-    """Let executors take the shards of a frame through a phase, and return their facts, or raise the refusal of one."""
+    """Let executors compute the shards of a frame in a phase, and return their facts, or raise the refusal of one."""
     options = {} if profile is None else {"profile": profile}
     tasks = frame.mapInArrow(partial(_record_batches, config, _attempts(frame.sparkSession)), SCHEMA, **options)
     with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
@@ -249,7 +249,7 @@ def _record_batches(config: TaskConfig, attempts: int, batches: Iterator[pa.Reco
 
 @bare
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[str]:
-    """Take the rows of a task through a phase, and yield the results as JSON; Spark tries a task `attempts` times."""
+    """Compute the rows of a task in a phase, and yield the results as JSON; Spark tries a task `attempts` times."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):

@@ -1,9 +1,9 @@
 """Write the files of a version where no reader looks, then put them in place in one step.
 
 A part may hold other ids than the records' own, or none. A file in staging then lists the canonical ids of its rows, in
-their order. The name of the list holds the hash of the part, the hash of the ids, and a seal over both under the id key
-of the ledger (docs/spec/stream.md#id-lists). Two parts of equal bytes have a list each, and either fits either. A null
-is a record that was forgotten in another table and is still in this one.
+their order. The name of the list holds the hashes of the part and of the ids, and a seal over both under the ledger's
+id key (docs/spec/stream.md#id-lists). Two parts of equal bytes have a list each, and either fits either. A null is a
+record that was forgotten in another table and is still in this one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Show one version of a published table to readers, and delete the versions that they no longer see.
 
 The parts of a version and its manifest are in place before the commit, as in any sink. The commit holds the number of
-the version. So a run that was killed right before it commits the same version next time, and one that was killed right
-after it finds the version there and commits nothing.
+the version. A run that was killed right before the commit makes the same commit next time. A run that was killed right
+after it finds the version there, and commits nothing.
 
 Readers of a folder look at `<sink>`, which holds only the current data files, under names in row order, so a glob meets
 every row once. A version is made in `<sink>.versions`, where files that stay are further names of those before. When
@@ -50,7 +50,7 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
         return None
     if state.release is None:
         msg = f"the sink {layout.sink} is a table that no run of dptext made"
-        raise InputError(msg, "publication replaces the whole table: name a new one")
+        raise InputError(msg, "publication replaces the entire table: name a new one")
     if manifest is None or state.release > manifest.version:
         problem = "is missing" if manifest is None else f"is for version {manifest.version}"
         msg = f"the table {layout.sink} shows version {state.release}, and its manifest {problem}"
@@ -255,14 +255,14 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
             f"the sink {sink.path} holds {counted(foreign, 'file or folder', 'files or folders')} "
             "that no run of dptext wrote"
         )
-        raise InputError(msg, "publication replaces the whole folder: name one that is new or empty")
+        raise InputError(msg, "publication replaces the entire folder: name one that is new or empty")
 
 
 def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:
     """Return the versions that hold no file of the current one, or that a table shows, and are not among the newest.
 
-    Call it alone at the sink: then a version that is not older than the current one was left by a publication that was
-    killed or refused. No reader was pointed at it.
+    Call it under the lock of the sink: then a version that is not older than the current one was left by a publication
+    that was killed or refused. No reader was pointed at it.
     """
     with seam("looking at the versions", InputError, "is the sink readable?"):
         if layout.remote_sink:

@@ -158,7 +158,7 @@ def matches(
 
 
 def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
-    """Replace the identities and draws of changed texts by those of the earlier texts."""
+    """Replace the identities and draws of changed texts by the ones of the earlier texts."""
     changed = outcome == Outcome.CHANGED
     if not changed.any():
         return charged

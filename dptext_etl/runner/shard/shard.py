@@ -1,4 +1,4 @@
-"""Take one shard through its steps: charge, compute, stage, commit, rewrite; return counts and hashes.
+"""Move one shard through its steps: charge, compute, stage, commit, rewrite; return counts and hashes.
 
 Every step can be repeated: by the same run after it was killed, by a retried task, or by two tasks at once. A run first
 reuses shards that were staged from the same inputs, and computes only if there is nothing. So the first commit keeps

@@ -36,7 +36,7 @@ _DEFECT = "this is a defect; its message is left out, because it may quote a tex
 
 
 class Summing:
-    """Takes the shards of a table through a phase, one after the other, and returns one result for all of them.
+    """Computes the shards of a table in a phase, one after the other, and returns one result for all of them.
 
     A call that the ledger refused can be repeated: counts change last.
     """
