@@ -273,8 +273,8 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
         )
         hint = (
             'on_changed = "keep" publishes their earlier released texts again; "quarantine" leaves them out, and '
-            '"release_again" charges their new texts: both show which texts changed, so set them before '
-            f"the first run of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
+            '"release_again" charges their new texts: both show which texts changed, so set them before the first run '
+            f"of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":

@@ -304,9 +304,9 @@ def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str
     labels = unlinked.get("labels")
     agree = f" and on {labels['column']}, the label" if labels else ""
     return (
-        f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. Whatever "
-        "a reader knows, all other texts included, any published table is at most e^ε times as likely under one as under "
-        f"the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
+        f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. "
+        "Whatever a reader knows, all other texts included, any published table is at most e^ε times as likely under "
+        f"one as under the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
         f"{counted(unlinked['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
         "on you: drafts, key, and ledger stay inside your boundary. To someone "
         f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
@@ -318,9 +318,9 @@ def _synthetic_bound(column: Mapping[str, Any]) -> str:
     persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
     return (
         "Consider two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all "
-        "other records included, any published statistic and table is at most e^ε times as likely under one as under the "
-        f"other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. It "
-        "relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
+        "other records included, any published statistic and table is at most e^ε times as likely under one as under "
+        f"the other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. "
+        "It relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
         "someone who sees them."
     )
 
