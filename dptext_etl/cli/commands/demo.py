@@ -188,9 +188,9 @@ def _show_forms(facts: Mapping[str, Any]) -> None:
         ],
     )
     terminal.say(
-        "\nRow by row, each text is protected on its own; ids, dates, and topics stay unchanged. The other two protect a\n"
-        "record among all others, from readers of the published table; the synthetic table protects topics, too. Row by\n"
-        "row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table instead."
+        "\nRow by row, each text is protected on its own; ids, dates, and topics stay unchanged. The other two\n"
+        "protect a record among all others, from readers of the published table; the synthetic table also protects\n"
+        "topics. Row by row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table."
     )
 
 
