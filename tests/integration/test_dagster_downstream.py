@@ -81,7 +81,7 @@ def test_nothing_published_is_told(job, instance):
 
 
 def test_nothing_is_written_through_it(job):
-    with pytest.raises(PolicyError, match="by its own step alone"):
+    with pytest.raises(PolicyError, match="only its own step"):
         PublishedTable(job.policy()).handle_output(dg.build_output_context(), pl.DataFrame())
 
 

@@ -142,7 +142,7 @@ def test_only_what_learnt_from_public_texts_is_free(rewriting):
 
     assert "no one declares it" in refused(None)
     for unit in ({}, {"unit": "record", "subject": None}):
-        assert "is charged nowhere" in refused("disjoint-records", **unit)
+        assert "nothing is charged for revealing" in refused("disjoint-records", **unit)
     assert not (rewriting.folder / "ledger.db").exists(), "nothing was charged"
 
 
