@@ -273,7 +273,7 @@ def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see
             with Ledger.open(str(job.folder / "ledger.db")) as ledger:
                 ledger.people.forget("reviews", none, pa.array(["u007"], pa.large_string()))
 
-    with pytest.raises(LedgerError, match="of what is published here are of people"):
+    with pytest.raises(LedgerError, match="of the published table are of people"):
         run(job.policy(incremental=True), checkpoint=checkpoint)
     assert len(published(job)) == 240
 

@@ -129,7 +129,7 @@ def test_a_killed_publication_goes_on(make_job, ids):
 
 def test_what_needs_ids_says_so(job):
     job.run(ids="keyed")
-    with pytest.raises(LedgerError, match="published has ids = 'keyed', and the policy says 'keep'"):
+    with pytest.raises(LedgerError, match="published table has ids = 'keyed', and the policy says 'keep'"):
         forget(job.policy(), records=["r00003"])
     with pytest.raises(InputError, match="only staging knows whose rows these are"):
         check_published(job.folder / "published", job.policy(ids="keyed"))

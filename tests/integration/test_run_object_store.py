@@ -260,7 +260,7 @@ def test_a_lost_object_is_seen_and_comes_back(make_job, store):
     lost, damaged = sorted(name for name in store.objects if "/part-" in name)[:2]
     del store.objects[lost]
     store.objects[damaged] = next(data for name, data in before.items() if "/part-00002" in name)
-    with pytest.raises(InputError, match="2 of 3 published files are not those of their manifest"):
+    with pytest.raises(InputError, match="2 of 3 published files do not match their manifest"):
         scan_published(SINK, store.options)
     assert "missing: 1" in failing(job.policy(**changes))["published_files"]
     assert "2 damaged or missing" in job.run(**changes).notes[0]

@@ -143,7 +143,7 @@ def _batch(packs: list[Pack]) -> pa.RecordBatch:
 
 
 _BATCH_BYTES, _PACK_BYTES = 1 << 20, 128
-"""Approximate bytes of packs in a batch, and of a pack besides its cells."""
+"""Approximate bytes of packs in a batch, and of a pack without its cells."""
 
 
 _ARROW = pa.schema(

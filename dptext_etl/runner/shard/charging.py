@@ -169,7 +169,7 @@ def charge(
 
 
 def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
-    """Return the cells that identities of records cover besides their ids: texts, and labels if the release has any.
+    """Return the cells that identities of records cover in addition to ids: texts, and labels if the release has any.
 
     No two pairs of a text and a label, null or not, have one string (docs/spec/synthetic.md#identity).
     """
