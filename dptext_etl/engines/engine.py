@@ -314,7 +314,7 @@ def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
     course = None if progress is None else WholeRun(progress)
     with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
-        verdicts, _ = run_both(
+        verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
             lambda: check(staged_run, judge=engine.judge, progress=course, checkpoint=checkpoint),
             ledger.checkpoint,
             threads(),

@@ -154,6 +154,8 @@ class Cost:
 class Profile:
     """Shares the time of a run among its stages, also if they run in several threads.
 
+    Any thread may call its methods: `_lock` guards all counts, and only the stage of a thread is local to it.
+
     >>> profile = Profile()
     >>> with profile.stage("read"):
     ...     profile.count("read", rows=3, size=120)

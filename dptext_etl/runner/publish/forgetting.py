@@ -271,6 +271,7 @@ def forget(
             require_known(policy, layout, ledger, ids, records)
         people = listed(policy, layout, before, ledger, ids, records, missing=missing)
         people.require_gone_from_source()
+        # the ledger first: if this call is killed, no later run releases these people, and the same call completes it
         new = ledger.people.forget(policy.dataset, pa.array(sorted(people.records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
         checkpoint("forgotten")
@@ -313,6 +314,7 @@ def forget_drafts(
 def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
     """Lock the staging folder, which a release that did not run yet lacks, and open the ledger."""
     layout.staging.prepare()
+    # no run of this release may stage or publish these people while they are removed
     with (
         layout.staging.lock("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,

@@ -251,6 +251,7 @@ def publish(
     staging = Staging(layout.staging, staged.staging_key)
     total = sum(shard.counts["rows"] for shard in staged.shards)
     meter = Meter("publish", total, progress)
+    # staging is locked before the sink: a second attempt at this release is refused before it touches the sink
     with (
         staged.profile.stage("publish"),
         staging.storage.lock("of this release is under way"),
@@ -331,6 +332,7 @@ def finish(  # noqa: PLR0917
     same: bool,
 ) -> Published:
     """Let readers see a version that the ledger has recorded, then clean up staging; every step can be repeated."""
+    # files, then the manifest, then the folder: a reader who follows a manifest always finds its files
     if same:
         restored = writer.restore(manifest.parts, renew_lock)
     else:

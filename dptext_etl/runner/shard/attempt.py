@@ -86,7 +86,7 @@ def _memories(memory: Storage) -> list[StoredAnchor]:
 
 def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str, job: str) -> None:
     """Write the head into a store, then remove the heads that it includes: no two processes ever write one object."""
-    with _ONE:
+    with _ONE:  # two threads would each list and then delete the object of the other
         before = sorted(memory.folder.glob(_FILES))
         path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"
         write(ledger, path, scope, release, before)

@@ -122,6 +122,7 @@ class Shards:
             batch = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
             again = self.policy.on_changed == "release_again"
             result = self.ledger.reserve(job, *batch, canary=canary, forms=charged.forms, ready=ready, again=again)
+            # before any text is scored: if the ledger is lost later, the stored head shows it
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
