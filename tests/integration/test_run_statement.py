@@ -125,7 +125,7 @@ def test_where_nothing_is_published(tmp_path):
 @pytest.mark.parametrize(
     ("epsilon", "said"),
     [
-        (4.0, "35.6 %"),
+        (4.0, "35.6%"),
         (20.0, "may be near certain"),
         (0.0, "factor of 1 "),
         (30.0, "says nothing in practice"),
