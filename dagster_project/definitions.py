@@ -1,6 +1,6 @@
 """The code location: two policies, two partitions, an asset downstream, and samples of text, written when missing.
 
-In a project of your own this file is two lines: `build_definitions("privacy.toml")` and its import.
+In your project this file has two lines: `build_definitions("privacy.toml")` and its import.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of an asset's parameters.
@@ -19,7 +19,7 @@ MONTHS = dg.StaticPartitionsDefinition(PARTITIONS)
 
 @dg.asset(partitions_def=MONTHS, group_name="notes", kinds={"polars"}, automation_condition=after_gates())
 def topics(published_notes: pl.LazyFrame) -> dg.MaterializeResult[Any]:
-    """Notes and words per topic, counted in what is published; runs when its blocking checks have passed."""
+    """Notes and words per topic, counted in the published table; runs when its blocking checks have passed."""
     words = pl.col("note").str.split(" ").list.len()
     counted = published_notes.group_by("topic").agg(pl.len().alias("notes"), words.mean().round(1).alias("words"))
     table = counted.sort("topic").collect()

@@ -116,14 +116,14 @@ def _rows(index: int, partition: str) -> dict[str, list[object]]:
 
 
 STAND_IN = "example-masked"
-"""A tiny model of random weights: what it writes is noise, but all steps are those of a real one."""
+"""A tiny model of random weights: its texts are noise, but it goes through all steps of a real model."""
 
 
 def comments() -> Policy | None:
     """Return the policy over comments, which a language model rewrites, or None where no model can run here.
 
-    Where dptext-etl-models is not installed, or has no model of that name, a stand-in takes its place: the release is
-    then pinned to that, and another model is another release.
+    Where dptext-etl-models is not installed, or has no model of that name, a stand-in replaces it: the release is then
+    pinned to the stand-in, and another model is another release.
     """
     if find_spec("torch") is None or find_spec("transformers") is None:
         return None

@@ -14,7 +14,7 @@ from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.engines import run
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.shard.attempt import FILE as MEMORY
-from dptext_etl.runner.unchanged import FILE as UNCHANGED
+from dptext_etl.runner.summary import FILE as UNCHANGED
 from tests.policy_files import write_policy
 
 SENTINEL = "zzqsentinelqzz"

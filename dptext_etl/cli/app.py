@@ -18,11 +18,9 @@ from dptext_etl.cli.commands import (
     corpus_commands,
     demo,
     explain,
-    export_commands,
     init,
     ledger_admin,  # noqa: F401  (adds commands to `dptext ledger`)
     ledger_commands,
-    plan_command,
     preview,
     published_commands,
     run,
@@ -30,28 +28,28 @@ from dptext_etl.cli.commands import (
 from dptext_etl.cli.options import Command, epilog
 from dptext_etl.errors import EXIT_CODES, PolicyError
 
-OWN: dict[str, typer.Typer] = {}
+COMMANDS: dict[str, typer.Typer] = {}
 """The commands of this package, each an application that is not built yet."""
-for module in (init, plan_command, run, published_commands, export_commands, explain, preview, demo):
+for module in (init, run, published_commands, explain, preview, demo):
     for entry in module.app.registered_commands:
         single = typer.Typer(add_completion=False)
         single.registered_commands.append(entry)
-        OWN[entry.name or typer.main.get_command_name(entry.callback.__name__)] = single
-OWN |= {"ledger": ledger_commands.app, "key": init.keys, "corpus": corpus_commands.app}
+        COMMANDS[entry.name or typer.main.get_command_name(entry.callback.__name__)] = single
+COMMANDS |= {"ledger": ledger_commands.app, "key": init.keys, "corpus": corpus_commands.app}
 
 
 class Commands(failures.Boundary):
     """The commands of this package, then those that installed packages bring (`dptext_etl.commands`).
 
-    Only the command that runs is built: reading the signatures of all takes longer than most commands.
+    Only the command that runs is built: reading all signatures is slower than most commands.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: dict[str, Any] = dict.fromkeys(OWN)  # names, from which click suggests one for a wrong name
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)  # names, from which click suggests one for a wrong name
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(dict.fromkeys([*OWN, *extensions.names("commands")]))
+        return list(dict.fromkeys([*COMMANDS, *extensions.names("commands")]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         single = _app(cmd_name)
@@ -69,8 +67,8 @@ class Commands(failures.Boundary):
 
 def _app(name: str) -> typer.Typer | None:
     """Return a command as an application; entry points are read only if no command of this package has the name."""
-    if name in OWN:
-        return OWN[name]
+    if name in COMMANDS:
+        return COMMANDS[name]
     if not (extensions.exists("commands", name) or name in extensions.ELSEWHERE):
         return None
     single = typer.Typer(add_completion=False)
@@ -115,8 +113,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         from dptext_etl import __version__
 
         typer.echo(f"dptext {__version__}")

@@ -1,7 +1,7 @@
 """Prepare the folder of `dptext demo`: invented requests, three forms of release, and a bug that the gates stop.
 
 Arithmetic on the row number combines parts from `data/demo/requests.toml`; nothing is random. A third of the rows hold
-what a real table would have to hide: names, e-mail addresses, telephone numbers, and words that no dictionary knows.
+sensitive words, as a real table would: names, e-mail addresses, telephone numbers, and words that no dictionary knows.
 
 The faulty mechanism makes the same claim as CusText and runs through the same `run`. No catalog lists it, and no other
 code imports it. The gates must stop it, because the canary rows of every run hold words that no vocabulary has.
@@ -47,9 +47,9 @@ MONTH_USERS = 150
 
 _PARTS: dict[str, Any] = tomllib.loads((DATA / "requests.toml").read_text("utf-8"))
 TOPICS: dict[str, list[str]] = _PARTS["topics"]
-"""Topics and what people ask for."""
+"""Topics and requests."""
 DOMAINS: dict[str, list[str]] = _PARTS["domains"]
-"""Topics, and the domains of `everyday-30k` that the corpus takes for each."""
+"""Topics, and the domains of `everyday-30k` that the corpus uses for each."""
 
 
 def text(number: int) -> str:
@@ -94,7 +94,7 @@ def rows(numbers: range) -> list[dict[str, Any]]:
 
 
 def month(name: str) -> list[dict[str, Any]]:
-    """Return the first requests as those of one month: few users with several each, some requests null or empty."""
+    """Return the first requests as one month: few users with several each, some requests null or empty."""
     start = list(MONTHS).index(name) * MONTH_ROWS
     return [
         {
@@ -129,7 +129,7 @@ class DemoFolder:
         self.policy = path / "privacy.toml"
         self.ledger = path / "ledger.db"
         self.home = path / "dagster"  # the Dagster instance of the demo
-        self.faulty = path / "planted-bug" / "privacy.toml"  # the planted bug has a ledger and a sink of its own
+        self.faulty = path / "planted-bug" / "privacy.toml"  # the planted bug has a separate ledger and sink
         self.forms = path / "three-forms"  # policies and tables of the three forms
         self.corpus = self.forms / "corpus"
 
@@ -178,7 +178,7 @@ class DemoFolder:
 
 
 def release(place: DemoFolder) -> dict[str, Any]:
-    """Run the three policies, and return what each form costs a person and what it keeps."""
+    """Run the three policies, and return the cost of each form for a person, and its usefulness."""
     from dptext_etl import engines
     from dptext_etl.policy import Policy
 
@@ -282,11 +282,11 @@ class _Comparison:
         return self.of(table["request"].to_list(), table["topic"].to_list())
 
     def of_answers(self, answers: Sequence[str] | npt.NDArray[np.str_]) -> float:
-        given = np.array(answers)
+        labels = np.array(answers)
         scores = []
         for topic in TOPICS:
-            hits = int(((given == topic) & (self._topics == topic)).sum())
-            scores.append(2 * hits / max(1, int((given == topic).sum() + (self._topics == topic).sum())))
+            hits = int(((labels == topic) & (self._topics == topic)).sum())
+            scores.append(2 * hits / max(1, int((labels == topic).sum() + (self._topics == topic).sum())))
         return float(np.mean(scores))
 
     def _units(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -321,7 +321,7 @@ def run(folder: DemoFolder) -> None:
 
 
 def stopped(folder: DemoFolder) -> dict[str, Any]:
-    """Run the planted bug in a process of its own, and make sure that the gates stopped it."""
+    """Run the planted bug in a separate process, and make sure that the gates stopped it."""
     command = ["demo", str(folder.path), "--planted-bug"]
     done = subprocess.run(  # noqa: S603  (our own interpreter and our own command)
         [sys.executable, "-m", "dptext_etl.cli", *command], capture_output=True, text=True, check=False

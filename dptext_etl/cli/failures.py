@@ -27,7 +27,7 @@ from dptext_etl.errors import DISK_HINT, INTERRUPTED, UNEXPECTED, DiskError, DPT
 
 _HANDLED_BY_CLICK = (click.ClickException, click.exceptions.Exit, SystemExit, BrokenPipeError)
 FULL = "no space is left on the disk"
-STOPPED = "stopped before its end; the same call goes on from there"
+STOPPED = "stopped before its end; the same call continues from there"
 WHERE = "DPTEXT_TRACEBACK"
 """Environment variable: print file, line and function of every frame of an unexpected failure (no values, no texts)."""
 
@@ -36,12 +36,12 @@ class Boundary(TyperGroup):
     """Group all commands, and turn every exception into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        as_json = "--json" in ctx.args  # stdout then holds one object: that of the command, or that of the failure
+        as_json = "--json" in ctx.args  # stdout then holds one object: from the command, or for its failure
         try:
             return super().invoke(ctx)
         except _HANDLED_BY_CLICK as error:
             if as_json and isinstance(error, click.UsageError):
-                usage = UsageError(error.format_message(), "--help says what the command takes")
+                usage = UsageError(error.format_message(), "--help lists the options of the command")
                 terminal.emit({"error": described(usage)})
             raise
         except BaseException as error:  # noqa: BLE001  (panics of compiled code are BaseExceptions)
@@ -89,17 +89,17 @@ def install() -> None:
     sys.unraisablehook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)
     warnings.showwarning = lambda *_: None
     logging.getLogger().addHandler(logging.NullHandler())
-    _OWN.setLevel(logging.WARNING)
-    logging.getLogger("dptext_etl").addHandler(_OWN)
+    _HANDLER.setLevel(logging.WARNING)
+    logging.getLogger("dptext_etl").addHandler(_HANDLER)
 
 
-_OWN = logging.StreamHandler()
+_HANDLER = logging.StreamHandler()
 """Writes the log of this package, and of no library, on stderr."""
 
 
 def note(line: str, level: int = logging.INFO) -> None:
     """Print a line for people on stderr; a log in JSON gets it as one of its lines."""
-    if isinstance(_OWN.formatter, _JsonLines):
+    if isinstance(_HANDLER.formatter, _JsonLines):
         logging.getLogger("dptext_etl.cli").log(level, line)
     else:
         click.echo(line, err=True)
@@ -113,9 +113,9 @@ def log_run(level: str | None, form: str, about: Mapping[str, str | None]) -> No
     quiet = level is None and not sys.stderr.isatty()
     level = level or ("info" if quiet else "warning")
     logging.getLogger("dptext_etl").setLevel(level.upper())
-    _OWN.setLevel(level.upper())
-    _OWN.filters[:] = [_is_slow_or_serious] if quiet else []
-    _OWN.setFormatter(_JsonLines(about) if form == "json" else None)
+    _HANDLER.setLevel(level.upper())
+    _HANDLER.filters[:] = [_is_slow_or_serious] if quiet else []
+    _HANDLER.setFormatter(_JsonLines(about) if form == "json" else None)
 
 
 def _is_slow_or_serious(record: logging.LogRecord) -> bool:

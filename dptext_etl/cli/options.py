@@ -1,15 +1,15 @@
-"""Define what commands share: options, the format of their help, confirmation, and facts about mechanisms."""
+"""Define the shared parts of commands: options, the format of their help, confirmation, and facts about mechanisms."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from dptext_etl.cli import terminal
-from dptext_etl.errors import PolicyError, UsageError
+from dptext_etl.errors import PolicyError, UsageError, suggestion
 from dptext_etl.guarantee import Disclosure
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
 
 
 def value(mechanism: Mechanism, name: str) -> Any:
-    """Return the value of a parameter; one with entries of its own as JSON of those that were given."""
+    """Return the value of a parameter; an entry with nested entries becomes JSON of the nondefault ones."""
     from pydantic import BaseModel
 
     item = getattr(mechanism, name)
@@ -179,18 +179,16 @@ def model_facts(mechanism: Mechanism, words: int) -> dict[str, Any]:
     return {**described, "conversions": conversions}
 
 
-_NO_COST = (
-    "0: it sees released texts alone, and must have learned from public texts (or from other records, per record)"
-)
-_USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; runs alone carry it out'
+_NO_COST = "0: it sees only released texts, and must have learned from public texts (or from other records, per record)"
+_USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; only runs carry it out'
 
 
-def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any]) -> dict[str, Any]:
-    """Return facts about a post-processing; those of its model where the parameters name one."""
+def postprocess_facts(name: str, kind: type[PostProcess], values: dict[str, Any]) -> dict[str, Any]:
+    """Return facts about a post-processing; also about its model where the parameters name one."""
     from dptext_etl import catalog
 
-    required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in given]
-    step = kind.example() if required else catalog.build_postprocess({"name": name, **given})
+    required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in values]
+    step = kind.example() if required else catalog.build_postprocess({"name": name, **values})
     note = f"{', '.join(required)}: taken from its small example; set your own with -p" if required else None
     return {
         "name": name,
@@ -217,7 +215,7 @@ def show_postprocess(facts: dict[str, Any]) -> None:
 
 
 AcceptLowerCap = Annotated[
-    bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to that of the policy, permanently.")
+    bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to the policy's cap, permanently.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
@@ -235,11 +233,11 @@ Engine = Annotated[
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"] | None,
-    typer.Option(help="Device of models; auto takes a GPU if there is one. It is a setting of this machine alone."),
+    typer.Option(help="Device of models; auto uses a GPU if there is one. This setting never enters a release."),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16"] | None,
-    typer.Option(help="Number type of models; auto takes bfloat16 if the hardware has it."),
+    typer.Option(help="Number type of models; auto uses bfloat16 if the hardware has it."),
 ]
 MechanismName = Annotated[str, typer.Argument(metavar="NAME", help="A mechanism; `dptext mechanisms` lists them.")]
 Parameters = Annotated[
@@ -308,7 +306,7 @@ class Command(TyperCommand):
     """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
     The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code. A command that
-    reads a policy file also takes --set.
+    reads a policy file also has --set.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -341,11 +339,11 @@ def _set_option() -> TyperOption:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy file with what --set of the current command says."""
+    """Read a policy file with the --set entries of the current command."""
     from dptext_etl.policy import Policy
 
-    given = click.get_current_context().meta.get(_SETTINGS, ())
-    settings = name_values(given, "a setting is written ENTRY=VALUE", "for example --set release=2026-11")
+    assignments = click.get_current_context().meta.get(_SETTINGS, ())
+    settings = name_values(assignments, "a setting is written ENTRY=VALUE", "for example --set release=2026-11")
     return Policy.load(path, settings)
 
 
@@ -361,7 +359,7 @@ def refuse_settings(why: str) -> None:
 
 
 class LedgerCommand(Command):
-    """Take the ledger of a policy, POLICY, in place of --ledger and --id-key.
+    """Use the ledger of a policy, POLICY, in place of --ledger and --id-key.
 
     POLICY is the last argument, or the first if the command's own argument is optional. If --ledger is given as well,
     the text is that own argument.
@@ -369,8 +367,8 @@ class LedgerCommand(Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        own = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
-        optional = [place for place in own if not self.params[place].required]
+        places = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
+        optional = [place for place in places if not self.params[place].required]
         policy = TyperArgument(
             param_decls=["policy"],
             type=click.Path(path_type=Path),
@@ -378,7 +376,7 @@ class LedgerCommand(Command):
             metavar="POLICY",
             help="A policy file, whose ledger it is; or give --ledger.",
         )
-        self.params.insert(optional[0] if optional else len(own), policy)
+        self.params.insert(optional[0] if optional else len(places), policy)
         self._optional = [self.params[place + 1].name for place in optional]
         ledger = next(item for item in self.params if item.name == "ledger")
         self._needs_ledger, ledger.required = ledger.required, False
@@ -391,7 +389,7 @@ class LedgerCommand(Command):
         if policy is not None and values["ledger"] is not None:
             free = [name for name in self._optional if name is not None and values[name] is None]
             if not free:
-                raise click.UsageError("give POLICY or --ledger, not both")
+                raise UsageError("POLICY and --ledger are both given", "give one of them")
             values[free[0]], policy = policy, None
         if policy is not None:
             loaded = load_policy(policy)
@@ -400,7 +398,7 @@ class LedgerCommand(Command):
             for name in {"id_key", "anchors"} & values.keys():
                 values[name] = values[name] or getattr(spec, name)
         if self._needs_ledger and values["ledger"] is None:
-            raise click.UsageError("give POLICY or --ledger")
+            raise UsageError("no ledger is named", "give POLICY, whose ledger it is, or --ledger URL")
         return super().invoke(ctx)
 
 
@@ -420,9 +418,8 @@ def parse_parameters(kind: type[BaseModel], name: str, assignments: Sequence[str
     texts = name_values(assignments)
     for parameter in texts:
         if parameter not in kind.model_fields:
-            close = get_close_matches(parameter, kind.model_fields, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            raise PolicyError(f"{name} has no parameter {parameter!r}", f"{meant}{_allowed(kind, name)}")
+            hint = f"{suggestion(parameter, kind.model_fields)} {_allowed(kind, name)}".strip()
+            raise PolicyError(f"{name} has no parameter {parameter!r}", hint)
     return {parameter: _typed(kind, name, parameter, text) for parameter, text in texts.items()}
 
 
@@ -455,7 +452,7 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
 
     lists = (list, tuple, set, frozenset)
     annotation: Any = kind.model_fields[parameter].annotation
-    if text.startswith("{"):  # a table as a policy writes it, or as JSON; the mechanism checks what it holds
+    if text.startswith("{"):  # a table as a policy writes it, or as JSON; the mechanism checks its entries
         for read in (json.loads, lambda entry: tomllib.loads(f"entry = {entry}")["entry"]):
             with suppress(ValueError):
                 return read(text)
@@ -475,3 +472,26 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
     from dptext_etl.parameters import sentence
 
     raise PolicyError(f"{name}: {parameter}: {sentence(problem)}", _allowed(kind, name))
+
+
+class _NoPandas:
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def skip_pandas() -> None:
+    """Let pyarrow conclude that this process has no pandas objects; `to_pandas` still works.
+
+    pyarrow imports pandas with its first array, which takes half a second.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(_NoPandas)

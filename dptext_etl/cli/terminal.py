@@ -48,11 +48,11 @@ def releases(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Convert the rows of `Reports.show`; all counts but `canaries` then leave canary rows out."""
     converted = []
     for release in rows:
-        shown = {name: plain(item) if name.startswith("max_") else item for name, item in release.items()}
-        del shown["canaries_by_state"]
+        row = {name: plain(item) if name.startswith("max_") else item for name, item in release.items()}
+        del row["canaries_by_state"]
         planted: Mapping[str, int] = release["canaries_by_state"]
-        shown |= {name: release[name] - count for name, count in planted.items()}
-        converted.append({**shown, "records": release["records"] - release["canaries"]})
+        row |= {name: release[name] - count for name, count in planted.items()}
+        converted.append({**row, "records": release["records"] - release["canaries"]})
     return converted
 
 
@@ -97,19 +97,19 @@ def show_further(further: Mapping[str, Any]) -> None:
     """Print how many more releases fit (`runner.planning.further`)."""
     person = "person" if further["unit"] == "subject" else "record"
     for kind, one in {"units": person, "rows": "row without a person"}.items():
-        found = further.get(kind)
-        if found is None:
+        fitting = further.get(kind)
+        if fitting is None:
             continue
-        fits = counted(found["p99"], "more such release fits", "more such releases fit")
+        fits = counted(fitting["p99"], "more such release fits", "more such releases fit")
         if further["from_ledger"]:
             several = one.replace(" ", "s ", 1) if " " in one else f"{one}s"
-            say(f"{fits} for 99% of {found['count']:,} {several}, {found['least']:,} for the most charged one")
+            say(f"{fits} for 99% of {fitting['count']:,} {several}, {fitting['least']:,} for the most charged one")
         else:
             of = f"{counted(further['records'], 'record')} of the longest text"
             say(f"{fits} for a new {one} with {of}: the ledger holds no record of this dataset")
 
 
-def shown(amounts: Mapping[str, float] | None) -> str:
+def amounts_text(amounts: Mapping[str, float] | None) -> str:
     return " and ".join(f"{name} {amount:g}" for name, amount in (amounts or {}).items())
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dptext_etl.engines.engine import Engine as Engine
     from dptext_etl.engines.engine import named as named
+    from dptext_etl.engines.engine import run as run
+    from dptext_etl.engines.engine import stage as stage
     from dptext_etl.engines.local import LocalEngine as LocalEngine
-    from dptext_etl.engines.running import run as run
-    from dptext_etl.engines.running import stage as stage
 
-_WHERE = {"Engine": "engine", "LocalEngine": "local", "named": "engine", "run": "running", "stage": "running"}
-"""Workers of Spark import a module below this one, and nothing of what these import."""
+_WHERE = {"Engine": "engine", "LocalEngine": "local", "named": "engine", "run": "engine", "stage": "engine"}
+"""Workers of Spark import a module below this one, and none of the modules that these import."""
 
 __all__ = ["Engine", "LocalEngine", "named", "run", "stage"]
 

@@ -1,36 +1,66 @@
-"""Define the base of engines: an engine examines the raw table of a run, numbers its shards, and computes them.
+"""Run a policy from source to published table (`run`), or up to its gates (`stage`), on any engine.
 
-All other parts of a run (keys, canary rows, ledger, gates, publication) are the same for all engines.
+An engine examines the raw table of a run, numbers its shards, and computes them. All other parts of a run (keys,
+canary rows, ledger, gates, publication) are the same for all engines.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Self
 
 import polars as pl
 
 from dptext_etl import extensions
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries import CanaryPlan
-from dptext_etl.errors import PolicyError
-from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.policy import Policy
+from dptext_etl.checks.canaries import CanaryPlan, prepare
+from dptext_etl.device import threads
+from dptext_etl.errors import PolicyError, bare
+from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
+from dptext_etl.parallel import run_both
+from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.runner import table_check
+from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Checkpoint, Listener, Meter
+from dptext_etl.runner.observing import observed
+from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
+from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import judge_here
-from dptext_etl.runner.row_counts import Expected
-from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.publish.publication import (
+    check,
+    judge_here,
+    publish,
+    reports,
+    require_enough,
+    require_first_table,
+)
+from dptext_etl.runner.shard.attempt import (
+    Attempt,
+    pin_table,
+    refuse_no_records,
+    refuse_other_rows,
+    refuse_other_table,
+    refuse_over_cap,
+    refuse_too_few,
+    row_counts,
+)
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.shard import Phase, ShardResult
+from dptext_etl.runner.shard.computing import keep_published
+from dptext_etl.runner.shard.shard import Phase, ShardResult, give_back, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.summary import Input, RunSummary, remaining, summarize
 
 
 @dataclass(frozen=True)
@@ -39,7 +69,7 @@ class Work(Generic[Rows]):
 
     attempt: Attempt  # policy, places, columns, and the name of the attempt in the ledger
     source: Examined[Rows]
-    plans: Sequence[CanaryPlan]  # sets of canary rows, in the order of the shards that take them
+    plans: Sequence[CanaryPlan]  # sets of canary rows, in the order of their shards
     refs: Mapping[str, ReleaseRef]  # the pinned release of each text column
     staging: Staging
     checkpoint: Checkpoint
@@ -49,70 +79,424 @@ class Work(Generic[Rows]):
 class Engine(ABC, Generic[Rows]):
     """Base of engines, which compute the shards of a run. One engine serves one run at a time.
 
-    Engines are entry points of the group `dptext_etl.engines`, whose names `dptext run --engine` takes.
+    Engines are entry points of the group `dptext_etl.engines`, whose names `dptext run --engine` accepts.
     """
 
     @classmethod
     @contextmanager
     def started(cls, policy: Policy, partition: str | None) -> Iterator[Self]:  # noqa: ARG003  (`open` reads the source)
-        """Start the engine for a run over the source that a policy names, and stop it after the block."""
+        """Start the engine for a run over the source that a policy names, and stop it after the block.
+
+        Args:
+            policy: The policy of the run.
+            partition: Name of the partition, or None.
+
+        Yields:
+            The engine, for one run.
+        """
         yield cls()
 
     @abstractmethod
     def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
-        """Open the raw table and check its columns, before anything is written or charged."""
+        """Open the raw table and check its columns, before anything is written or charged.
 
-    def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines take frames)
-        """Return the local files, or the version of a table, that a run reads; None where nothing says so."""
+        Args:
+            policy: The policy of the run.
+            layout: The places of the run.
+
+        Returns:
+            The table, with the types of its columns.
+
+        Raises:
+            PolicyError: The table cannot be read, or lacks a column of the policy.
+        """
+
+    def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines read frames)
+        """Return the files that a run reads, so that an unchanged input can be recognized.
+
+        Args:
+            layout: The places of the run.
+
+        Returns:
+            Local files, or one version of a table with a log; None if the engine does not know them.
+        """
         return None
 
     @abstractmethod
     def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
-        """Check ids and subjects; in an incremental run, leave out rows that are published already."""
+        """Check ids and subjects; in an incremental run, leave out rows that are published already.
+
+        Args:
+            table: The table that `open` returned.
+            policy: The policy of the run.
+            layout: The places of the run.
+            progress: Called with the number of rows that are checked, or None.
+
+        Returns:
+            The rows of the run, with counts of the rows that are left out.
+
+        Raises:
+            InputError: Ids are missing or repeated.
+        """
 
     @abstractmethod
     def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
-        """Return those of the given ids that the source uses; they have the type of its id column."""
+        """Return the given ids that the source uses.
+
+        Args:
+            source: The source that `examine` returned.
+            ids: Ids of the type of the id column, shape (ids,).
+
+        Returns:
+            The ids in use, shape (used,).
+        """
 
     @abstractmethod
     def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
-        """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
+        """Number the sets of canary rows.
+
+        Args:
+            source: The source that `examine` returned.
+            policy: The policy of the run.
+
+        Returns:
+            Numbers of sets; they follow from ids and counts, so every attempt at a run gets the same.
+        """
 
     @staticmethod
     @abstractmethod
     def trace(source: Examined[Any], policy: Policy) -> dict[str, Any]:
-        """Count the rows that kept columns single out (`runner.table_check.traceable.of_source`)."""
+        """Count the rows that kept columns single out.
+
+        Args:
+            source: The source that `examine` returned.
+            policy: The policy of the run.
+
+        Returns:
+            The facts of `runner.table_check.of_source`; empty without kept columns.
+        """
 
     @abstractmethod
     def look(
         self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Expected:
-        """Count what a run will find in some rows of the source (`runner.preview`); list the ids of changed records.
+        """Preview a run over some rows of the source, and list the ids of changed records.
 
         A model that is needed and fails on public texts is refused where it will compute.
-        No release is pinned yet: `work` has no refs, and `columns` have those that are known.
+
+        Args:
+            work: The shards; no release is pinned yet, so it has no refs.
+            meter: Counts the rows that are previewed.
+            columns: The text columns, with the releases that the ledger knows.
+            ledger: The ledger, opened for reading; None if there is none.
+            rows: The rows: `work.source.rows`, or all rows in an incremental run.
+
+        Returns:
+            The counts of the preview.
         """
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Take all shards through a phase; of a table that is summed, one result may stand for several of them."""
+        """Compute all shards in a phase.
+
+        Args:
+            work: The shards.
+            phase: "reserve", "compare", or "release".
+            meter: Counts the rows of finished shards.
+
+        Returns:
+            One result per shard; of a table that is summed, a result may cover several shards.
+
+        Raises:
+            DPTextError: A shard is refused, or fails; a later attempt continues after the committed shards.
+        """
 
     def close(self) -> None:
-        """Remove what the engine keeps between the steps of a run; called after them, also if one of them refused."""
+        """Remove data that the engine keeps between the steps of a run; called last, also after a refusal."""
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
-        """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden."""
+        """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden.
+
+        Args:
+            staged: The staged run.
+            candidate: The input of the gates.
+            seen: Called with the number of rows that are judged.
+
+        Returns:
+            The verdicts of all gates.
+        """
         return judge_here(staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-        """Write staged shards as parts of a version; in this process unless overridden."""
+        """Write staged shards as parts of a version; in this process unless overridden.
+
+        Args:
+            writer: The writer of the version.
+            shards: Staged shards, in order.
+            each: Called with the number of rows that are written.
+        """
         writer.add(shards, each)
 
 
 def named(name: str) -> type[Engine[Any]]:
-    """Return the engine of a name, from whatever package brings it."""
+    """Return the engine of a name, from any installed package.
+
+    Args:
+        name: The name of the entry point, such as "polars" or "spark".
+
+    Returns:
+        The class of the engine.
+
+    Raises:
+        PolicyError: No package has an engine of this name, or its entry point names something else.
+    """
     engine = extensions.loaded("engines", name)
     if not (isinstance(engine, type) and issubclass(engine, Engine)):
         package = extensions.installed("engines")[name].value
-        raise PolicyError(f"the entry point {name} of dptext_etl.engines must name an Engine; it names {package}")
+        msg = f"the entry point {name} of dptext_etl.engines must name an Engine; it names {package}"
+        raise PolicyError(msg, "install another version of the package that brings it, or choose another engine")
     return engine
+
+
+log = logging.getLogger("dptext_etl.runner")
+
+
+@bare
+def run(
+    policy: PolicyLike,
+    *,
+    engine: Engine[Any] | None = None,
+    partition: str | None = None,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+) -> RunSummary:
+    """Release the text columns of a table: charge, compute, stage, commit, check, publish.
+
+    A second run with the same policy over the same data costs nothing and gives the same bytes. If its files are those
+    of the run before, byte for byte, it computes nothing (`runner.summary`). A run that was killed continues where it
+    stopped.
+
+    Args:
+        policy: The policy, or the path of its file.
+        engine: Engine that computes the shards; None computes in this process.
+        partition: Name of the partition, if the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        progress: Called with counts, rate and remaining time, of every phase and of the whole run.
+        checkpoint: Called after every step, for tests.
+
+    Returns:
+        Counts, spends, verdicts and the place of the published table.
+
+    Raises:
+        PolicyError: The policy cannot be carried out as written (exit code 5); nothing is lost.
+        BudgetError: Records are over the cap and on_cap is "refuse", or fewer rows than `min_released` would be
+            published (exit code 3).
+        GateError: A gate failed (exit code 4): nothing is published, charges stay, and the release name is revoked.
+    """
+    policy, engine = resolve(policy), engine or named("polars")()
+    with observed(policy, progress) as seen:
+        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        renew_types(policy, attempt.layout, checkpoint)
+        steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
+        return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
+
+
+def _input(attempt: Attempt, engine: Engine[Any]) -> Input | None:
+    files = engine.files(attempt.layout) if attempt.policy.publish else None
+    return None if files is None else Input.of(attempt, files)
+
+
+def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
+    return source.recognize(lambda: engine.open(source.attempt.policy, source.attempt.layout).id_type)
+
+
+def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
+    course = None if progress is None else WholeRun(progress)
+    with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
+        verdicts, _ = run_both(  # the ledger's checkpoint waits for the disk while the gates compute
+            lambda: check(staged_run, judge=engine.judge, progress=course, checkpoint=checkpoint),
+            ledger.checkpoint,
+            threads(),
+        )
+        published, (reported, left) = run_both(
+            lambda: publish(staged_run, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
+            lambda: (reports(staged_run), remaining(attempt.policy)),
+            threads(),
+        )
+    return summarize(staged_run, verdicts, published, time.monotonic() - attempt.began, reported=reported, left=left)
+
+
+@bare
+def stage(
+    policy: PolicyLike,
+    *,
+    engine: Engine[Any] | None = None,
+    partition: str | None = None,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+    recognize: bool = False,
+) -> StagedRun:
+    """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
+
+    A run that was killed at any point continues where it stopped; it charges and draws nothing twice.
+
+    Args:
+        policy: The policy, or the path of its file.
+        engine: Engine that computes the shards; None computes in this process.
+        partition: Name of the partition, if the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        progress: Called with counts, rate, and remaining time of every phase.
+        checkpoint: Called after every step, for tests.
+        recognize: Stage nothing if the input is the same as in the run before (`runner.summary`); the result says so.
+
+    Returns:
+        The staged run: paths, counts, and hashes.
+
+    Raises:
+        PolicyError: The policy cannot be carried out as written.
+        BudgetError: Records are over the cap, and on_cap is "refuse".
+    """
+    attempt, engine = (
+        Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap),
+        engine or named("polars")(),
+    )
+    renew_types(attempt.policy, attempt.layout, checkpoint)
+
+    def steps() -> StagedRun:
+        with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
+            return staged_run
+
+    source = _input(attempt, engine) if recognize else None
+    if source is None:
+        return steps()
+    again = _recognized(source, engine)
+    if again is None:
+        staged_run, sealed = source.sealed(steps)
+        return replace(staged_run, input=sealed)
+    table = engine.open(attempt.policy, attempt.layout)
+    read = again.rows, table.dropped, None, again.seconds, table.origin, attempt.profile
+    return StagedRun(
+        attempt.policy, partition, (), (), {}, *read, input={"recognized": source.seal, "id_type": table.id_type}
+    )
+
+
+@contextmanager
+def staged(
+    attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
+) -> Iterator[tuple[StagedRun, Ledger]]:
+    """Stage a run, and keep the ledger open for the block: the last one to close it waits for the disk."""
+    policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
+    with ExitStack() as opened:
+        opened.callback(engine.close)
+        with profile.stage("open"):
+            table = engine.open(policy, attempt.layout)
+            require_places(attempt)
+        with attempt.alone() as staging:
+            with profile.stage("examine"):
+                with ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
+                    pool.submit(prepare, policy, attempt.secret)
+                    source = engine.examine(table, policy, attempt.layout, progress)
+                checkpoint("checked")
+                present, sets = partial(engine.present, source), engine.canary_sets(source, policy)
+                plans = planned_canaries(attempt, source, present, sets)
+                staging.no_changes()
+                work = Work(attempt, source, plans, {}, staging, nothing)
+                look = partial(engine.look, work, Meter("look", source.wanted, None))
+                keep = partial(keep_published, staging, attempt.layout, policy)
+                table_facts = engine.trace(source, policy)
+                previews = preflight(attempt, source, look, keep, traceable=table_facts)
+                checkpoint("prefetched")
+                ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
+            profile.count("examine", rows=source.total)
+            with profile.stage("open"):
+                refs = attempt.register(ledger, table.id_type)
+            checkpoint("registered")
+            work = replace(work, refs=refs, checkpoint=checkpoint)
+            reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
+            take = _texts if policy.synthetic is None else _sums
+            shards, answers, released, other = take(engine, work, reserved or [], progress)
+        rows = row_counts(policy, source, answers, released, stale=previews.over_all.changed - previews.rows.changed)
+        log.info("staged: %s", rows)
+        seconds = time.monotonic() - attempt.began
+        read = (rows, table.dropped, source.base, seconds, table.origin, profile)
+        made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read)
+        selected = table_check.selection_facts(policy, source, previews.rows)
+        checked = {"traceable": table_facts, "spellings": previews.over_all.spellings, "selection": selected}
+        checked = {name: part for name, part in checked.items() if part}
+        yield replace(made, exact=table.exact and policy.synthetic is None, other=other, table=checked), ledger
+
+
+Released = tuple[list[StagedShard], Counter[str], dict[str, int], bool]
+"""Staged shards; records by the answer of the ledger; released rows, and null texts; and `StagedRun.other`."""
+
+
+def _texts(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], progress: Listener | None) -> Released:
+    """Release the texts of every record: charge (unless all are), compute, stage, and commit shard by shard."""
+    done = _compute(engine, work, "release", progress)
+    if work.attempt.policy.unlinked is not None:
+        refuse_other_table(whole_table(reserved), whole_table(done))
+    shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
+    work.staging.keep_only(shards)
+    work.staging.report(shards)
+    counts = {
+        title: sum(shard.counts[name] for shard in shards) for title, name in (("released", "rows"), ("null", "null"))
+    }
+    return shards, outcomes(reserved or done), counts, False
+
+
+def _sums(engine: Engine[Any], work: Work[Any], reserved: list[ShardResult], progress: Listener | None) -> Released:
+    """Draw the table of the sums that are pinned, stage it, and commit every record with its digest."""
+    from dptext_etl.runner.shard import summing
+
+    policy, pinned, answers = work.attempt.policy, whole_table(reserved), outcomes(reserved)
+    shard = summing.draw(policy, work.staging, summing.whole_sum(policy, reserved), pinned.records)
+    work.checkpoint("staged")
+    work = replace(work, digest=summing.digest_of_table(policy, work.staging, shard))
+    committed = answers[Outcome.COMMITTED.name]
+    other = committed > 0 and not all(item.agrees for item in _compute(engine, work, "compare", None))
+    if other:
+        require_first_table(policy, work.attempt.layout, work.refs, shard)
+    elif committed < pinned.records:
+        refuse_other_table(pinned, whole_table(_compute(engine, work, "release", progress)))
+    return [shard], answers, {"released": pinned.records}, other
+
+
+def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:
+    """Compute all shards in a phase, and refuse a source that changed in the meantime."""
+    wanted = work.source.wanted
+    done = engine.compute(work, phase, Meter(phase, wanted, progress)) if wanted else []
+    refuse_other_rows(wanted, sum(item.rows for item in done))
+    return done
+
+
+def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
+    """Charge a whole run before any shard is computed, or give all reservations back."""
+    policy = work.attempt.policy
+    try:
+        if policy.synthetic is not None:  # lists of an attempt whose shards were others
+            work.staging.storage.delete(*work.staging.storage.glob("quarantine-*"))
+        done = _compute(engine, work, "reserve", progress)
+        over, table = outcomes(done)[Outcome.OVER_CAP.name], whole_table(done)
+        if work.attempt.refusing:
+            refuse_over_cap(over)
+        refuse_other_persons(work.source.pairs, done)
+        if policy.synthetic is not None:
+            from dptext_etl.runner.shard.summing import whole_sum
+
+            nameless = work.source.nameless
+            require_enough(policy, {"released": table.records, "quarantined": over, "without_subject": nameless})
+            refuse_no_records(policy, table.records)
+            table = table._replace(digest=whole_sum(policy, done).digest.hex())
+        if policy.one_table:
+            refuse_too_few(policy, table.draws, table.labels)
+            pin_table(work.attempt, work.refs, table)
+    except BaseException:
+        spec = policy.ledger
+        with Ledger.open(spec.url, spec.id_key) as ledger:
+            give_back(ledger, work.attempt.job)
+        raise
+    if policy.one_table:
+        work.checkpoint("pinned")
+    return done

@@ -29,14 +29,13 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
 from dptext_etl.runner import table_check
-from dptext_etl.runner.amounts import refunds
+from dptext_etl.runner.forecast import Expected, Preview, preview_rows
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.row_counts import Expected, Preview, preview_rows
 from dptext_etl.runner.shard.attempt import refuse_other_rows
-from dptext_etl.runner.shard.charging import Column, subjects_of
-from dptext_etl.runner.shard.replay import replays
+from dptext_etl.runner.shard.charging import Column, refunds, subjects_of
+from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.shard import Phase, Result, Schedule, ShardResult, Shards, Step, StoppedError
 from dptext_etl.runner.shard.staging import StagedRun
 from dptext_etl.runner.source import cutting

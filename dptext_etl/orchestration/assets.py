@@ -1,10 +1,10 @@
-"""Make the three assets of a dataset, and what starts their job: a schedule, or a sensor that sees new source files.
+"""Make the three assets of a dataset, and the triggers of their job: a schedule, or a sensor for new source files.
 
 The assets are the source, the staged rows in quarantine, and the published table.
 
 Steps share files and never frames. The runner writes and reads these files. So no I/O manager sees a row, a step can be
-run again alone, and every step may be a process of its own.
-Schedule and sensor are off in Dagster until someone switches them on, because a run spends budget.
+repeated without the others, and every step may be a separate process. Schedule and sensor are off in Dagster until
+someone switches them on, because a run spends budget.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -31,8 +31,7 @@ from dptext_etl.runner.publish.publication import reports
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.examine import NoRowsError
 from dptext_etl.runner.source.table import Files, table_version
-from dptext_etl.runner.summary import remaining, summarize
-from dptext_etl.runner.unchanged import INPUT_LABEL, note, recognized
+from dptext_etl.runner.summary import INPUT_LABEL, note, recognized, remaining, summarize
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Observed, dg.AssetKey], steps.Metadata]
@@ -53,7 +52,7 @@ def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
 
 
 def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]:
-    """Return the step that reserves, draws, stages and commits, and the one that publishes what passed every gate."""
+    """Return the step that reserves, draws, stages, and commits, and the step that publishes after all gates."""
     name = settings.names
     shared: dict[str, Any] = {
         "metadata": steps.claims(policy),
@@ -100,7 +99,7 @@ def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]
 def _each_partition(
     context: dg.AssetExecutionContext, policy: Policy, name: Names, action: Literal["staging", "publishing"], step: Step
 ) -> Result:
-    """Take a step for every partition of the run, and attach its facts to that partition.
+    """Carry out a step for every partition of the run, and attach its facts to that partition.
 
     Partitions without rows are left out, unless all are.
     """
@@ -149,7 +148,7 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
 
 
 _LOOK_EVERY = 60
-_SHOWN = 3
+_MOST_NAMES = 3
 
 
 def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
@@ -160,14 +159,14 @@ def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
     if isinstance(settings.partitions, dg.TimeWindowPartitionsDefinition):
         return dg.build_schedule_from_partitioned_job(job, name=name)
     msg = "a schedule cannot say which of the named partitions it means"
-    raise PolicyError(msg, "take partitions by time, or a sensor (watch_source)")
+    raise PolicyError(msg, "use partitions by time, or a sensor (watch_source)")
 
 
 def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefinition:
     """Return a sensor that starts the job when the files of the source, or of a partition, are new or have changed."""
     if is_remote(policy.source) and not _is_version(policy):
         msg = f"no sensor watches a source in an object store: {policy.source}"
-        raise PolicyError(msg, "take a schedule, or a sensor of your own on `" + settings.names.job + "`")
+        raise PolicyError(msg, "use a schedule, or write a sensor on `" + settings.names.job + "`")
 
     name = settings.names
 
@@ -187,12 +186,12 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         with as_failure("looking at the source"):
             secret = keys.resolve(getattr(context.resources, name.key).reference)
             now = {part: _fingerprint(policy, part or None, secret) for part in names}
-            if settings.found:
+            if settings.discovered:
                 later = sorted({*discovered(policy)} - {*names})
         seen = "the files of the source are those that were seen before"
         new = {part: fingerprint for part, fingerprint in now.items() if fingerprint not in {"", before.get(part)}}
         if later:
-            listed = ", ".join(later[:_SHOWN]) + (", …" if later[_SHOWN:] else "")
+            listed = ", ".join(later[:_MOST_NAMES]) + (", …" if later[_MOST_NAMES:] else "")
             seen = f"reload the code location: it does not know {counted(len(later), 'new partition')} ({listed})"
             context.log.warning(seen)
         if len(new) > 1 and cursor not in {ALL, SKIP} and not cursor.startswith("{"):
@@ -219,7 +218,7 @@ _HISTORY = (
 
 
 def _is_version(policy: Policy) -> bool:
-    """Return whether the source is a table with a log, whose version shows what is new."""
+    """Return whether the source is a table with a log, whose version shows new rows."""
     if PARTITION in policy.source or format_of(policy.source) is not None:
         return False
     try:
@@ -229,8 +228,8 @@ def _is_version(policy: Policy) -> bool:
 
 
 _SENSOR = (
-    "Starts the job when files of the source are new or have changed; it reads names, sizes and times alone, and of a "
-    "Delta Lake or Iceberg table its log. Its cursor holds hashes of these under the noise key."
+    "Starts the job when files of the source are new or have changed; it reads only names, sizes, and times; of a "
+    "Delta Lake or Iceberg table, it reads the log. Its cursor holds hashes of these under the noise key."
 )
 
 

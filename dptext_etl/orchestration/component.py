@@ -37,26 +37,28 @@ class TimePartitions(dg.Model):
 
     type: Literal["hourly", "daily", "weekly", "monthly"]
     start_date: str = Field(description="Name of the first partition.")
-    end_date: str | None = Field(None, description="Name after that of the last partition; by default there is no end.")
+    end_date: str | None = Field(
+        None, description="Name of the first partition after the end; by default there is no end."
+    )
     fmt: str | None = Field(
         None, description="Format of names for strftime; by default 2026-01, 2026-01-31 or 2026-01-31T23."
     )
     timezone: str | None = Field(None, description="Time zone in which a day begins; UTC by default.")
 
 
-def _partitions(context: dg.ResolutionContext, given: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
+def _partitions(context: dg.ResolutionContext, partitions: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
     def filled(text: str) -> str:
         """Fill in a template and keep all other text unchanged (Dagster would turn 202601 into a number)."""
         return str(context.resolve_value(text)) if "{{" in text else text
 
-    if given is None:
+    if partitions is None:
         return None
-    if isinstance(given, str):
-        resolved: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(given)
+    if isinstance(partitions, str):
+        resolved: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(partitions)
         return resolved
-    if not isinstance(given, TimePartitions):
-        return list(map(filled, given))
-    options = {field: filled(value) for field, value in given.model_dump(exclude_none=True).items()}
+    if not isinstance(partitions, TimePartitions):
+        return list(map(filled, partitions))
+    options = {field: filled(value) for field, value in partitions.model_dump(exclude_none=True).items()}
     kind, fmt = _CALENDAR[options.pop("type")]
     definition: dg.PartitionsDefinition = kind(**{"fmt": fmt, **options})
     return definition
@@ -72,7 +74,7 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     anchors: Annotated[
         str | None,
         _described(
-            "Folder or prefix of an object store for the ledger's last head; by default that of this user's state."
+            "Folder or prefix of an object store for the ledger's last head; by default this user's state folder."
         ),
     ] = None
     require_anchors: Annotated[
@@ -133,13 +135,13 @@ def _proposals(policy: Path) -> dict[str, Any]:
     return {"watch_source": True, **schedule, **executor}
 
 
-def _guessed(given: ScaffoldOptions, policy: Path) -> str:
+def _guessed(options: ScaffoldOptions, policy: Path) -> str:
     from dptext_etl import runner
 
-    source = os.path.relpath(Path(given.source or "").absolute(), policy.parent)
-    texts = () if given.text is None else (given.text,)
+    source = os.path.relpath(Path(options.source or "").absolute(), policy.parent)
+    texts = () if options.text is None else (options.text,)
     with chdir(policy.parent):
-        return runner.init(source, dataset=policy.stem, key=_KEY, id=given.id, subject=given.subject, texts=texts)
+        return runner.init(source, dataset=policy.stem, key=_KEY, id=options.id, subject=options.subject, texts=texts)
 
 
 _KEY = "env:DPTEXT_SECRET"
@@ -147,14 +149,14 @@ _KEY = "env:DPTEXT_SECRET"
 
 def _template(name: str) -> str:
     return f"""\
-# A policy for dptext. Correct the names; then `dptext plan {name}.toml` says what it would cost.
+# A policy for dptext. Correct the names; then `dptext plan {name}.toml` forecasts the cost.
 dataset = "{name}"                        # part of every key: never rename it
 release = "1"                             # pins these settings and one text per id
 source = "raw/{name}.parquet"             # from this file's folder; may hold {{partition}}
 sink = "published/{name}"
 id = "id"
 subject = "user_id"                       # caps are per subject; or: unit = "record"
-keep = []                                 # columns that pass in clear; the others are dropped unread
+keep = []                                 # columns that pass unchanged; the others are dropped unread
 key = "{_KEY}"                # `dptext key new PATH` makes one
 ledger = {{ url = "sqlite:///ledger.db" }}
 # The most that a person may lose. As a bound on odds it says nothing from 30 on (10^13); 1000 only counts texts.
@@ -180,7 +182,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver(
             _partitions,
             model_field_type=Sequence[str] | TimePartitions | str | None,
-            description='Values of "{partition}": names, or time partitions; by default those of the existing files.',
+            description='Values of "{partition}": names, or time partitions; by default as existing files have it.',
         ),
     ] = None
     backfill: Annotated[Backfill, _described('"multi_run": a run per partition; "single_run": one run for all.')] = (
@@ -199,9 +201,9 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         Literal["in_process", "multiprocess"] | None,
         _described("Executor of the job and its location; by default the job is one process."),
     ] = None
-    key_prefix: Annotated[Sequence[str] | str | None, _described("What stands before the keys of all assets.")] = None
+    key_prefix: Annotated[Sequence[str] | str | None, _described("Prefix of the keys of all assets.")] = None
     source_asset: Annotated[
-        str | None, _described('Key of your asset that writes the source, with "/"; it takes the place of the raw one.')
+        str | None, _described('Key of your asset that writes the source, with "/"; it replaces the raw asset.')
     ] = None
     op_tags: Annotated[
         dict[str, Any] | None, _described("Tags of the staging step and of the job's runs; by default the policy's.")
@@ -240,6 +242,12 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions.
+
+        Args:
+            context: Dagster's context of the component; the policy's path is relative to its folder.
+
+        Returns:
+            The definitions of `build_definitions`.
 
         Raises:
             PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path.

@@ -60,44 +60,48 @@ def build_definitions(
 ) -> dg.Definitions:
     """Return the definitions of one dataset.
 
-    The definitions hold the assets `raw_<dataset>`, `staged_<dataset>` and `published_<dataset>` (without the last one
-    if the policy says `publish = false`), one blocking check per gate and warnings on the staged asset, blocking checks
-    on the published one, the job `run_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and
-    `table_<dataset>`. Definitions of several datasets can be merged. Steps share files alone, so no I/O manager holds a
+    The assets are `raw_<dataset>`, `staged_<dataset>`, and `published_<dataset>`; the last one is missing if the policy
+    says `publish = false`. The staged asset has one blocking check per gate, and warnings; the published asset has
+    blocking checks. The job is `run_<dataset>`, and the resources are `ledger_<dataset>`, `key_<dataset>`, and
+    `table_<dataset>`. Definitions of several datasets can be merged. Steps share only files, so no I/O manager holds a
     frame. Events, metadata and logs hold counts, names and spends. The spends are exact, so a Dagster instance belongs
     inside the boundary.
 
     Args:
         policy: The policy or its TOML file.
         partitions: Values of "{partition}": names, or a definition of Dagster such as
-            `dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m")`; None takes those of the existing files.
-        backfill: "multi_run" takes a run per partition, "single_run" one run for all of them.
-        pool: Pool in which staging takes a slot; None takes "gpu" if a mechanism's models run on a GPU, otherwise none.
+            `dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m")`; None uses the names of the existing files.
+        backfill: "multi_run" starts a run per partition, "single_run" one run for all of them.
+        pool: Pool in which staging uses a slot; None means "gpu" if a mechanism's models run on a GPU, otherwise no
+            pool.
         automation_condition: Condition under which Dagster stages automatically; None never does. If automation is
             switched on, rows that were staged automatically and pass their gates are published automatically.
         executor: Executor of the job and of the whole code location. None runs the steps of the job in one process, and
             leaves everything else to the code location, so that the definitions can be merged with any other.
-        key_prefix: What stands before the keys of all assets; steps, job and resources take it, too. Several releases
-            of a dataset fit into one code location by it.
-        source_asset: An asset of yours that writes the source; it takes the place of `raw_<dataset>`, and counts as raw
+        key_prefix: Prefix of the keys of all assets; steps, job, and resources use it, too. With it, several releases
+            of a dataset fit into one code location.
+        source_asset: An asset of yours that writes the source; it replaces `raw_<dataset>`, and counts as raw
             for `check_lineage`.
-        op_tags: Tags of the staging step, such as "dagster-k8s/config"; None takes those of the policy (`[dagster]
+        op_tags: Tags of the staging step, such as "dagster-k8s/config"; None uses the tags of the policy (`[dagster]
             tags`). The job's runs have them, too. But if the executor starts a pod per step, the runs have none that
             request resources: the process of the run only starts the steps.
-        retry_policy: How often a failed step is tried again; what is committed is neither drawn nor charged again.
+        retry_policy: How often a failed step is tried again; committed records are neither drawn nor charged again.
         freshness_policy: How old the last publication may be before Dagster warns; every run that publishes counts,
             also one that found nothing new.
-        group_name: Group of the assets; None takes the dataset.
+        group_name: Group of the assets; None means the dataset's name.
         owners: Owners of the assets: e-mail addresses, or "team:NAME".
-        translator: Names the assets in a way of your own, in the place of `key_prefix`, `group_name` and `owners`.
+        translator: Names the assets in your way, in place of `key_prefix`, `group_name`, and `owners`.
         schedule: Cron of a schedule of the job, off at first; partitions by time bring their own times.
         watch_source: Add a sensor that starts the job for new files, off at first.
-        ledger: The ledger of this deployment; None takes the policy's.
-        key: Reference to the noise key of this deployment; None takes the policy's.
+        ledger: The ledger of this deployment; None uses the policy's.
+        key: Reference to the noise key of this deployment; None uses the policy's.
         maintenance: Add the check `ledger_intact` and the job `maintain_<dataset>`, which verify the ledger, store its
             anchor, and make a backup; with a schedule, off at first.
         reports: Reports on the release, such as `dptext_etl_eval.orchestration.EvidenceReport`. Each makes an asset
-            that is no part of the job, and nothing waits for it.
+            outside the job, and nothing waits for it.
+
+    Returns:
+        The definitions of the dataset, whose asset graph `check_lineage` has checked.
 
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path; or a
@@ -113,7 +117,7 @@ def build_definitions(
     policy = resolve(policy)
     if freshness_policy is not None and not policy.publish:
         raise PolicyError(
-            "freshness is that of the published asset, and the policy says publish = false",
+            "freshness is checked on the published asset, and the policy says publish = false",
             "publish, or leave freshness_policy out",
         )
     if translator is None:
@@ -128,8 +132,8 @@ def build_definitions(
     settings = Settings(
         names=name,
         partitions=parts,
-        found=partitions is None and parts is not None,
-        # one run for all partitions is sound: each is judged as in a run of its own, and none is published if one fails
+        discovered=partitions is None and parts is not None,
+        # one run for all partitions is sound: each is judged as in a separate run, and none is published if one fails
         backfill=dg.BackfillPolicy.single_run() if backfill == "single_run" and parts is not None else None,
         pool=pool,
         automation_condition=automation_condition,
@@ -278,11 +282,11 @@ def materialize(
 
     Args:
         policy: The policy or its TOML file.
-        partitions: The partitions, as for `build_definitions`; None takes all of them.
+        partitions: The partitions, as for `build_definitions`; None means all of them.
         home: Folder of a Dagster instance (DAGSTER_HOME), created if missing; `dagster dev` then shows these runs. None
             keeps nothing.
-        ledger: The ledger of this deployment; None takes the policy's.
-        key: The noise key of this deployment; None takes the policy's.
+        ledger: The ledger of this deployment; None uses the policy's.
+        key: The noise key of this deployment; None uses the policy's.
         also: Assets of the same partitions that read published tables, to be materialized in the same run.
         quiet: Keep Dagster's own log off the terminal; the instance holds it.
 
@@ -308,7 +312,9 @@ def _run(
     job: dg.JobDefinition, partition: str | None, instance: dg.DagsterInstance, *, quiet: bool
 ) -> tuple[RunFacts, list[CheckFacts]]:
     logger = {"loggers": {"console": {"config": {"log_level": "CRITICAL" if quiet else "INFO"}}}}
-    with seam("running the Dagster job", DPTextError):
+    with seam(
+        "running the Dagster job", DPTextError, "the log of the Dagster instance says more: quiet=False shows it"
+    ):
         result = job.execute_in_process(
             run_config=logger, instance=instance, partition_key=partition, raise_on_error=False
         )

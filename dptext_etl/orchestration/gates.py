@@ -30,7 +30,7 @@ from dptext_etl.orchestration.steps import as_failure, is_staged, progress_logge
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.runner.publish.publication import copies_of
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
@@ -118,7 +118,7 @@ def ledger_check(policy: Policy, settings: Settings, terms: Maintenance) -> dg.A
     return maintain
 
 
-_NOTHING_PUBLISHED = ("nothing is published that could be checked", "materialize the published asset first")
+_NOTHING_PUBLISHED = ("no published table can be checked", "materialize the published asset first")
 
 
 def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
@@ -150,7 +150,7 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
             with as_failure("checking the published table", partition):
                 failed = {f"{one.name}: {one.message}" for one in decided if not one.passed}
                 if failed:
-                    msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
+                    msg = f"the published table is not the one that passed its gates: {'; '.join(sorted(failed))}"
                     raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")
 
     return recheck
@@ -164,7 +164,7 @@ def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...
     if not is_published(policy, partition):
         raise InputError(*_NOTHING_PUBLISHED)
     layout = Layout.of(policy, partition)
-    return published.check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger))
+    return published.check_published(layout.sink, policy, own_ids=id_finder(layout.staging, policy.ledger))
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _specs(
 
 
 def _events(context: dg.AssetCheckExecutionContext, results: Iterable[CheckResult]) -> Iterator[Event]:
-    """Yield the events of the checks that a run requests: all of them, unless a check is executed alone.
+    """Yield the events of the checks that a run requests: all of them, unless someone executes a single check.
 
     A run of one partition yields Dagster's usual result. If a run covers several partitions, each result is an event of
     its own partition, so that a positive result never replaces or hides a negative one.

@@ -1,9 +1,9 @@
 """Guard an asset graph: raw text and staged rows may reach other assets only through publication.
 
 The guard follows the dependencies that Dagster knows: inputs, `deps`, asset checks and the assets that they read. All
-outputs of a step count as made from all its inputs, and if one output is raw, all are. What a raw asset is made from is
-raw as well, unless it is marked public. A published asset is a boundary only if `build_definitions` made its step; the
-guard ignores the same mark on any other asset.
+outputs of a step count as made from all its inputs, and if one output is raw, all are. The assets that a raw asset is
+made from are raw as well, unless they are marked public. A published asset is a boundary only if `build_definitions`
+made its step; the guard ignores the same mark on any other asset.
 
 The guard does not see files that a step opens without a dependency, op jobs, sensors, and assets that another code
 location calls raw; name such assets with `raw=`.
@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import dagster as dg
 
-from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.errors import GateError, PolicyError, suggestion
 from dptext_etl.orchestration.names import PUBLIC_TAG, PUBLISHED_TAG, RAW_TAG, STAGED_TAG
 
 Kind = Literal["raw", "staged", "published", "gate", "check", "other"]
@@ -26,12 +26,12 @@ Checked = TypeVar("Checked")
 
 _STEPS = "dptext_etl.orchestration.assets"
 _GATES = "dptext_etl.orchestration.gates"
-_SHOWN = 5
+_MOST_PATHS = 5
 
 
 @dataclass(frozen=True)
 class _Node:
-    kind: Kind  # kind of the asset, which decides what it may depend on
+    kind: Kind  # kind of the asset, which decides its allowed dependencies
     dataset: str  # dataset of one of our stages; empty for other assets
     above: frozenset[str]  # names of the assets that it is made from
     blocking: bool = False  # True for a check that stops later steps
@@ -43,16 +43,16 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
     """Refuse an asset graph in which raw text avoids publication, and return the definitions.
 
     Every asset that depends on a raw asset, directly or through others, must be raw itself (inside the boundary, marked
-    `tags={"dptext/raw": ""}`) or come after a published asset. What a staged asset of `build_definitions` reads is raw,
-    and so is everything that a raw asset is made from, and everything that one step makes together with a raw asset,
-    unless it is marked `tags={"dptext/public": ""}`. Only the published asset of its dataset and its gates may read a
-    staged asset. A check of a raw asset that reads raw assets alone may block: it publishes nothing. Any other check
-    that reads raw or staged rows declares `metadata={"dptext/raw": True}` and must not block, because its decision
-    would depend on raw text (docs/spec/privacy.md#no-row-decision).
+    `tags={"dptext/raw": ""}`) or come after a published asset. Three more kinds are raw, unless they are marked
+    `tags={"dptext/public": ""}`: assets that a staged asset of `build_definitions` reads, assets that a raw asset is
+    made from, and assets that one step makes together with a raw asset. Only the published asset of its dataset and its
+    gates may read a staged asset. A check of a raw asset that reads only raw assets may block: it publishes nothing.
+    Any other check that reads raw or staged rows declares `metadata={"dptext/raw": True}` and must not block, because
+    its decision would depend on raw text (docs/spec/privacy.md#no-row-decision).
 
     Args:
         defs: Definitions, a repository, or a list of assets and asset checks; all jobs on them are covered.
-        raw: Keys of more raw assets, such as those of another code location.
+        raw: Keys of more raw assets, such as raw assets of another code location.
 
     Returns:
         `defs`, unchanged.
@@ -72,14 +72,15 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
     nodes = _nodes(_assets(defs), {_written(dg.AssetKey.from_coercible(key)) for key in raw})
     paths = [_path_line(path, nodes) for path in _paths(nodes)]
     if paths:
-        more = [f"and {len(paths) - _SHOWN} more"] if len(paths) > _SHOWN else []
-        raise GateError("\n  ".join(["what is not published reaches assets:", *paths[:_SHOWN], *more]), _HINT)
+        more = [f"and {len(paths) - _MOST_PATHS} more"] if len(paths) > _MOST_PATHS else []
+        raise GateError("\n  ".join(["unpublished rows reach assets:", *paths[:_MOST_PATHS], *more]), _HINT)
     return defs
 
 
 _HINT = (
-    'read the published asset instead; what stays inside the boundary is marked raw itself: tags={"dptext/raw": ""}'
-    ' (a check: metadata={"dptext/raw": True}, not blocking); what raw assets are made from is raw, unless it is marked'
+    'read the published asset instead; mark assets inside the boundary as raw: tags={"dptext/raw": ""}'
+    ' (a check: metadata={"dptext/raw": True}, not blocking); assets'
+    " that raw assets are made from are raw, unless they are marked"
     ' tags={"dptext/public": ""}'
 )
 
@@ -141,7 +142,8 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
         if nodes[name].kind == "other" and nodes[judged_asset].kind == "raw" and set(reads) == {"raw"}:
             nodes[name] = replace(nodes[name], kind="raw")
     if missing := raw - nodes.keys():
-        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
+        close = " ".join(filter(None, (suggestion(name, nodes) for name in sorted(missing))))
+        raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", close or "name raw assets by their keys")
     return nodes
 
 

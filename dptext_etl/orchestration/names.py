@@ -1,6 +1,6 @@
 """Name a dataset, its stages, its resources, and its partitions in Dagster.
 
-A translator maps policies to names of your own. Names of partitions replace "{partition}" in the source.
+A translator maps policies to your names. Names of partitions replace "{partition}" in the source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Names(NamedTuple):
     raw: dg.AssetKey  # the source: its rows never enter an event
     staged: dg.AssetKey  # released rows in quarantine, inside the boundary
     published: dg.AssetKey  # the table that readers see
-    evidence: dg.AssetKey  # the report of what a release keeps and gives away, inside the boundary
+    evidence: dg.AssetKey  # the report on usefulness and leaks of a release, inside the boundary
     gates: str  # the step that evaluates every gate
     recheck: str  # the step that judges the published table again
     job: str
@@ -42,7 +42,7 @@ class Names(NamedTuple):
     ledger: str
     key: str  # the resource that refers to the noise key
     table: str  # the resource through which downstream assets read the published table
-    word: str  # what distinguishes the dataset in all of these
+    word: str  # the part of all these names that identifies the dataset
 
     @property
     def resources(self) -> set[str]:
@@ -80,11 +80,11 @@ Stage = Literal["raw", "staged", "published", "evidence"]  # the assets of a dat
 
 
 class PolicyTranslator:
-    """Names the assets of a policy; override a method to map them to names of your own.
+    """Names the assets of a policy; override a method to map them to your names.
 
     Args:
-        key_prefix: What stands before the keys of all assets.
-        group_name: Group of the assets; None takes the dataset.
+        key_prefix: Prefix of the keys of all assets.
+        group_name: Group of the assets; None means the dataset's name.
         owners: Owners of the assets: e-mail addresses, or "team:NAME".
 
     Example:
@@ -113,15 +113,37 @@ class PolicyTranslator:
         self._owners = list(owners or ())
 
     def asset_key(self, policy: Policy, stage: Stage) -> dg.AssetKey:
-        """Return the key of an asset."""
+        """Return the key of an asset.
+
+        Args:
+            policy: The policy of the dataset.
+            stage: "raw", "staged", "published", or "evidence".
+
+        Returns:
+            The key, which no other asset of the code location has.
+        """
         return dg.AssetKey([*self._prefix, f"{stage}_{word_of(policy.dataset)}"])
 
     def group_name(self, policy: Policy) -> str:
-        """Return the group of the assets."""
+        """Return the group of the assets.
+
+        Args:
+            policy: The policy of the dataset.
+
+        Returns:
+            The name of the group.
+        """
         return self._group or word_of(policy.dataset)
 
     def owners(self, policy: Policy) -> Sequence[str]:  # noqa: ARG002  (for those who override it)
-        """Return the owners of the assets."""
+        """Return the owners of the assets.
+
+        Args:
+            policy: The policy of the dataset.
+
+        Returns:
+            E-mail addresses, or "team:NAME".
+        """
         return self._owners
 
 
@@ -130,17 +152,17 @@ Partitions = Sequence[str] | dg.PartitionsDefinition  # names, or a definition o
 _SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 
 
-def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg.PartitionsDefinition | None:
+def partitions_definition(policy: Policy, partitions: Partitions | None = None) -> dg.PartitionsDefinition | None:
     if PARTITION not in policy.source:
-        if given is not None:
+        if partitions is not None:
             raise PolicyError(
                 f"partitions were given, and the source has no {PARTITION}", f"write {PARTITION} in source and sink"
             )
         return None
-    if isinstance(given, dg.PartitionsDefinition):
-        _check(policy, given)
-        return given
-    values = list(given) if given is not None else discovered(policy)
+    if isinstance(partitions, dg.PartitionsDefinition):
+        _check(policy, partitions)
+        return partitions
+    values = list(partitions) if partitions is not None else discovered(policy)
     if not values:
         raise PolicyError(
             f"no file matches the source's template, so {PARTITION} has no values", "pass partitions=[…], or add files"
@@ -159,7 +181,7 @@ def discovered(policy: Policy) -> list[str]:
 
 
 def in_run(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str | None]:
-    """Return the partitions of a run: one, or those of a range; an empty list if it names none."""
+    """Return the partitions of a run: one, or all of a range; an empty list if it names none."""
     if context.has_partition_key:
         return [context.partition_key]
     return list(context.partition_keys) if context.has_partition_key_range else []
@@ -170,7 +192,7 @@ def to_judge(
     partitions: dg.PartitionsDefinition | None,
     there: Callable[[str | None], bool],
 ) -> list[str | None]:
-    """Return the partitions that a check judges: those of its run, or, if it runs alone, all that exist."""
+    """Return the partitions that a check judges: the ones of its run, or all outside a job."""
     if partitions is None:
         return [None]
     keys = partitions.get_partition_keys(dynamic_partitions_store=context.op_execution_context.instance)

@@ -43,7 +43,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     require_anchors: bool | None = None
 
     def __init__(self, **data: Any) -> None:
-        """Keep a variable by its name, so that neither Dagster nor a policy ever holds what is in it.
+        """Keep a variable by its name, so that neither Dagster nor a policy ever holds its value.
 
         Raises:
             PolicyError: The URL holds a password.
@@ -63,11 +63,28 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def of(cls, policy: Policy) -> "LedgerResource":
-        """Return the ledger that the policy names."""
+        """Return the ledger that the policy names.
+
+        Args:
+            policy: A policy with a ledger.
+
+        Returns:
+            The resource, with the URL and references of the policy.
+
+        Raises:
+            PolicyError: The URL holds a password.
+        """
         return cls(**policy.ledger.model_dump())
 
     def open(self) -> Ledger:
-        """Open the ledger for reading; a run opens its own."""
+        """Open the ledger for reading; a run opens its own.
+
+        Returns:
+            The ledger, which the caller closes.
+
+        Raises:
+            LedgerError: There is no ledger, or it cannot be opened.
+        """
         return Ledger.open(self.url, self.id_key, create=False, read_only=True)
 
 
@@ -87,7 +104,14 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def of(cls, policy: Policy) -> "KeyResource":
-        """Return the key reference that the policy names."""
+        """Return the key reference that the policy names.
+
+        Args:
+            policy: A policy with a key.
+
+        Returns:
+            The resource, which holds only the reference.
+        """
         return cls(reference=policy.key)
 
 
@@ -132,18 +156,18 @@ class Settings:
 
     names: Names  # names of assets, steps and resources
     partitions: dg.PartitionsDefinition | None = None  # the dataset's partitions, or None
-    found: bool = False  # whether the partitions are those of the files that were there when the location was loaded
-    backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None takes one run per partition
-    pool: str | None = None  # pool in which staging takes a slot; None leaves it to the mechanisms
+    discovered: bool = False  # whether the partitions were found in the names of files, as they were at loading
+    backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None means one run per partition
+    pool: str | None = None  # pool in which staging uses a slot; None leaves it to the mechanisms
     # condition under which Dagster stages automatically; None never does
     automation_condition: dg.AutomationCondition[Any] | None = None
-    op_tags: Mapping[str, Any] | None = None  # tags of the staging step, such as what a Kubernetes executor reads
+    op_tags: Mapping[str, Any] | None = None  # tags of the staging step, such as tags for a Kubernetes executor
     # how often a failed step is tried again; committed records are neither drawn nor charged again
     retry_policy: dg.RetryPolicy | None = None
     freshness_policy: dg.FreshnessPolicy | None = None  # how old the last publication may be; None says nothing
 
     def pool_of(self, policy: Policy) -> str | None:
-        """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""
+        """Return the pool of the staging step: the named one, or the pool of GPUs if a mechanism runs on one."""
         if self.pool is not None:
             return self.pool
         columns = [] if policy.synthetic is not None else policy.column_policies()
@@ -171,7 +195,7 @@ class PublishedTable(dg.IOManager):
     """Load the published table of a policy for parameters such as `def topics(published_notes: pl.LazyFrame)`.
 
     A parameter annotated `pl.DataFrame` or `pandas.DataFrame` gets such a data frame, any other a lazy frame. An asset
-    that takes several partitions gets them one after the other in one frame.
+    that reads several partitions gets them one after the other in one frame.
 
     Args:
         policy: The policy that publishes.
@@ -182,6 +206,12 @@ class PublishedTable(dg.IOManager):
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the version that the manifest names; rows are read only when the frame is collected.
+
+        Args:
+            context: Dagster's context of the input, with its type and partitions.
+
+        Returns:
+            A frame of the annotated type with the rows of all partitions; a lazy frame without an annotation.
 
         Raises:
             dagster.Failure: Nothing is published there.
@@ -195,8 +225,16 @@ class PublishedTable(dg.IOManager):
             return frame.collect().to_pandas() if _is_pandas(wanted) else frame
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> NoReturn:  # noqa: ARG002
-        """Refuse to write, because only the runner publishes."""
-        msg = "the published table is written by its own step alone"
+        """Refuse to write, because only the runner publishes.
+
+        Args:
+            context: Dagster's context of the output; it is not used.
+            obj: The output; it is not read.
+
+        Raises:
+            PolicyError: Always.
+        """
+        msg = "only its own step writes the published table"
         raise PolicyError(msg, "give your asset another io_manager_key")
 
     def _scan(self, partition: str | None) -> pl.LazyFrame:

@@ -1,4 +1,4 @@
-"""Share what steps in Dagster need: failures, progress, files between steps, and the facts of a run.
+"""Share the helpers of steps in Dagster: failures, progress, files between steps, and the facts of a run.
 
 Dagster keeps the text of an exception, its causes, its context and its stack (source lines, no values) in the event
 store for ever. The message of a library may quote a cell, so it must not leave a step. The files (a staged run and its
@@ -44,9 +44,9 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     """Turn every exception that leaves the block into a `dagster.Failure` with our words and without its causes.
 
     The failure forbids retries where a policy, a table, a cap or a gate refuses: they refuse again for the same reason,
-    and a fired gate has revoked the release. What broke down (`DPTextError.transient`: a store, the lease of a run that
-    was killed, a full disk, a machine) may be tried again where the code location asks for it: the next attempt goes on
-    from what is committed.
+    and a fired gate has revoked the release. A failure of the machine (`DPTextError.transient`: a store, the lease of a
+    run that was killed, a full disk, a machine) may be tried again where the code location asks for it: the next
+    attempt continues after the committed records.
     """
 
     def __init__(self, action: str, partition: str | None = None) -> None:
@@ -87,7 +87,7 @@ def progress_logger(log: logging.Logger, partition: str | None) -> Listener:
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
 _AGAIN = "materialize the staged asset again"
-NOTHING_STAGED = ("nothing is staged that could be checked or published", "materialize the staged asset first")
+NOTHING_STAGED = ("no staged rows can be checked or published", "materialize the staged asset first")
 
 
 def save_run(staged: StagedRun) -> None:
@@ -119,7 +119,7 @@ def load_run(policy: Policy, partition: str | None) -> StagedRun:
         raise InputError(*NOTHING_STAGED)
     if content["policy"] != _hash(policy):
         raise PolicyError("the policy changed since its rows were staged", _AGAIN)
-    with seam("reading what the step before left", InputError, _AGAIN):
+    with seam("reading the files of the previous step", InputError, _AGAIN):
         return from_json(content["run"], policy)
 
 
@@ -135,7 +135,7 @@ def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
         )
-    with seam("reading what the step before left", InputError, _AGAIN):
+    with seam("reading the files of the previous step", InputError, _AGAIN):
         return tuple(Verdict.from_dict(facts) for facts in content["verdicts"])
 
 
@@ -250,7 +250,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
 
 
 def _of_table(policy: Policy) -> Metadata:
-    """Return what a synthetic table costs as a whole; nothing for released texts."""
+    """Return the cost of a whole synthetic table; nothing for released texts."""
     if policy.synthetic is None:
         return {}
     made = policy.synthetic.mechanism
@@ -258,7 +258,7 @@ def _of_table(policy: Policy) -> Metadata:
 
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:
-    """Return what units have left as numbers, which Dagster's pages plot over the materializations of an asset."""
+    """Return the remaining budget of units as numbers, which Dagster plots over the materializations of an asset."""
     facts: Metadata = {}
     for component, left in remaining["left"].items():
         for quantile, amount in left.items():
@@ -288,7 +288,7 @@ def _number(amount: float | str) -> float | str:
 
 
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
-    """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too.
+    """Return the columns and the origin of each; also of a column that the policy keeps next to its rewritten texts.
 
     All columns of a synthetic table follow the one statistic of texts and labels.
     """
@@ -305,7 +305,7 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
     columns = []
     for edge in edges:
         keyed = edge.way == "id" and policy.ids == "keyed"
-        text = "published as a keyed hash of the id" if keyed else "passes in clear"
+        text = "published as a keyed hash of the id" if keyed else "passes unchanged"
         tags = {"way": str(edge.way)}
         if edge.way == "released":
             column = spent[edge.source]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dptext_etl.polars.frame import run_frame as run_frame
 
 _WHERE = {"released": "frame", "run_frame": "frame"}
-"""What is imported at its first use: an expression needs nothing of a run."""
+"""Names that are imported at their first use: an expression needs nothing of a run."""
 
 __all__ = [
     "SPEND",

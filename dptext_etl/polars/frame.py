@@ -1,4 +1,4 @@
-"""Run a policy over a Polars frame, and read what is published."""
+"""Run a policy over a Polars frame, and read published tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_frame(
         id: Column of the record ids, if the frame uses another name than the policy.
         subject: Column of the subjects, if the frame uses another name than the policy.
         partition: Name of the partition, if the policy has a place for one.
-        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
+        accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
         progress: Called with counts, rate and remaining time, of every phase and of the whole run.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -69,7 +69,7 @@ def run_frame(
 
 
 def released(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
-    """Scan the current version of a published table, and check first that its files are those of its manifest.
+    """Scan the current version of a published table, and check first that its files match its manifest.
 
     Args:
         sink: Folder or object-store URL of the table, which is the policy's sink.
@@ -86,7 +86,7 @@ def released(sink: str, storage_options: Mapping[str, str] | None = None, *, ver
 
 
 class OtherIdsWarning(UserWarning):
-    """Record ids have another type than those of a release of the same name."""
+    """Record ids have another type than the ids of a release of the same name."""
 
 
 def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFrame) -> None:
@@ -95,13 +95,13 @@ def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFr
         pinned = _pinned_ids(policy)
         dtype = None if pinned is None else frame.lazy().collect_schema().get(name)
         now = None if dtype is None else form_of(dtype)
-    except (DPTextError, pl.exceptions.PolarsError):  # the call itself says what is wrong
+    except (DPTextError, pl.exceptions.PolarsError):  # the call itself reports the problem
         return
     if pinned is None or now is None or pinned.kind == now.kind:
         return
     msg = (
         f"ids in column {name!r} are {now.kind} here, and {pinned.kind} in {policy.dataset}, release {policy.release}: "
-        "the texts differ from those of that release. Bring the column into that type; of a CSV file, "
+        "the texts differ from the texts of that release. Bring the column into that type; of a CSV file, "
         f"pl.read_csv(…, schema_overrides={{{name!r}: pl.String}}) reads strings, as the command line does"
     )
     warnings.warn(msg, OtherIdsWarning, stacklevel=2)

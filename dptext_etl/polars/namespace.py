@@ -32,8 +32,8 @@ NEXT_MAJOR = 3
 def require_known_polars(version: str = pl.__version__) -> None:
     """Refuse a version of Polars that does not fit the plugin, before the plugin is called."""
     parts = version.split(".")
-    known = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
-    if not known or not OLDEST <= (int(parts[0]), int(parts[1])) < (NEXT_MAJOR, 0):
+    numbered = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
+    if not numbered or not OLDEST <= (int(parts[0]), int(parts[1])) < (NEXT_MAJOR, 0):
         wanted = f"polars>={OLDEST[0]}.{OLDEST[1]},<{NEXT_MAJOR}"
         raise PolicyError(
             f"the expression plugin is written for {wanted}; Polars here is {version}",
@@ -56,7 +56,19 @@ class ExprNamespace:
 
     @bare
     def privatize(self, policy: PolicyLike, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
-        """Release this text column, as `dptext_etl.polars.privatize` does; the released text has the same name."""
+        """Release this text column, as `dptext_etl.polars.privatize` does; the released text has the same name.
+
+        Args:
+            policy: The column's policy, or a policy that has the root column, or the path of its file.
+            id: Record ids, as a column or an expression.
+            spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
+
+        Returns:
+            As many strings as texts, null if the text is null; or the struct.
+
+        Raises:
+            PolicyError: The expression has several output columns, or another column than the policy.
+        """
         policy = _chosen(self._expr, policy)
         column.require_row_by_row(policy)
         name = _column(self._expr, policy)
@@ -98,7 +110,7 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 class FrameNamespace(Generic[Frame]):
-    """What data frames and lazy frames have under `.dptext`."""
+    """The namespace `.dptext` of data frames and lazy frames."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame: Frame = frame
@@ -113,7 +125,7 @@ class FrameNamespace(Generic[Frame]):
 
         Args:
             policy: A policy, or the path of its file; or the policy of one column, with the column's name.
-            id: Column of record ids; None takes that of the policy. The policy of one column names none. An id with
+            id: Column of record ids; None uses the policy's id column. The policy of one column names none. An id with
                 two texts is refused where one batch holds both; a run (`run_frame`) sees the whole table.
             spend: Put `Struct[text, positions, epsilon, delta]` in the place of each column.
 
@@ -144,7 +156,7 @@ class LazyFrameNamespace(FrameNamespace[pl.LazyFrame]):
 
 
 def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:
-    """Return the policy of one column unchanged; from a policy of several columns, take that of the root column."""
+    """Return the policy of one column unchanged; of a policy of several columns, choose the root column's."""
     if isinstance(policy, ColumnPolicy):
         return policy
     roots = set(expr.meta.root_names())
@@ -155,7 +167,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
     """Return the column's name for keys (docs/spec/stream.md#names); two columns never share a name."""
     if expr.meta.has_multiple_outputs():
         raise PolicyError(
-            "the expression stands for several columns", "privatize columns one by one, each by its own policy"
+            "the expression has several output columns", "privatize columns one by one, each by its own policy"
         )
     roots = set(expr.meta.root_names())
     if policy.column is None:
@@ -167,7 +179,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
         return roots.pop()
     if len(roots) == 1 and roots != {policy.column}:
         msg = f"the policy is for column {policy.column!r}, the expression reads {roots.pop()!r}; keys are per column"
-        raise PolicyError(msg, "give each column a policy of its own, or leave ColumnPolicy(column=None)")
+        raise PolicyError(msg, "give each column its own policy, or leave ColumnPolicy(column=None)")
     return policy.column
 
 
@@ -192,7 +204,7 @@ _NULL_IDS = (
 
 @dataclass(frozen=True)
 class _Release:
-    """Release batches for a mechanism that is no plugin; a plan holds only the policy's parameters and references."""
+    """Release batches for a mechanism without a plugin; a plan holds only the policy's parameters and references."""
 
     policy: ColumnPolicy
     spend: bool
@@ -219,10 +231,10 @@ def privatize(
 
     Args:
         text: The text column, by name or as an expression.
-        policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that has
+        policy: The column's policy; if it names no column, the expression's root column counts. Or a policy that has
             the root column, or the path of its file.
         id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one batch
-            holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
+            holds both: always in an eager frame, by chance in a lazy one, whose engine processes rows in pieces.
             Structs give other texts here than in a run (docs/spec/stream.md#composite-ids).
         spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 
@@ -230,7 +242,7 @@ def privatize(
         As many strings as texts, null if the text is null; or the struct.
 
     Raises:
-        PolicyError: The expression stands for several columns, or for another column than the policy.
+        PolicyError: The expression has several output columns, or another column than the policy.
     """
     expression = pl.col(text) if isinstance(text, str) else text
     return ExprNamespace(expression).privatize(policy, id=id, spend=spend)

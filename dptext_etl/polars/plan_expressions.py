@@ -1,4 +1,4 @@
-"""Find whether an expression of a Polars plan holds raw text, one column of its own row, or neither.
+"""Find whether an expression of a Polars plan holds raw text, one column of the same row, or neither.
 
 A release in a plan holds marks: configuration, hashes and a key reference, never a key.
 """
@@ -32,7 +32,7 @@ InKernel = MappedMechanism | ChoiceMechanism
 
 
 def in_kernel(mechanism: Mechanism) -> InKernel | None:
-    """Return the mechanism if the kernel runs it by itself, from one stored file: no model and no tool takes part."""
+    """Return the mechanism if the kernel runs it by itself, from one stored file: without a model or a tool."""
     return mechanism if isinstance(mechanism, InKernel) and mechanism.reproducible else None
 
 
@@ -95,10 +95,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def _read_marks(arguments: bytes) -> dict[str, Any]:
     try:
-        found = _PlainUnpickler(io.BytesIO(arguments)).load()
+        marks = _PlainUnpickler(io.BytesIO(arguments)).load()
     except Exception:  # noqa: BLE001  (another version wrote it, so we cannot read it)
         return {}
-    return found if isinstance(found, dict) else {}
+    return marks if isinstance(marks, dict) else {}
 
 
 HINT = "release the column there with .dptext.privatize(policy, id=…), or drop it before this step"
@@ -155,15 +155,15 @@ _OF_ROW = {
     **_each("TemporalFunction.", "Date Day Hour IsoYear Minute Month OrdinalDay Quarter Second Time", _ALL, None),
     **_each("TemporalFunction.", "ToString Truncate WeekDay Week Year", _ALL, None),
 }
-"""Functions that give each row its value from the values of the same row alone; all others may mix rows.
+"""Functions that give each row its value only from values of the same row; all others may mix rows.
 
 The first number says how many inputs are read row by row: the others may be read as a whole, so they must be literals.
-The second says which inputs make the value null: it is null exactly if one of so many first inputs is; None if the
-function may give nulls of its own. An entry with a parameter (its last one) is for calls with that value of it.
+The second says which inputs make the value null: it is null exactly if one of this number of first inputs is; None if
+the function may give other nulls. An entry with a parameter (its last one) is for calls with that value of it.
 """
 _STRICT = "0"  # option of a cast that fails instead of giving null
 _WRITTEN = frozenset({"String", "Binary", "Categorical", "Enum"})
-"""Types between which a strict cast gives no nulls of its own."""
+"""Types between which a strict cast adds no nulls."""
 _NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
 """Functions that say which rows are null, and nothing else."""
 
@@ -197,8 +197,8 @@ class Expressions:
         inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
         parts = [self.content(part, columns) for part in inputs]
         if kind in {"Cast", "BinaryExpr", "Ternary"}:
-            own = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
-            return Content.of_row(" ".join([kind, *own]), parts, (), self._nulls(kind, own, inputs, parts))
+            options = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
+            return Content.of_row(" ".join([kind, *options]), parts, (), self._nulls(kind, options, inputs, parts))
         name, *parameters = map(str, item.function_data) if kind == "Function" else [""]
         if name in _NULLS and self._releases.discloses_nulls(parts[0]):
             return parts[0].disclosed(name)
@@ -279,7 +279,7 @@ class Expressions:
             return refuse_any(columns, "a release of another version")
         text, ids = (self.content(item.input[at], columns) for at in (mark.text_at, 1))
         if ids.raw:
-            raise GateError("raw text enters a release as the record id", "ids are public: take another column")
+            raise GateError("raw text enters a release as the record id", "ids are public: use another column")
         if text.raw:
             self._releases.require(text, ids, mark.mechanism, mark.is_of)
         return Content()

@@ -1,7 +1,7 @@
 """Guard Polars plans: raw text reaches no output except through a release that the policy names.
 
 The plan is read, not run: every column is followed from the sources through each step (`policy.plan_rules`). A
-step that the guard does not know is refused when raw text flows into it. What it covers is in docs/polars.md.
+step that the guard does not know is refused when raw text flows into it. docs/polars.md lists its coverage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
 """Joins after which the keys of both sides are equal, or one side is null."""
 _WHOLE = frozenset({"Inner", "Cross", "Semi", "Anti", "IEJoin"})
 """Joins that give no rows in which the columns of one side are null."""
-_MERGED = frozenset({"Right", "Full"})  # joins whose output may take a column of a shared name from either side
+_MERGED = frozenset({"Right", "Full"})  # joins whose output may have a column of a shared name from either side
 
 
 @bare
@@ -49,12 +49,15 @@ def guard(
             structs; one name or several.
         policy: Policy of the releases in the plan; the guard compares columns, id column, release name, mechanisms and
             key. Without a policy, it judges only the path of the text, and no budget.
-        id: Column of record ids, if the policy is that of one column.
+        id: Column of record ids, if the policy is for one column.
+
+    Returns:
+        `plan`, unchanged.
 
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses its rows, or enters a step that
-            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, text
-            that may be null although its source is not, or computed ids.
+            cannot be followed; or a release is not the policy's, or reads anything other than a column of the same row;
+            or its text may be null where the source is not; or its ids are computed.
         PolicyError: No source has such a column, the policy is for benchmarks, or this version of Polars does not show
             its plans.
 
@@ -193,10 +196,10 @@ class _Walk:
         return inputs[0]
 
     def _groupby(self, node: Any, inputs: list[Columns]) -> Columns:
-        self._refuse_choice(node.keys, inputs[0], "what a group is")
+        self._refuse_choice(node.keys, inputs[0], "the groups")
         for windows in (node.options.rolling, node.options.dynamic):
             if windows is not None:
-                self._refuse_names(inputs, windows.index_column, "what a group is")
+                self._refuse_names(inputs, windows.index_column, "the groups")
         if node.apply:
             refuse_any(inputs[0], "groups by a function")
         return {name: Content(content.raw) for name, content in self._made(node.aggs, inputs[0]).items()}
@@ -209,7 +212,7 @@ class _Walk:
             for side in inputs:
                 refuse_any(side, "a join by a condition")
         how, suffix = node.options[0], node.options[3]
-        if not isinstance(how, str):  # as-of joins compare more columns, which stand here alone
+        if not isinstance(how, str):  # as-of joins compare more columns, which are only here
             how, *more = how
             self._refuse_names(inputs, more, "which rows are joined")
         if how in _EQUAL:
@@ -259,7 +262,7 @@ class _Walk:
 
 
 def _outer(columns: Columns, keys: Iterable[Any] = ()) -> dict[str, Content]:
-    """Return columns of an input of a step that may add rows without it; a key may take a value of the other input."""
+    """Return columns of an input of a step that may add rows without it; a key may get a value of the other input."""
     number, keyed = next_number(), {key.output_name: next_number() for key in keys}
     return {name: content.outer(keyed.get(name, number)) for name, content in columns.items()}
 

@@ -1,4 +1,4 @@
-"""The steps of a run, whatever engine computes its shards: plan, check, publish, read what is published."""
+"""The steps of a run, whatever engine computes its shards: plan, check, publish, read published tables."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dptext_etl.runner.source.first_policy import init as init
 
 _LAZY = {"PlanSummary": "planning", "plan": "planning", "init": "source.first_policy"}
-"""What a run does not need."""
+"""Names that a run does not need."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,17 @@
-"""Add up the worst cases of a run per record and unit, compare them with caps, and state the epsilon of one person."""
+"""Forecast a run before any row is charged: the cost of all rows, and the responses of the ledger.
+
+`Forecast` adds up worst cases per record and unit, compares them with caps, and states the epsilon of one person.
+`Preview` counts the responses of the ledger. Nothing is drawn or charged, and the ledger is only read. Counts depend on
+ids, spends, balances, and on which texts changed; never on the contents of a text.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +25,21 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.comparison import Buckets
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
-from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Spend
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
+from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import limits
-from dptext_etl.ledger.storage.hashed_ids import sums
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
+from dptext_etl.ledger.storage.opening import ledger_exists
+from dptext_etl.ledger.storage.store import MissingLedgerError
+from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
+from dptext_etl.runner.shard.charging import Charged, Column, by_label, charge, views_of
+from dptext_etl.runner.source.column_types import period_of
+from dptext_etl.runner.source.cutting import pieces
+from dptext_etl.runner.source.guessing import Spelled
 
 Amounts = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.uint32]
@@ -32,13 +47,13 @@ Counts = npt.NDArray[np.uint32]
 DELTA = 1e-6
 """The delta of the statement about one person, unless the caller gives another."""
 FACTORS = (0.5, *(factor * 2**power for power in range(8) for factor in (1.0, 1.4)))
-"""Caps, as multiples of that of the policy, for which kept rows are counted."""
+"""Caps, as multiples of the policy's cap, for which kept rows are counted."""
 _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
 
 def components_of(policy: Policy) -> tuple[str, ...]:
-    """Return the components of a spend that count for a policy: those of its cap, or else one epsilon."""
+    """Return the components of a spend that count for a policy: the components of its cap, or else one epsilon."""
     whole = PURE if policy.synthetic is None else "eps_approx"
     return MEASURES[policy.cap.measure] if policy.cap is not None else (whole,)
 
@@ -50,8 +65,9 @@ def no_charges(components: Iterable[str]) -> pl.DataFrame:
 class Forecast:
     """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
-    A record that is a unit of its own is judged when it is added. Rows of subjects wait on the disk until all are
-    there, dozens of bytes each, in the folder `scratch`. So do all rows if runs come `before`, whose charges count.
+    If the unit is the record, a record is judged when it is added. Rows of subjects wait on the disk until all are
+    there, dozens of bytes each, in the folder `scratch`. All rows wait there if runs come `before`, whose charges
+    count.
     """
 
     def __init__(self, policy: Policy, scratch: Path | None = None, before: pl.DataFrame | None = None) -> None:
@@ -64,10 +80,10 @@ class Forecast:
         self._rows: Buckets | None = None
 
     def add(  # noqa: PLR0917
-        self, worst: Amounts, asked: Amounts, units: Any, charged: Counts, used: Amounts, periods: Any = 0
+        self, worst: Amounts, requests: Amounts, units: Any, charged: Counts, used: Amounts, periods: Any = 0
     ) -> None:
-        """Add a shard; units are canonical ids or hashes, with what they have used by component, and period numbers."""
-        worst, asked, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], asked, used))
+        """Add a shard; units are canonical ids or hashes, with their use by component, and period numbers."""
+        worst, requests, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], requests, used))
         self._worst.update(_histogram(worst[0]))
         numbers = np.broadcast_to(np.asarray(periods, np.int64), worst.shape[1])
         if self._policy.unit == "record" and self._before is None:  # each record is a unit: ids are checked
@@ -75,7 +91,7 @@ class Forecast:
             for lengths, counts in zip(self._lengths, charged, strict=True):
                 lengths.update(np.unique(counts).tolist())
             rows = worst.shape[1]
-            each = _Rows(np.arange(rows), np.arange(rows), worst[0], asked, used, numbers, charged)
+            each = _Rows(np.arange(rows), np.arange(rows), worst[0], requests, used, numbers, charged)
             self._over.update(self._beyond(each))
             self._fitting += self._fits(each)
             return
@@ -85,7 +101,7 @@ class Forecast:
             charged_before = earlier.select(self.components).fill_null(0).to_numpy().T
             used = np.minimum(used + charged_before, _INFINITE).astype(np.int64)
         table = np.concatenate(
-            [hashed.view(np.int64)[None], worst, asked, used, numbers[None], charged.astype(np.int64)]
+            [hashed.view(np.int64)[None], worst, requests, used, numbers[None], charged.astype(np.int64)]
         )
         self._rows = self._rows or Buckets(8 * len(table), self._scratch)
         self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
@@ -104,7 +120,7 @@ class Forecast:
         return totals
 
     def largest_totals(self, column: int, amounts: Callable[[Counts], Mapping[str, Amounts]]) -> dict[str, int]:
-        """Return the largest sums of any unit, by name, of what positions cost in a column; see `is_infinite`."""
+        """Return the largest sums of any unit, by name, of the costs of positions in a column; see `is_infinite`."""
         largest: Counter[str] = Counter()
         for charged, by_unit in self._charged(column):
             for name, each in amounts(charged).items():
@@ -113,30 +129,30 @@ class Forecast:
 
     def over_cap(self) -> dict[str, int]:
         """Count the records that would not fit, judged in row order as the ledger does, and their units."""
-        found = self.over()
-        return {name: found[name] for name in ("records", "units")}
+        counts = self.over()
+        return {name: counts[name] for name in ("records", "units")}
 
     def over(self) -> Counter[Any]:
         """Count the records that would not fit as `over_cap` does, and by the number of their period."""
-        found = self._over.copy()
+        counts = self._over.copy()
         for rows in self._by_unit():
-            found.update(self._beyond(rows))
-        return found
+            counts.update(self._beyond(rows))
+        return counts
 
     def charges(self) -> pl.DataFrame:
-        """Return what units would have been charged after the runs before and this one, without records over the cap.
+        """Return the charges of units after the runs before and this one, without records over the cap.
 
         A row per unit: `unit`, a hash, and an amount by component. Only a forecast that knows of runs before it has it.
         """
         parts = [no_charges(self.components) if self._before is None else self._before]
         for rows in self._by_unit():
             admitted = np.delete(np.arange(len(rows.where)), self._left_out(rows))
-            amounts = dict(zip(self.components, rows.asked[:, admitted].astype(np.float64), strict=True))
+            amounts = dict(zip(self.components, rows.requests[:, admitted].astype(np.float64), strict=True))
             parts.append(pl.DataFrame({"unit": rows.hashes[rows.where[admitted]].view(np.uint64), **amounts}))
         return pl.concat(parts).group_by("unit").sum()
 
     def kept(self) -> dict[float, int]:
-        """Count the records that would fit if the first limit of the cap were so many times as large, by `FACTORS`.
+        """Count the records that would fit if the first limit of the cap were multiplied, by the `FACTORS`.
 
         Where the records of a unit differ in cost, a run may keep some more: a later, cheaper one may fit.
         """
@@ -148,13 +164,13 @@ class Forecast:
         if self._policy.cap is None:
             return np.zeros(len(FACTORS) + 1, np.int64)
         first, *others = limits(self._policy.cap)
-        asked = pl.DataFrame(rows.asked.T.astype(np.float64), schema=list(self.components), orient="row")
-        sums = asked.with_columns(unit=rows.where).select(pl.col(self.components).cum_sum().over("unit"))
+        requests = pl.DataFrame(rows.requests.T.astype(np.float64), schema=list(self.components), orient="row")
+        sums = requests.with_columns(unit=rows.where).select(pl.col(self.components).cum_sum().over("unit"))
         totals = sums.to_numpy().T + rows.used
         least = np.searchsorted(first * np.array(FACTORS), totals[0])
         for total, limit in zip(totals[1:], others, strict=True):
             least[total > limit] = len(FACTORS)
-        least[~(rows.asked > 0).any(axis=0)] = 0
+        least[~(rows.requests > 0).any(axis=0)] = 0
         return np.bincount(least, minlength=len(FACTORS) + 1)
 
     def _beyond(self, rows: _Rows) -> Counter[Any]:
@@ -170,13 +186,13 @@ class Forecast:
         limit = np.array(limits(self._policy.cap), np.int64)[:, None]
         used = np.zeros((len(limit), len(rows.hashes)), np.int64)
         used[:, rows.where] = rows.used
-        totals = np.stack([rows.by_unit(row) for row in rows.asked]) + used
+        totals = np.stack([rows.by_unit(row) for row in rows.requests]) + used
         crowded: npt.NDArray[np.bool_] = np.any(totals > limit, axis=0) & np.any(totals > used, axis=0)
-        asking = np.flatnonzero(crowded[rows.where] & (rows.asked > 0).any(axis=0))
-        return _rejected(asking, rows.asked, rows.where, used, limit[:, 0])
+        asking = np.flatnonzero(crowded[rows.where] & (rows.requests > 0).any(axis=0))
+        return _rejected(asking, rows.requests, rows.where, used, limit[:, 0])
 
     def _charged(self, column: int) -> Iterator[tuple[Counts, Callable[[Amounts], Amounts]]]:
-        """Iterate over positions that are charged in a column, with what adds up amounts of theirs by unit."""
+        """Iterate over positions that are charged in a column, with a function that adds up their amounts by unit."""
         for lengths in self._lengths[column : column + 1]:
             yield np.array(sorted(lengths), np.uint32), lambda amounts: amounts
         for rows in self._by_unit():
@@ -186,20 +202,20 @@ class Forecast:
         """Iterate over the rows of subjects, all of a subject at once, in the order in which they were added."""
         measured = len(self.components)
         for cells in () if self._rows is None else self._rows.each():
-            hashes, worst, asked, used, periods, charged = np.split(
+            hashes, worst, requests, used, periods, charged = np.split(
                 cells.view(np.int64).T, np.cumsum([1, 1, measured, measured, 1])
             )
             units, where = np.unique(hashes[0], return_inverse=True)
-            yield _Rows(units, where, worst[0], asked, used, periods[0], charged)
+            yield _Rows(units, where, worst[0], requests, used, periods[0], charged)
 
     def used_before(self, ledger: Ledger | None, units: pa.Array) -> Amounts:
-        """Return what units have used in the scope of the policy, shape (components, units); a null unit is 0."""
+        """Return the use of units in the scope of the policy, shape (components, units); a null unit is 0."""
         used = np.zeros((len(self.components), len(units)), np.int64)
         if ledger is not None and self._policy.cap is not None:
-            known = to_numpy(units.is_valid())
-            found = ledger.used(Scope.of(self._policy), units.filter(units.is_valid()))
+            valid = to_numpy(units.is_valid())
+            balances = ledger.used(Scope.of(self._policy), units.filter(units.is_valid()))
             for at, name in enumerate(self.components):
-                used[at, known] = found.get(name, 0)
+                used[at, valid] = balances.get(name, 0)
         return used
 
 
@@ -207,11 +223,11 @@ class _Rows(NamedTuple):
     """All rows of some units, in their order.
 
     Attributes:
-        hashes: What distinguishes the units, int64, shape (units,).
+        hashes: A hash of each unit, int64, shape (units,).
         where: The unit of each row, shape (rows,).
         worst: The worst case of each row in the first component, shape (rows,).
-        asked: What each row will be charged, shape (components, rows).
-        used: What its unit has used, shape (components, rows).
+        requests: The requested charge of each row, shape (components, rows).
+        used: The use of its unit, shape (components, rows).
         periods: The number of the period of each row, shape (rows,).
         charged: Positions that are charged, shape (columns, rows).
     """
@@ -219,7 +235,7 @@ class _Rows(NamedTuple):
     hashes: Amounts
     where: npt.NDArray[np.intp]
     worst: Amounts
-    asked: Amounts
+    requests: Amounts
     used: Amounts
     periods: Amounts
     charged: npt.NDArray[Any]
@@ -238,7 +254,7 @@ def _histogram(amounts: Amounts) -> Counter[int]:
 
 
 def is_infinite(amount: int) -> bool:
-    """Return whether a forecast amount stands for no bound."""
+    """Return whether a forecast amount means that there is no bound."""
     return amount >= _INFINITE
 
 
@@ -269,34 +285,275 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
 
 def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
     """Return the most draws of any unit in each column, or None if a column holds anything but range-bounded draws."""
-    found: list[PureDraws] = []
+    each: list[PureDraws] = []
     for at, column in enumerate(columns):
         most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]
         draws = _composable(column.mechanism, most)
         if draws is None:
             return None
-        found += draws
-    return found
+        each += draws
+    return each
 
 
 def _composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
-    """Return the draws of a record if privacy losses compose them; None also where `spend` is not that of the event."""
+    """Return the draws of a record if privacy losses compose them, and if `spend` equals the event's spend."""
     event = mechanism.event(positions)
     charged = mechanism.spend(positions) == spend(mechanism.guarantee, event, positions)
     return range_bounded(event) if charged else None
 
 
 def _rejected(
-    rows: npt.NDArray[np.intp], asked: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts
+    rows: npt.NDArray[np.intp], requests: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts
 ) -> list[int]:
     """Repeat the admission of crowded units: leave out a record that does not fit; a later one may fit."""
     spent = used.copy()
     rejected = []
     for row in rows.tolist():
         unit = where[row]
-        total = spent[:, unit] + asked[:, row]
+        total = spent[:, unit] + requests[:, row]
         if (total > limit).any():
             rejected.append(row)
         else:
             spent[:, unit] = total
     return rejected
+
+
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
+_PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
+"""Rows and bytes of published rows that are looked at together: each look may go through the whole ledger."""
+_OWN_PERSON = "\0"
+"""Prefix of the name of a unit in a forecast without a ledger, for a record without a person."""
+_ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
+
+
+@contextmanager
+def ledger_of(policy: Policy, *, writing: bool = False) -> Iterator[Ledger | None]:
+    """Open the ledger of a policy, by default to read it, or yield None; no ledger is made."""
+    if not ledger_exists(policy.ledger.url):
+        yield None
+        return
+    try:
+        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=not writing)
+    except MissingLedgerError:  # making it was cut off before it held a charge; a run finishes it
+        yield None
+        return
+    with ledger:
+        yield ledger
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The preview of a run, in counts; they travel as JSON from an executor to the driver."""
+
+    answers: Mapping[str, int] = field(default_factory=dict)  # records by the ledger's future answer (`Outcome`)
+    unkept: int = 0  # changed records of which the release has no committed text to publish again
+    drawn: int = 0  # records with a draw, without those that are left out
+    charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
+    words: int = 0  # draws over all text columns
+    computed: int = 0  # records with a text that models must compute, because it is not committed yet
+    moved: int = 0  # records that were charged to another person before
+    kept: Sequence[int] = ()  # records that larger and smaller caps would keep, by `forecast.FACTORS`
+    # rows by month or year, and how many of them are left out
+    periods: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    spellings: Mapping[str, int] = field(default_factory=dict)  # of persons (`table_check.spellings`)
+    # records with a draw by label of an unlinked release, without forgotten ones; those over the cap count
+    labels: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def over_cap(self) -> int:
+        return self.answers.get(Outcome.OVER_CAP.name, 0)
+
+    @property
+    def changed(self) -> int:
+        """Records whose texts changed since the release charged them."""
+        return self.answers.get(Outcome.CHANGED.name, 0) + self.answers.get(Outcome.AGAIN.name, 0)
+
+    @property
+    def charged_before(self) -> int:
+        """Records that the release holds with these texts."""
+        return self.answers.get(Outcome.PENDING.name, 0) + self.answers.get(Outcome.COMMITTED.name, 0)
+
+    @property
+    def records(self) -> int:
+        """Records that were looked at."""
+        return sum(self.answers.values())
+
+    @property
+    def admitted(self) -> int:
+        """Records that the release will hold, of those that were looked at."""
+        return sum(self.answers.get(name, 0) for name in _ADMITTED)
+
+    @classmethod
+    def total(cls, parts: Iterable[Expected]) -> Expected:
+        answers, charged, labels, listed = Counter[str](), Counter[str](), Counter[str](), list(parts)
+        for part in listed:
+            answers.update(part.answers)
+            charged.update(part.charged)
+            labels.update(part.labels)
+        names = ("unkept", "drawn", "words", "computed", "moved")
+        sums = {name: sum(getattr(part, name) for part in listed) for name in names}
+        periods = dict[str, list[int]]()
+        for name, counts in (item for part in listed for item in part.periods.items()):
+            periods[name] = [sum(pair) for pair in zip(counts, periods.get(name, (0, 0)), strict=True)]
+        return cls(
+            answers=dict(answers),
+            charged=dict(charged),
+            kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
+            periods=periods,
+            # a person with spellings in several tasks would count several times
+            spellings=listed[0].spellings if len(listed) == 1 else {},
+            labels=dict(labels),
+            **sums,
+        )
+
+
+class Preview:
+    """Previews a run, frame by frame in the order in which it will charge them.
+
+    `on_changed` receives the ids of records whose texts changed, and hashes of their units; they stay inside the
+    boundary. Of rows that are published (`published`), only answers are counted. Rows that do not fit into memory go to
+    the folder `scratch`. The charges of other runs `before` this one count in the forecast.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        columns: Sequence[Column],
+        ledger: Ledger | None,
+        on_changed: Callable[[pl.DataFrame, pa.Array | None], object] | None = None,
+        *,
+        published: bool = False,
+        scratch: Path | None = None,
+        before: pl.DataFrame | None = None,
+    ) -> None:
+        self.published = published
+        self.forecast = Forecast(policy, scratch, before)
+        self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
+        self._answers, self._charged, self._labels = Counter[str](), Counter[str](), Counter[str]()
+        self._numbers, self._rows, self._gone = dict[str, int](), Counter[int](), Counter[int]()  # of periods
+        self._spelled = Spelled(policy.normalize, scratch)
+        self._unkept = self._drawn = self._words = self._computed = self._moved = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Add the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
+        pinned = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
+        charged = charge(frame, self._columns, self._policy, identified=pinned, counted=not self.published)
+        outcome, asking, kept, units, used, moved = self._answer(charged)
+        self._moved += int(moved.sum())
+        self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
+        self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
+        changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
+        if changed.any():
+            self._list_changed(frame, charged, changed)
+        person = self._policy.id_columns.get("subject")
+        if person is not None:
+            self._spelled.add(frame[person])
+        if self.published:
+            return
+        worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
+        requests = worst.copy()
+        draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
+        for item, mine in zip(charged.charges, asking, strict=True):
+            self._charged[item.ref.column] += int(mine.sum())
+            for at, name in enumerate(self.forecast.components):
+                amounts = np.asarray(item.spends[name])
+                worst[at] = _plus(worst[at], amounts)
+                requests[at] = _plus(requests[at], np.where(mine, amounts, 0))
+        self.forecast.add(worst, requests, units, draws, used, self._periods(frame, outcome))
+        self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
+        drawn = (draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)
+        self._drawn += int(drawn.sum())
+        self._labels.update(by_label(frame, drawn, self._policy.labels) or {})
+        self._words += sum(_count_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
+
+    def _periods(self, frame: pl.DataFrame, outcome: npt.NDArray[np.uint8]) -> Any:
+        """Return the number of each row's period, and count rows and those that are left out for other than caps."""
+        by = period_of(self._policy, frame.schema)
+        if by is None:
+            return 0
+        names = frame.select(by[1]).to_series()
+        for name in names.unique():
+            self._numbers.setdefault(name, len(self._numbers))
+        numbers = names.replace_strict(self._numbers, return_dtype=pl.Int64).to_numpy()
+        left = (Outcome.FORGOTTEN, *([Outcome.CHANGED] if self._policy.on_changed == "quarantine" else []))
+        for counts, some in ((self._rows, numbers), (self._gone, numbers[np.isin(outcome, left)])):
+            counts.update(dict(enumerate(np.bincount(some).tolist())))
+        return numbers
+
+    def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
+        theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
+        units = None if theirs is None or self._ledger is None else self._ledger.people.unit_hashes(theirs)
+        if self._on_changed is not None:
+            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
+
+    def expected(self) -> Expected:
+        judged = self.forecast.over()
+        over = judged["records"]
+        answers = Counter(self._answers)
+        for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
+            left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
+            answers.update({Outcome.OVER_CAP.name: left, name: -left})
+        left = self._drawn - over
+        counts = self._unkept, left, dict(self._charged), self._words, self._computed, self._moved
+        kept = [] if self._policy.cap is None or self.published else [*self.forecast.kept().values()]
+        periods = {
+            name: [self._rows[number], self._gone[number] + judged[number]] for name, number in self._numbers.items()
+        }
+        facts: dict[str, Any] = {
+            "kept": kept,
+            "periods": periods,
+            "spellings": self._spelled.counts(),
+            "labels": dict(self._labels),
+        }
+        return Expected(dict(+answers), *counts, **facts)
+
+    def _unwritten(self, charged: Charged) -> int:
+        """Count the texts that are committed and not rewritten yet."""
+        if self._ledger is None:
+            return 0
+        chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
+        masks = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
+        return sum(int((~mask).sum()) for mask in masks)
+
+    def _answer(self, charged: Charged) -> Any:
+        """Preview the ledger: outcomes, charged columns, kept texts, units, their use, who moved."""
+        units = charged.ids if charged.subjects is None else charged.subjects
+        if self._ledger is None:
+            fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
+            own_units = _OWN_PERSON + pl.Series(charged.ids, dtype=pl.String)  # for records without a subject
+            named = pl.Series(units, dtype=pl.String).fill_null(own_units).to_arrow()
+            used = self.forecast.used_before(None, units)
+            return np.full(len(own_units), Outcome.RESERVED), fresh, fresh[0], named, used, ~fresh[0]
+        policy = self._policy
+        ready = self._ledger.make_ready(
+            policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
+        )
+        again = policy.on_changed == "release_again"
+        answer = self._ledger.preview(Scope.of(policy), ready, again=again)
+        # a scope without a cap pins no components: a first cap counts the use of units all the same
+        used = answer.used
+        if not (len(used) or self.published):
+            used = self.forecast.used_before(self._ledger, units)
+        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used, answer.moved
+
+
+def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:
+    """Preview all rows of a table in bounded memory."""
+    at_once = _PUBLISHED_AT_ONCE if preview.published else (_ROWS_AT_ONCE, _BYTES_AT_ONCE)
+    for frame in pieces(rows, *at_once):
+        preview.add(frame)
+        meter.add(frame.height)
+    return preview.expected()
+
+
+def _count_draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.uint32]) -> int:
+    """Return the draws that will be made; where the length is hidden, fewer than are charged."""
+    mechanism = column.policy.mechanism
+    if Disclosure.LENGTH in mechanism.guarantee.disclosures:
+        return int(charged.sum())
+    return int(to_numpy(mechanism.positions(views_of(frame, column.name))).sum())
+
+
+def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    both = plus(total, amounts)
+    return np.where(both >= SATURATED, INFINITE, both)

@@ -1,4 +1,4 @@
-"""Locate what a run reads, stages and publishes: the paths of a policy with the partition filled in."""
+"""Locate the files that a run reads, stages, and publishes: the paths of a policy with the partition filled in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 class Layout:
     source: str  # file, folder, glob or object-store URL of the raw table
     sink: str  # folder or object-store URL of the published table
-    staging: Storage = _NONE  # what this release and partition have not published yet, inside the boundary
+    staging: Storage = _NONE  # unpublished rows of this release and partition, inside the boundary
     memory: Storage = _NONE  # the storage inside the boundary that all releases and partitions share
     partition: str | None = None
     # options for object stores, as a policy writes them
@@ -41,7 +41,7 @@ class Layout:
     # the same, with environment references resolved; never printed
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
-    table: TableSpec | None = None  # the format of the published table, if it has a log of its own
+    table: TableSpec | None = None  # the format of the published table, if it has a log
     logged: bool = False  # whether it has one
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)  # the catalog of a source that is a table
     newest: int = 2  # number of versions of a folder that a publication leaves there
@@ -75,11 +75,11 @@ class Layout:
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         resolved = object_stores.resolved(storage_options)
-        found = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
-        store = found.published
+        layout = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
+        store = layout.published
         if not isinstance(store, Objects):
-            return replace(found, logged=found.local.table)
-        return replace(found, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
+            return replace(layout, logged=layout.local.table)
+        return replace(layout, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
 
     @property
     def notes(self) -> list[str]:
@@ -91,7 +91,7 @@ class Layout:
 
     @property
     def sink_format(self) -> str:
-        """The format of the published parts: by the suffix of the sink, else that of the source."""
+        """The format of the published parts: by the suffix of the sink, else by the suffix of the source."""
         return "parquet" if self.logged else published_format(self.source, self.sink)
 
     @property
@@ -123,12 +123,12 @@ class Layout:
 
     @property
     def described(self) -> Storage:
-        """The storage of the manifest and of the lock: that of the parts, or a folder in it that clean-ups leave."""
+        """The storage of the manifest and of the lock: where the parts are, or a folder there that clean-ups leave."""
         return self.published.child(TABLE) if self.logged else self.published
 
     @property
     def table_format(self) -> TableFormat | None:
-        """The published table, if it has a log of its own."""
+        """The published table, if it has a log."""
         return None if self.table is None else open_table(self.table, self.published)
 
     @property
@@ -141,11 +141,11 @@ class Layout:
 
 
 def _require_plain(*places: str) -> None:
-    """Refuse URLs of folders that writers and readers take for different ones."""
+    """Refuse URLs that writers and readers resolve to different folders."""
     if any(is_remote(place) and _ENCODED.search(place) for place in places):
         msg = 'the URL of sink or staging has "#", "?", or an encoded character such as %20'
         raise PolicyError(
-            f"{msg}: not all libraries read these alike", "name a folder without these; a blank may stand as it is"
+            f"{msg}: not all libraries read these alike", "name a folder without these; spaces are allowed"
         )
 
 
@@ -173,7 +173,7 @@ def _local(path: str) -> str:
 
 
 def check_partition(policy: Policy, partition: str | None) -> None:
-    """Refuse a partition that is missing, that the policy has no place for, or that cannot stand in a path."""
+    """Refuse a partition that is missing, that the policy has no place for, or that cannot be part of a path."""
     wanted = PARTITION in policy.source
     if wanted and partition is None:
         raise PolicyError(
@@ -192,23 +192,23 @@ def check_partition(policy: Policy, partition: str | None) -> None:
 def _roots(policy: Policy, sink: str) -> tuple[Storage, Storage]:
     """Return the folder above staging, and the one that all releases and partitions share.
 
-    By default, both are next to the policy file, where no one looks for what is published. A folder that version 0.2
+    By default, both are next to the policy file, where no one looks for published tables. A folder that version 0.2
     made next to the sink stays in use.
     """
     dataset = folder_name(policy.dataset)
     if policy.staging is not None:
         root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True).child(dataset)
         return root, root
-    hint = 'write: staging = "staging" (inside the boundary, readable by you alone)'
+    hint = 'write: staging = "staging" (inside the boundary, readable only by you)'
     if is_remote(sink):
-        msg = "the sink is an object store, so the policy must name a place for what is not published yet"
+        msg = "the sink is an object store, so the policy must name a place for unpublished rows"
         raise PolicyError(msg, hint)
     template = _local(policy.sink).rstrip("/")
     older = Storage(sink + _STAGING), Storage(template.replace(PARTITION, "_") + _STAGING)
     if any(place.folder.is_dir() for place in older):
         return older
     if policy.folder is None:
-        msg = "the policy was not read from a file, so it must name a place for what is not published yet"
+        msg = "the policy was not read from a file, so it must name a place for unpublished rows"
         raise PolicyError(msg, hint)
     # the same when the folder of the policy is moved with all that is in it
     name = hashlib.sha256(os.path.relpath(template, policy.folder).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Report a run to OpenTelemetry and OpenLineage, by its progress and its summary alone; never a text or an id.
+"""Report a run to OpenTelemetry and OpenLineage, from its progress and its summary; never a text or an id.
 
-What cannot be reported never fails a run. OpenLineage's client sends events to where its own configuration says
-(`OPENLINEAGE_URL`, `openlineage.yml`): which columns were released from which, by what, at what epsilon.
+A report that fails never fails a run. OpenLineage's client sends events to where its own configuration says
+(`OPENLINEAGE_URL`, `openlineage.yml`): which columns were released from which, by which mechanism, at which epsilon.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Observed:
         self.progress = progress
 
     def done(self, summary: RunSummary) -> RunSummary:
-        """Report what a run did, and return it."""
+        """Report the outcome of a run, and return it."""
         return summary
 
 
@@ -139,8 +139,8 @@ def _scope(remaining: dict[str, Any]) -> None:
         telemetry.count("dptext.scope.limit", limit / MICRO, **where, component=component)
     for name in ("used", "left"):
         for component, quantiles in remaining[name].items():
-            for quantile, found in quantiles.items():
-                amount = float(found) / MICRO
+            for quantile, micros in quantiles.items():
+                amount = float(micros) / MICRO
                 telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
 
 
@@ -154,7 +154,7 @@ def _verified(policy: Policy) -> None:
 
 
 FACET = "dptext_release"
-"""The facet of the output that states what the data contract of an export states (docs/telemetry.md#lineage)."""
+"""The facet of the output, with the claims of the data contract of an export (docs/telemetry.md#lineage)."""
 _PRODUCER = f"urn:dptext-etl:{__version__}"  # OpenLineage names producers by URI
 
 
@@ -162,7 +162,7 @@ def _release(facts: dict[str, Any]) -> Any:
     from openlineage.client.facet_v2 import DatasetFacet
 
     facet = DatasetFacet(producer=_PRODUCER).with_additional_properties(**facts)
-    facet._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001  (the client sets that of its base class)
+    facet._schemaURL = f"{_PRODUCER}:ReleaseDatasetFacet"  # noqa: SLF001  (the client sets its base class's URL)
     return facet
 
 
@@ -177,22 +177,22 @@ def _tags(manifest: Manifest) -> Any:
     """Return the claims on each text column as tags, which catalogs such as DataHub and OpenMetadata show."""
     from openlineage.client.facet_v2 import tags_dataset as facet
 
-    found = [facet.TagsDatasetFacetFields("dptext.release", manifest.release, "DPTEXT", None)]
+    tags = [facet.TagsDatasetFacetFields("dptext.release", manifest.release, "DPTEXT", None)]
     for column in manifest.columns:
         claims = {"guarantee": column["class"], "unit": column["unit"], "epsilon": _written(column["unit_epsilon"])}
-        found += [
+        tags += [
             facet.TagsDatasetFacetFields(f"dptext.{name}", claim, "DPTEXT", column["name"])
             for name, claim in claims.items()
         ]
-    return facet.TagsDatasetFacet(found)
+    return facet.TagsDatasetFacet(tags)
 
 
 def _assertions(gates: Mapping[str, bool]) -> dict[str, Any]:
     """Return the verdicts of gates as a facet, if there are any."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as facet
 
-    found = [facet.Assertion(name, passed) for name, passed in gates.items()]
-    return {"dataQualityAssertions": facet.DataQualityAssertionsDatasetFacet(found)} if found else {}
+    assertions = [facet.Assertion(name, passed) for name, passed in gates.items()]
+    return {"dataQualityAssertions": facet.DataQualityAssertionsDatasetFacet(assertions)} if assertions else {}
 
 
 class Lineage:
@@ -237,7 +237,7 @@ class Lineage:
         self.send("COMPLETE", facets, {"outputStatistics": rows})
 
     def fail(self, code: str, gates: tuple[str, ...] = ()) -> None:
-        """Send that the run failed, by the code of its error alone, and which gates failed."""
+        """Send that the run failed, by the code of its error, and which gates failed."""
         from openlineage.client.facet_v2 import error_message_run
 
         error = error_message_run.ErrorMessageRunFacet(message=code, programmingLanguage="python")
@@ -327,8 +327,8 @@ def named(place: str) -> tuple[str, str]:
     """
     if place.startswith(TABLE):
         return "table", place.removeprefix(TABLE)
-    scheme, found, rest = place.partition("://")
-    if not found or scheme == "file":
-        return "file", str(Path(rest if found else place).absolute())
+    scheme, separator, rest = place.partition("://")
+    if not separator or scheme == "file":
+        return "file", str(Path(rest if separator else place).absolute())
     store, _, name = rest.partition("/")
     return f"{scheme}://{store.rpartition('@')[2]}", name or "/"

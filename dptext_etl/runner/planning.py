@@ -1,4 +1,4 @@
-"""Forecast what a run would cost. Positions are counted; nothing is drawn, charged or written."""
+"""Forecast the cost of a run. Positions are counted; nothing is drawn, charged or written."""
 
 from __future__ import annotations
 
@@ -38,8 +38,19 @@ from dptext_etl.object_stores import CATALOG, host_of, hosts, variable_of
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import table_check
-from dptext_etl.runner.amounts import VACUOUS, at_most
-from dptext_etl.runner.forecast import DELTA, Amounts, Forecast, components_of, is_infinite, least_epsilon, no_charges
+from dptext_etl.runner.forecast import (
+    DELTA,
+    Amounts,
+    Expected,
+    Forecast,
+    Preview,
+    components_of,
+    is_infinite,
+    least_epsilon,
+    ledger_of,
+    no_charges,
+    preview_rows,
+)
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
     collect,
@@ -51,10 +62,9 @@ from dptext_etl.runner.preflight import (
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import claims, policy_notes, with_gate, worst_with_gate
-from dptext_etl.runner.row_counts import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
-from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.replay import require_published_texts
+from dptext_etl.runner.shard.charging import VACUOUS, Column, at_most
+from dptext_etl.runner.shard.computing import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.guessing import shapes_of
 from dptext_etl.runner.source.roles import open_table
@@ -72,29 +82,27 @@ class PlanSummary:
     dataset: str
     release: str
     partition: str | None
-    rows: int  # that the run would take
+    rows: int  # that the run would release
     already_published: int  # rows that an incremental run would leave out
     draws: int  # over all text columns: one of a word, a token or a text, as the mechanism draws
-    columns: list[
-        dict[str, Any]
-    ]  # what is claimed of each, and its table, its model's device, and disclosures in words
-    component: str  # what `per_record` and `per_subject` count, a component of `Spend`
+    columns: list[dict[str, Any]]  # the claims on each, and its table, its model's device, and disclosures in words
+    component: str  # the component of `Spend` that `per_record` and `per_subject` count
     per_record: dict[str, float | str]  # quantiles of the worst case of a record
     per_subject: dict[str, float | str] | None  # of a subject, over this run; None where the unit is the record
     subjects: int | None
     together: dict[str, Any]  # the least epsilon over all records of one person: unit, epsilon, delta, rule
     cap: dict[str, Any] | None
-    cap_change: dict[str, Any] | None  # what would change about the pinned cap: scope, change, pinned, asked
+    cap_change: dict[str, Any] | None  # the change to the pinned cap: scope, change, pinned, asked
     over_cap: dict[str, int]  # records that the run would leave out, and their units; charges in the ledger count
     left_out: dict[str, int]  # rows by reason: over the cap, without a person, with a changed text
-    changed: int  # records whose texts changed since the release took them
+    changed: int  # records whose texts changed since the release charged them
     log10_odds: dict[str, float | str]  # powers of ten by which odds can move: per word, record, subject, at the cap
     on_cap: str
     dropped: list[str]  # columns of the source that the policy does not name, by place: "column 3"
-    hosts: list[str]  # what a run contacts, as "entry: host"
+    hosts: list[str]  # the hosts that a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
     refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
-    table: dict[str, Any]  # what is known of the table: `traceable`, `spellings`, `selection`, `scopes`
+    table: dict[str, Any]  # facts about the table: `traceable`, `spellings`, `selection`, `scopes`
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,7 +120,22 @@ def plan(
     progress: Listener | None = None,
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
-    """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
+    """Forecast a run: collect all refusals, count draws, and add up worst cases. Nothing is spent.
+
+    Args:
+        policy: The policy, or the path of its file.
+        partition: Name of the partition, if the policy has a place for one.
+        delta: The delta of the statement about all records of one person.
+        accept_lower_cap: Plan as if the pinned cap may be lowered to the policy's cap.
+        progress: Called with counts, rate, and remaining time.
+        require: Called with policy and layout first; raises if an engine cannot carry out the run.
+
+    Returns:
+        Counts, worst cases in units of epsilon, rho, or delta, and the refusals that the run would meet.
+
+    Raises:
+        PolicyError: Without this step, nothing can be counted: the source cannot be read, or its ids are not unique.
+    """
     return _planned(
         resolve(policy), partition, delta, accept_lower_cap=accept_lower_cap, progress=progress, require=require
     )[0]
@@ -134,16 +157,16 @@ def _planned(
     if require is not None:
         require(policy, attempt.layout)
     table = open_table(policy, attempt.layout)
-    forecasts = list[Forecast]()  # of the rows that the run takes, then of those that are published, too
+    forecasts = list[Forecast]()  # of the rows of the run, then with published rows
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
-        known = rows is source.known
-        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch, before=before)
+        every_row = rows is source.known
+        preview = Preview(policy, columns, ledger, published=every_row, scratch=attempt.layout.scratch, before=before)
         forecasts.append(preview.forecast)
-        meter = Meter("plan", None, None) if known else Meter("plan", source.wanted, progress)
-        found = preview_rows(preview, rows, meter)
-        collect(refusals, partial(require_models, attempt.columns, found))
-        return found
+        meter = Meter("plan", None, None) if every_row else Meter("plan", source.wanted, progress)
+        expected = preview_rows(preview, rows, meter)
+        collect(refusals, partial(require_models, attempt.columns, expected))
+        return expected
 
     try:
         collect(refusals, partial(require_places, attempt))
@@ -153,10 +176,10 @@ def _planned(
         collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
         cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
         traced = table_check.trace(source, policy)
-        found, known = preflight(attempt, source, look, keep, refusals, traceable=traced)
-    except DPTextError as error:  # without what it refuses, nothing can be counted
+        previewed, over_all = preflight(attempt, source, look, keep, refusals, traceable=traced)
+    except DPTextError as error:  # this step must succeed before anything can be counted
         raise (refusals or [error])[0] from None
-    rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
+    rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
     together = least_epsilon(forecast, policy, attempt.columns, delta)
@@ -166,7 +189,7 @@ def _planned(
         partition=partition,
         rows=source.wanted,
         already_published=source.published,
-        draws=found.words,
+        draws=previewed.words,
         columns=[_column_facts(claim, item) for claim, item in zip(claims(policy), attempt.columns, strict=True)],
         component=forecast.components[0],
         per_record=_quantiles(forecast.records()),
@@ -177,17 +200,19 @@ def _planned(
         cap_change=cap_change,
         over_cap=forecast.over_cap(),
         left_out={name: count for name, count in rows.items() if name != "released"},
-        changed=known.changed,
+        changed=over_all.changed,
         log10_odds=_odds(policy, attempt.columns, forecast),
         on_cap=policy.on_cap,
         dropped=list(table.dropped),
         hosts=contacted(policy),
         refusal=refused[0] if refused else None,
         refusals=refused,
-        table=_checked_table(policy, table.frame, traced, known.spellings, table_check.found(policy, source, found)),
+        table=_checked_table(
+            policy, table.frame, traced, over_all.spellings, table_check.selection_facts(policy, source, previewed)
+        ),
         notes=[
             *cap_notes,
-            *notes(policy, beyond=source.beyond, held=found.held),
+            *notes(policy, beyond=source.beyond, replayed=previewed.charged_before),
             *_compared(policy, forecast, together["epsilon"], source.wanted, table.frame),
             *policy_notes(policy),
             *attempt.layout.notes,
@@ -207,9 +232,8 @@ def plan_in_order(
 ) -> dict[str, Any]:
     """Forecast several runs in their order, each against caps that those before it have charged. Nothing is written.
 
-    Returns:
-        `plans`, the facts of each; `joint`, what all charge one unit: by scope that several share, and `together`, the
-        sum of their epsilons and deltas; and `refusal`, the first error that the runs would meet.
+    Returns: `plans`, the facts of each; `joint`, the total charge to one unit: by shared scope, and `together`, the sum
+        of their epsilons and deltas; and `refusal`, the first error that the runs would meet.
 
     Raises:
         PolicyError: Two policies name the same release.
@@ -224,13 +248,13 @@ def plan_in_order(
         scope, components = Scope.of(policy), components_of(policy)
         key = (resolve_url(policy.ledger.url), scope.name, scope.period, scope.unit, components)
         before = charged.get(key, no_charges(components))
-        found, forecast = _planned(
+        forecasted, forecast = _planned(
             policy, partition, delta, before, accept_lower_cap=accept_lower_cap, progress=progress
         )
         charged[key] = forecast.charges()
         named.setdefault(key, []).append(f"{policy.dataset} {policy.release}")
-        refusals += [*map(described, clashes), *found.refusals]
-        plans.append(found)
+        refusals += [*map(described, clashes), *forecasted.refusals]
+        plans.append(forecasted)
         done.append(policy)
     shared = []
     for key in (key for key, runs in named.items() if len(runs) > 1):
@@ -238,7 +262,7 @@ def plan_in_order(
         amounts = charged[key].cast(dict.fromkeys(components, pl.Int64))
         sums = {name: _quantiles(Counter(amounts[name].to_list()), name) for name in components}
         shared.append({"scope": f"{scope_name}, period {period}", "unit": unit, "plans": named[key], "charged": sums})
-    parts = [found.together for found in plans]
+    parts = [forecasted.together for forecasted in plans]
     unbounded = any(part["epsilon"] == "inf" for part in parts)
     whole = {
         "units": sorted({part["unit"] for part in parts}),
@@ -246,7 +270,11 @@ def plan_in_order(
         "delta": sum(part["delta"] for part in parts),
     }
     joint = {"scopes": shared, "apart": len(charged) > 1, "together": whole}
-    return {"plans": [found.as_dict() for found in plans], "joint": joint, "refusal": next(iter(refusals), None)}
+    return {
+        "plans": [forecasted.as_dict() for forecasted in plans],
+        "joint": joint,
+        "refusal": next(iter(refusals), None),
+    }
 
 
 def _clash(policy: Policy, done: Policy) -> DPTextError | None:
@@ -260,21 +288,22 @@ def _clash(policy: Policy, done: Policy) -> DPTextError | None:
             return LedgerError(msg, "write the same unit and [cap] in both")
         measure, whole = (None, ()) if done.cap is None else (done.cap.measure, limits(done.cap))
         change = cap_change(scope, Pinned(NEW, scope.unit, measure, whole), policy.cap)
-        return None if change is None else LedgerError(str(change))
+        hint = "write the same [cap] in both, or plan this policy first"
+        return None if change is None else LedgerError(str(change), hint)
     if scope.dataset == other.dataset:
         with ledger_of(policy) as ledger:
-            known = [] if ledger is None else ledger.reports.caps()
-        own = [item for item in known if (item["scope"], item["period"]) == (scope.name, scope.period)]
-        if not any(item["measure"] and scope.dataset in item["datasets"] for item in own):
-            msg = f"a first cap of {scope} would not count what the run before charges in {other}"
+            caps = [] if ledger is None else ledger.reports.caps()
+        pinned = [item for item in caps if (item["scope"], item["period"]) == (scope.name, scope.period)]
+        if not any(item["measure"] and scope.dataset in item["datasets"] for item in pinned):
+            msg = f"a first cap of {scope} would miss the charges of the run before in {other}"
             return LedgerError(msg, "name one period and group in both; or open the period: `dptext ledger set-cap`")
     return None
 
 
 def further(policy: PolicyLike) -> dict[str, Any]:
-    """Count how many more releases like that of a policy fit into its cap, by the ledger. No text is read.
+    """Count how many more releases of a policy fit into its cap, by the ledger. No text is read.
 
-    A record costs what a plan would charge it by the positions that the ledger holds of its text; if these were
+    A record costs as much as a plan would charge it by the positions that the ledger holds of its text; if these were
     counted by another configuration, or there are none, it costs as much as the longest text.
 
     Raises:
@@ -284,20 +313,20 @@ def further(policy: PolicyLike) -> dict[str, Any]:
     policy = resolve(policy)
     if policy.cap is None:
         raise PolicyError("the policy sets no cap, so any number of releases fits", "set one: [cap]")
-    scope, most, found = Scope.of(policy), policy.records_per_subject, dict[str, Counter[int]]()
+    scope, most, counters = Scope.of(policy), policy.records_per_subject, dict[str, Counter[int]]()
     costs = {item.named: partial(_cost, item, gate_delta(policy)) for item in policy.charged_columns()}
     with ledger_of(policy) as ledger:
         if ledger is not None:
             ledger.require_cap(scope, policy.cap)
-            found = ledger.further(scope, policy.cap, costs, most)
-    counted_units, records = any(found.values()), most or 1
+            counters = ledger.further(scope, policy.cap, costs, most)
+    counted_units, records = any(counters.values()), most or 1
     facts = {"scope": str(scope), "unit": scope.unit, "from_ledger": counted_units, "records": None}
     if not counted_units:  # then of one whom nothing has been charged
         worst = [cost(None, np.zeros(1, np.int64)) for cost in costs.values()]
-        asked = [records * sum(int(item[name][0]) for item in worst) for name in MEASURES[policy.cap.measure]]
-        fitting = [limit // amount for limit, amount in zip(limits(policy.cap), asked, strict=True) if amount]
-        facts["records"], found = records, {"units": Counter([min(fitting)])}
-    for kind, counts in found.items():
+        cost_of_all = [records * sum(int(item[name][0]) for item in worst) for name in MEASURES[policy.cap.measure]]
+        fitting = [limit // amount for limit, amount in zip(limits(policy.cap), cost_of_all, strict=True) if amount]
+        facts["records"], counters = records, {"units": Counter([min(fitting)])}
+    for kind, counts in counters.items():
         if counts:
             facts[kind] = {"count": counts.total(), "p99": _nearly_all(counts), "least": min(counts)}
     return facts
@@ -333,7 +362,7 @@ def _checked_table(
     spelled: Mapping[str, int],
     selected: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what is shown under "The table"."""
+    """Return the facts that are shown under "The table"."""
     with ledger_of(policy) as ledger:
         charged = table_check.of_persons(policy, ledger, _persons(policy, frame))
     parts = {"traceable": traced, "spellings": spelled, "selection": selected, "scopes": charged}
@@ -350,7 +379,7 @@ def _persons(policy: Policy, frame: pl.LazyFrame) -> Iterator[pa.Array]:
 
 
 def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return what a policy would change about the pinned cap, and notes on it."""
+    """Return the change that a policy would make to the pinned cap, and notes on it."""
     with ledger_of(policy) as ledger:
         if ledger is None:
             return None, []
@@ -360,14 +389,14 @@ def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
     if change is not None:
         notes.append(str(change))
     if uncounted:
-        where = f"the cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
+        where = f"the cap of {scope} would not count charges in {' and '.join(uncounted)}"
         notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
     return None if change is None else change.as_dict(), notes
 
 
 def _quantiles(amounts: Counter[int], component: str = PURE) -> dict[str, float | str]:
-    found = quantiles(amounts).items()
-    return {name: "inf" if is_infinite(amount) else amount / steps(component) for name, amount in found}
+    by_name = quantiles(amounts).items()
+    return {name: "inf" if is_infinite(amount) else amount / steps(component) for name, amount in by_name}
 
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
@@ -398,7 +427,7 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
     return odds
 
 
-def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
+def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
     columns, notes = policy.column_policies(), []
     if policy.unlinked is not None:
         cost = worst_spend(columns[0].mechanism)
@@ -409,21 +438,21 @@ def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
             among = "is not protected; a record hides among the texts of its label"
             notes.append(f"the label in {policy.labels.column!r} {among}")
     if beyond:
-        take = f"per_subject = {policy.records_per_subject} of a person take part"
+        take = f"per_subject = {policy.records_per_subject} of a person count"
         notes.append(f"{counted(beyond, 'record')} left out: {take}")
-    if held:
-        notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
+    if replayed:
+        notes.append(f"the release holds {replayed:,} of these records already: the same texts again cost nothing")
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in columns):
         notes.append("where length is not disclosed, every record is charged for the longest text")
     for item in columns:
         for step in item.postprocess:
-            note = f"column {item.column!r}: {step.name} rewrites what was released, at no cost"
+            note = f"column {item.column!r}: {step.name} rewrites the released texts, at no cost"
             other = step.learnt_for not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
     return notes
 
 
-def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int) -> list[str]:
+def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed: int) -> list[str]:
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
         f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
@@ -431,12 +460,12 @@ def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int
     (column,) = policy.charged_columns()
     person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"
     who += f" with {most} records, each of which is charged 1/{most} of it" if most > 1 else ""
-    notes.append(f"epsilon {person} at delta {made.delta:g} is that of the whole table for {who}")
+    notes.append(f"epsilon {person} at delta {made.delta:g} holds for the whole table and {who}")
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
-    if held:
-        notes.append(f"the release holds {held:,} of these records already: the same table again costs nothing")
+    if replayed:
+        notes.append(f"the release holds {replayed:,} of these records already: the same table again costs nothing")
     return notes
 
 
@@ -445,7 +474,7 @@ _CORPUS = 30_000
 _DRAWS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0)
 """Epsilons of an unlinked draw that are compared."""
 _USUAL = 8.0
-"""The epsilon per person at which forms are compared if that of the policy bounds nothing in practice."""
+"""The epsilon per person at which forms are compared if the policy's epsilon bounds nothing in practice."""
 
 
 def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int, frame: pl.LazyFrame) -> list[str]:
@@ -489,25 +518,25 @@ def contacted(policy: Policy) -> list[str]:
     corpus = None if policy.synthetic is None else policy.synthetic.mechanism.corpus
     places = {"source": policy.source, "sink": policy.sink, "staging": policy.staging, "corpus": corpus}
     places["ledger.anchors"] = policy.ledger.anchors
-    found = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
-    found += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
+    contacts = [f"{entry}: {_store(place)}" for entry, place in places.items() if place and _remote(place)]
+    contacts += [f"storage_options.{name}: {_host(url)}" for name, url in hosts(policy.storage_options).items()]
     catalogs = {"table.catalog": {} if policy.table is None else policy.table.catalog}
     for entry, properties in {**catalogs, "source_catalog": policy.source_catalog}.items():
-        found += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
+        contacts += [f"{entry}.{name}: {_host(url)}" for name, url in hosts(properties, CATALOG).items()]
         if properties and "uri" not in properties:
-            found.append(f"{entry}: {properties.get('type', 'the one')} of this environment")
+            contacts.append(f"{entry}: {properties.get('type', 'the one')} of this environment")
     url = policy.ledger.url
     if variable_of(url) is not None or (not url.startswith("sqlite:") and "://" in url):
-        found.append(f"ledger.url: {_host(url)}")
+        contacts.append(f"ledger.url: {_host(url)}")
     for entry, reference in (("key", policy.key), ("ledger.id_key", policy.ledger.id_key)):
         scheme = (reference or "file:").partition(":")[0]
         if scheme not in BUILT_IN:
-            found.append(f"{entry}: the installed plug-in {scheme}")
+            contacts.append(f"{entry}: the installed plug-in {scheme}")
     for column in policy.columns:
         parts: list[BaseModel] = [column.mechanism, *column.postprocess]
         for name, value in (item for part in parts for item in _public_inputs(part)):
-            found.append(f"column {column.name}, {name}: {value}")
-    return found
+            contacts.append(f"column {column.name}, {name}: {value}")
+    return contacts
 
 
 def _remote(place: str) -> bool:

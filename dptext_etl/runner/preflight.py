@@ -1,8 +1,9 @@
 """Look at all rows of a run before any of them is charged, and refuse a run that could not end.
 
-Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan takes the same steps in
-the same order and collects the refusals: places, source, canary rows, what the ledger pins, and what it would answer to
-the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on what a text says.
+Nothing is drawn or charged, and the ledger is only read. A run raises the first refusal. A plan goes through the same
+steps in the same order and collects the refusals: places, source, canary rows, pinned terms, and the ledger's answers
+to the rows. Refusals depend on counts, spends, and balances, and on which texts changed; never on the contents of a
+text.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.forecast import Expected, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import register
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
-from dptext_etl.runner.row_counts import Expected, ledger_of
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     refuse_no_records,
@@ -42,7 +43,7 @@ from dptext_etl.runner.shard.attempt import (
     require_same_ledger,
 )
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.replay import replays, require_earlier_texts
+from dptext_etl.runner.shard.computing import replays, require_earlier_texts
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.table_check import require_untraceable
@@ -88,14 +89,14 @@ def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, 
     return plan_canaries(policy, dtype, present, attempt.secret, sets, attempt.partition)
 
 
-def require_models(columns: Iterable[ColumnPolicy], found: Expected) -> None:
+def require_models(columns: Iterable[ColumnPolicy], expected: Expected) -> None:
     """Refuse models that fail on public texts, where any text is still to be computed (docs/spec/privacy.md#probe)."""
-    if not found.computed:
+    if not expected.computed:
         return
     for item in columns:
         if not item.mechanism.reproducible:
             column.probe(item.mechanism)
-        with seam("probing the model"):
+        with seam("probing the model", hint="is the model of the post-processing intact? Nothing was charged"):
             for step in item.postprocess:
                 step.probe()
 
@@ -110,7 +111,7 @@ def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
 
 
 def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -> list[Column]:
-    """Return the text columns with their releases, and refuse what the ledger would not pin. Nothing is pinned."""
+    """Return the text columns with their releases; refuse releases that the ledger would not pin, and pin none."""
     policy = attempt.policy
     if ledger is None:
         if policy.ledger.id_key is not None:
@@ -124,11 +125,11 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
     return [Column(item, ref, item.release_key()) for item, ref in zip(attempt.columns, refs, strict=True)]
 
 
-class Found(NamedTuple):
-    """What a run will find, in counts."""
+class Previews(NamedTuple):
+    """The preview of a run, in counts."""
 
-    rows: Expected  # in the rows that the run takes
-    known: Expected  # in all rows, also in those that an incremental run leaves out
+    rows: Expected  # in the rows of the run
+    over_all: Expected  # in all rows, also in those that an incremental run leaves out
 
 
 def preflight(
@@ -139,10 +140,10 @@ def preflight(
     refusals: list[DPTextError] | None = None,
     *,
     traceable: Mapping[str, Any],
-) -> Found:
+) -> Previews:
     """Refuse a run that could not end, before it charges anything.
 
-    `look` counts what some rows of the source hold; `keep` reads the earlier released texts of changed records. A plan
+    `look` previews some rows of the source; `keep` reads the earlier released texts of changed records. A plan
     gives a list that collects the refusals; only a refusal without which nothing can be counted is raised then.
     """
     policy, planning = attempt.policy, refusals is not None
@@ -157,18 +158,18 @@ def preflight(
         columns = columns_of(attempt, ledger, source)
         check(partial(require_untraceable, policy, attempt.layout, traceable, ledger, [item.ref for item in columns]))
         free = not planning and _is_free(policy, ledger)
-        found = Expected() if free else look(columns, ledger, source.rows)
-        known = found if source.known is None else look(columns, ledger, source.known)
-        refuse(attempt, source, columns, ledger, Found(found, known), check)
-        if ledger is not None and found.changed and policy.on_changed == "keep":
+        expected = Expected() if free else look(columns, ledger, source.rows)
+        over_all = expected if source.known is None else look(columns, ledger, source.known)
+        refuse(attempt, source, columns, ledger, Previews(expected, over_all), check)
+        if ledger is not None and expected.changed and policy.on_changed == "keep":
             check(partial(keep, columns))
         if ledger is None and planning:  # a run makes a ledger first, and freezes the dataset in it
             check(partial(same_ledger, None))
-    return Found(found, known)
+    return Previews(expected, over_all)
 
 
 def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> None:
-    """Take a step, and collect its refusal instead of stopping there if there is a list for it."""
+    """Carry out a step; with a list, collect its refusal instead of stopping there."""
     try:
         step()
     except DPTextError as error:
@@ -188,69 +189,69 @@ def refuse(  # noqa: PLR0917
     source: Examined[Any],
     columns: list[Column],
     ledger: Ledger | None,
-    both: Found,
+    both: Previews,
     check: Callable[[Callable[[], object]], object],
 ) -> None:
-    """Refuse a run by what it will find."""
-    policy, layout, refs, (found, known) = attempt.policy, attempt.layout, [item.ref for item in columns], both
-    check(partial(refuse_unproven_key, ledger, refs, known))
-    check(partial(refuse_other_units, Scope.of(policy), known.moved, known.records))
+    """Refuse a run by its preview."""
+    policy, layout, refs, (expected, over_all) = attempt.policy, attempt.layout, [item.ref for item in columns], both
+    check(partial(refuse_unproven_key, ledger, refs, over_all))
+    check(partial(refuse_other_units, Scope.of(policy), over_all.moved, over_all.records))
     if source.base is not None:
         check(partial(refuse_unrecorded, layout, policy.ledger, source.base, ledger, refs))
-    check(partial(_refuse_changed, policy, layout, known.changed, found.unkept))
-    if found.changed and policy.on_changed == "keep":
+    check(partial(_refuse_changed, policy, layout, over_all.changed, expected.unkept))
+    if expected.changed and policy.on_changed == "keep":
         check(partial(require_earlier_texts, layout, policy))
     if attempt.refusing:
-        check(partial(refuse_over_cap, found.over_cap))
+        check(partial(refuse_over_cap, expected.over_cap))
     for item in columns:
-        held = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
-        records = held + found.charged.get(item.name, 0)
+        committed = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
+        records = committed + expected.charged.get(item.name, 0)
         check(partial(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref)))
-    if policy.one_table and found.answers:
-        check(partial(refuse_too_few, policy, found.drawn, found.labels))
+    if policy.one_table and expected.answers:
+        check(partial(refuse_too_few, policy, expected.drawn, expected.labels))
         for ref in refs:
-            check(partial(require_whole_table, ledger, ref, found))
+            check(partial(require_whole_table, ledger, ref, expected))
     if policy.publish or policy.synthetic is not None:
-        check(partial(require_enough, policy, rows_by_outcome(policy, source, found), source.held))
-    check(partial(refuse_no_records, policy, found.admitted))
-    asking = len(columns) * source.wanted if ledger is None else sum(found.charged.values())
-    draws = 0 if found.held or found.over_cap else found.words
-    least = (asking - len(columns) * found.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
+        check(partial(require_enough, policy, rows_by_outcome(policy, source, expected), source.held))
+    check(partial(refuse_no_records, policy, expected.admitted))
+    asking = len(columns) * source.wanted if ledger is None else sum(expected.charged.values())
+    draws = 0 if expected.charged_before or expected.over_cap else expected.words
+    least = (asking - len(columns) * expected.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
     check(partial(_require_space, attempt, least))
 
 
-def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], known: Expected) -> None:
+def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], over_all: Expected) -> None:
     """Refuse to commit a release of an earlier version to a key under which no record has the identity that it holds.
 
     `known` counts all rows of the source.
     """
     for ref in refs:
-        if ledger is not None and not known.held and ledger.releases.lacks_key(ref):
+        if ledger is not None and not over_all.charged_before and ledger.releases.lacks_key(ref):
             msg = f"{ref} holds records, and none of this source has the identity under this noise key that it holds"
             raise KeyReferenceError(msg, f"{RESTORE}; with the right key, run over a source that holds one of them")
 
 
-def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, found: Expected) -> None:
-    """Refuse other records than those that are pinned: what a release draws as a whole holds one table.
+def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, expected: Expected) -> None:
+    """Refuse records other than the pinned ones: a release that is drawn as a whole holds one table.
 
     Texts that changed are refused before, so the records decide.
     """
     if ledger is None or ref.id == NEW:
         return
-    held, new, pinned = ledger.records(ref), found.answers.get("RESERVED", 0), ledger.releases.pinned_table(ref)
-    if pinned is not None and (new or held != found.admitted):
+    committed, new, pinned = ledger.records(ref), expected.answers.get("RESERVED", 0), ledger.releases.pinned_table(ref)
+    if pinned is not None and (new or committed != expected.admitted):
         refuse_other_table(ref)
-    if pinned is None and held + new != found.admitted:
+    if pinned is None and committed + new != expected.admitted:
         refuse_other_records(ref)
 
 
-def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> dict[str, int]:
+def rows_by_outcome(policy: Policy, source: Examined[Any], expected: Expected) -> dict[str, int]:
     """Count the rows that will be released and left out, as the summary of the run will."""
-    changed = found.changed if policy.on_changed == "quarantine" else 0
-    gone = found.answers.get("FORGOTTEN", 0)
+    changed = expected.changed if policy.on_changed == "quarantine" else 0
+    gone = expected.answers.get("FORGOTTEN", 0)
     rows = {
-        "released": source.wanted - found.over_cap - changed - gone,
-        "quarantined": found.over_cap,
+        "released": source.wanted - expected.over_cap - changed - gone,
+        "quarantined": expected.over_cap,
         "without_subject": source.nameless,
         "changed_left_out": changed,
     }
@@ -258,22 +259,22 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
 
 
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
-    """Refuse records whose texts changed, unless the policy says what becomes of them."""
+    """Refuse records whose texts changed, unless the policy allows changes."""
     if changed and (policy.synthetic is not None or policy.labels is not None):
-        held = "since this release took them; it holds one table, whole"
-        msg = f"the texts or labels of {counted(changed, 'record')} changed {held}"
+        since = "since this release charged them; it holds one table as a whole"
+        msg = f"the texts or labels of {counted(changed, 'record')} changed {since}"
         hint = "nothing was drawn; changed data, or another key, go under a new name, at full spend"
         raise InputError(msg, hint, {"records": changed})
-    listed = f"Nothing was charged; a run lists their ids in {layout.staging.url} (changed-*.parquet) alone"
+    listed = f"Nothing was charged; only a file in {layout.staging.url} (changed-*.parquet) lists their ids"
     if changed and policy.on_changed == "refuse":
         msg = (
             f"the texts of {counted(changed, 'record')} changed since this release "
-            "took them; it holds one text per record id"
+            "charged them; it holds one text per record id"
         )
         hint = (
             'on_changed = "keep" publishes their earlier released texts again; "quarantine" leaves them out, and '
-            '"release_again" charges their new texts: both show which texts changed, so a release takes them from its '
-            f"first run on. Changed data, or another key, also goes under a new name, at full spend. {listed}"
+            '"release_again" charges their new texts: both show which texts changed, so set them before the first run '
+            f"of a release. Changed data, or another key, also goes under a new name, at full spend. {listed}"
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":
@@ -281,7 +282,7 @@ def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -
             f"the texts of {unkept:,} of {counted(changed, 'changed record')} were "
             "never released: there is nothing to keep"
         )
-        hint = f"bring their texts back, or take a new release name. {listed}"
+        hint = f"bring their texts back, or use a new release name. {listed}"
         raise InputError(msg, hint, {"records": unkept})
 
 

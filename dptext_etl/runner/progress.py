@@ -1,4 +1,4 @@
-"""Report how far a run is, and what its stages take: steps, counts, times, and memory; never texts or ids."""
+"""Report how far a run is, and the cost of its stages: steps, counts, times, and memory; never texts or ids."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any, Final
 log = logging.getLogger("dptext_etl.runner")
 
 PHASES: Final = {"ids": 1, "reserve": 8, "release": 60, "gates": 25, "publish": 9}
-"""The phases of a run in their order, and what a row costs in each of them, measured with a table mechanism (relative).
+"""The phases of a run in order, and the relative cost of a row in each of them, measured with a table mechanism.
 
-A model's release costs more; then what comes after it is small in comparison, in any unit.
+A model's release costs more; the phases after it are then small in comparison, in any unit.
 """
 LOG_SECONDS = 30.0
 """Seconds between two lines in a log."""
 _OTHER = "other"
-"""The stage of what lies between the stages."""
+"""The stage of the time between the stages."""
 _KIB = 1 if sys.platform == "darwin" else 1024
 Checkpoint = Callable[[str], None]
 """Called with the name of every finished step; tests stop the process there."""
@@ -95,10 +95,10 @@ class Meter:
 
 
 class WholeRun:
-    """Adds to the reports of single phases what share of the whole run is done, and how long it will go on.
+    """Adds to the reports of single phases the share of the whole run that is done, and the time that is left.
 
-    What is left of a phase follows from its own rate. A phase to come is taken to cost what `PHASES` says, in the unit
-    of the cheapest phase so far: a model makes the release slow, not what comes after it.
+    The rest of a phase follows from its own rate. A later phase is estimated by `PHASES`, in the unit of the cheapest
+    phase so far: a model slows the release, but not the phases after it.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -127,7 +127,7 @@ class WholeRun:
 
 
 def throttled(listener: Listener, seconds: float = LOG_SECONDS) -> Listener:
-    """Return a listener that passes on the end of a phase, and of other reports one in so many seconds."""
+    """Return a listener that passes on the end of a phase, and other reports at most once in this many seconds."""
     last = time.monotonic()
 
     def listen(report: Progress) -> None:
@@ -141,18 +141,20 @@ def throttled(listener: Listener, seconds: float = LOG_SECONDS) -> Listener:
 
 @dataclass
 class Cost:
-    """What one stage took, over all shards. Concurrent stages share time, so all stages add up to the run."""
+    """The cost of one stage over all shards. Concurrent stages share time, so all stages add up to the run."""
 
     name: str
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of this process
     rows: int = 0
-    bytes: int = 0  # that it took in, or wrote
+    bytes: int = 0  # that it read or wrote
     peak_memory: int = 0  # the most bytes that the process had held when the stage last raised them, or began
 
 
 class Profile:
     """Shares the time of a run among its stages, also if they run in several threads.
+
+    Any thread may call its methods: `_lock` guards all counts, and only the stage of a thread is local to it.
 
     >>> profile = Profile()
     >>> with profile.stage("read"):
@@ -170,7 +172,7 @@ class Profile:
         self._peak = 0
 
     def __getstate__(self) -> dict[str, Cost]:
-        """Hand over what was counted: another process has other clocks."""
+        """Hand over the counts: another process has other clocks."""
         with self._lock:
             self._settle()
             return dict(self._costs)
@@ -181,7 +183,7 @@ class Profile:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the block for a stage. A stage inside another one of the same thread takes its place meanwhile."""
+        """Count the block for a stage. A stage inside another one of the same thread replaces it meanwhile."""
         outer: str | None = getattr(self._mine, "stage", None)
         self._switch(outer, name)
         self._mine.stage = name
@@ -192,7 +194,7 @@ class Profile:
             self._switch(name, outer)
 
     def count(self, name: str, *, rows: int = 0, size: int = 0) -> None:
-        """Count what went through a stage."""
+        """Count the rows and bytes of a stage."""
         with self._lock:
             cost = self._cost(name)
             cost.rows += rows

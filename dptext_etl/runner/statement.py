@@ -17,12 +17,12 @@ from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import PURE
 from dptext_etl.html_output import document, of_markdown
 from dptext_etl.runner import statement_facts, table_check
-from dptext_etl.runner.amounts import VACUOUS, at_most
+from dptext_etl.runner.shard.charging import VACUOUS, at_most
 
 facts = statement_facts.facts
 
 _INSIDE = (
-    "For readers inside your boundary: what records were charged depends on their texts. "
+    "For readers inside your boundary: the charges of records depend on their texts. "
     "`--public` leaves these amounts out."
 )
 _STYLE = """
@@ -48,44 +48,44 @@ ASSUMES = {
     "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
     "OWN_PERSONS": "rows that name no person are each of another person; k rows of one have k times the loss",
     "UNIQUE_IDS": "no two rows share an id and a text",
-    "SCORES_LOCAL": "a model scores every row from its own text alone",
-    "IDEAL_LAPLACE": "noise on a fine grid stands for a continuous density",
-    "IDEAL_GAUSSIAN": "noise on a fine grid stands for a continuous density",
+    "SCORES_LOCAL": "a model scores every row only from its own text",
+    "IDEAL_LAPLACE": "noise on a fine grid approximates a continuous density",
+    "IDEAL_GAUSSIAN": "noise on a fine grid approximates a continuous density",
 }
 
 
-def markdown(found: dict[str, Any], *, full: bool = True) -> str:
-    found = escaping.one_line_each(found)
-    return f"# {_escaped(_title(found))}\n\n{_body(found, full=full)}\n"
+def markdown(facts: dict[str, Any], *, full: bool = True) -> str:
+    facts = escaping.one_line_each(facts)
+    return f"# {_escaped(_title(facts))}\n\n{_body(facts, full=full)}\n"
 
 
-def page(found: dict[str, Any], *, full: bool = True) -> str:
-    found = escaping.one_line_each(found)
-    return document(_title(found), of_markdown(_body(found, full=full)), _STYLE)
+def page(facts: dict[str, Any], *, full: bool = True) -> str:
+    facts = escaping.one_line_each(facts)
+    return document(_title(facts), of_markdown(_body(facts, full=full)), _STYLE)
 
 
-def write(found: dict[str, Any], folder: Path, *, full: bool = True) -> tuple[Path, Path]:
+def write(facts: dict[str, Any], folder: Path, *, full: bool = True) -> tuple[Path, Path]:
     """Write both forms into a folder, which is made if it is missing."""
     paths = folder / "statement.md", folder / "statement.html"
     with seam("writing the statement", InputError, "give a folder that can be written: --out FOLDER"):
         files.make_folders(folder)
-        mode = files.PUBLIC_FILE if found["public"] else files.PRIVATE_FILE
-        for path, text in zip(paths, (markdown(found, full=full), page(found, full=full)), strict=True):
+        mode = files.PUBLIC_FILE if facts["public"] else files.PRIVATE_FILE
+        for path, text in zip(paths, (markdown(facts, full=full), page(facts, full=full)), strict=True):
             files.write(path, text.encode(), mode=mode, action="writing the statement")
     return paths
 
 
-def _title(found: Mapping[str, Any]) -> str:
-    part = f", {found['partition']}" if found["partition"] else ""
-    return f"Statement: {found['dataset']}, release {found['release']}{part}, version {found['version']}"
+def _title(facts: Mapping[str, Any]) -> str:
+    part = f", {facts['partition']}" if facts["partition"] else ""
+    return f"Statement: {facts['dataset']}, release {facts['release']}{part}, version {facts['version']}"
 
 
-def _body(found: Mapping[str, Any], *, full: bool) -> str:
-    inside = not found["public"] and any("charged" in column for column in found["columns"])
+def _body(facts: Mapping[str, Any], *, full: bool) -> str:
+    inside = not facts["public"] and any("charged" in column for column in facts["columns"])
     return "\n\n".join(
         [
             *([f"> {_escaped(_INSIDE)}"] if inside else []),
-            *sections(found, full=full),
+            *sections(facts, full=full),
             "  \n".join(f"{word}: ____________________" for word in ("Signed", "Name", "Date")),
         ]
     )
@@ -114,50 +114,50 @@ def _section(heading: str, *paragraphs: str, rows: Iterable[tuple[str, str]] = (
 
 
 def _escaped(text: str) -> str:
-    """Escape all but commands between "`"; facts hold no "`" (`escaping.one_line_each`)."""
+    """Escape everything except commands between "`"; facts hold no "`" (`escaping.one_line_each`)."""
     parts = text.split("`")
     return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))
 
 
-def sections(found: Mapping[str, Any], *, full: bool = True) -> list[str]:
+def sections(facts: Mapping[str, Any], *, full: bool = True) -> list[str]:
     """Write the sections of the page; without `full`, those that one screen has room for."""
-    lacks = [_section("What this page lacks", *found["lacks"])] if found["lacks"] else []
-    first, promises = [_traced(found), _released(found), *_left_out(found)], [*map(_promise, found["columns"])]
+    lacks = [_section("Missing from this page", *facts["lacks"])] if facts["lacks"] else []
+    first, promises = [_traced(facts), _released(facts), *_left_out(facts)], [*map(_promise, facts["columns"])]
     if not full:
-        parts = [*first, *promises, _whole(found), *lacks, _more(found)]
+        parts = [*first, *promises, _whole(facts), *lacks, _more(facts)]
         return [part.markdown(full=False) for part in parts]
-    each = chain.from_iterable(zip(promises, map(_cost, found["columns"]), strict=True))
-    caps = (_cap(cap, found) for cap in found["caps"] if "units" in cap)
-    parts = [*first, *each, _whole(found), *caps, _gates(found), _assumptions(found), _verify(found), *lacks]
+    each = chain.from_iterable(zip(promises, map(_cost, facts["columns"]), strict=True))
+    caps = (_cap(cap, facts) for cap in facts["caps"] if "units" in cap)
+    parts = [*first, *each, _whole(facts), *caps, _gates(facts), _assumptions(facts), _verify(facts), *lacks]
     return [part.markdown(full=True) for part in parts]
 
 
-def _more(found: Mapping[str, Any]) -> _Section:
+def _more(facts: Mapping[str, Any]) -> _Section:
     """Say what the full page has."""
-    gates, assumed = len(found["gates"]), {name for column in found["columns"] for name in column["assumptions"]}
+    gates, assumed = len(facts["gates"]), {name for column in facts["columns"] for name in column["assumptions"]}
     return _section(
-        "What else",
+        "More on the full page",
         f"{counted(gates, 'gate')} passed before publication. It assumes {_listed(sorted(assumed))}. `--full` explains "
-        "this, and adds what each column cost, what is left of caps, configurations, and how to verify all of it.",
+        "this, and adds the cost of each column, the rest of caps, configurations, and how to verify all of it.",
     )
 
 
-def _traced(found: Mapping[str, Any]) -> _Section:
+def _traced(facts: Mapping[str, Any]) -> _Section:
     """Say whether someone who knows a record could find its row, and since when."""
-    if any(map(_is_synthetic, found["columns"])):
+    if any(map(_is_synthetic, facts["columns"])):
         said = ["No row belongs to a record."]
-    elif lines := table_check.traceable_lines(found["traceable"]):
+    elif lines := table_check.traceable_lines(facts["traceable"]):
         said = [f"{'; '.join(lines)}."]
     else:
-        by_id = "No id is published." if found["id"] is None else _TRACED_BY_ID[found["ids"]]
-        only = f"Only {_listed([*found['coarse']])} of the other columns" if found["coarse"] else "No other column"
+        by_id = "No id is published." if facts["id"] is None else _TRACED_BY_ID[facts["ids"]]
+        only = f"Only {_listed([*facts['coarse']])} of the other columns" if facts["coarse"] else "No other column"
         said = [f"{by_id} {only} of the source is published."]
     said += [
         f"An attacker with all raw texts finds the one behind a release at the first try in {one['value']:.1%} of "
         f"{counted(one['rows'], 'row')} of {one['column']} ({one['blind']:.1%} by chance)."
-        for one in found.get("found_again", ())
+        for one in facts.get("found_again", ())
     ]
-    at = found.get("published_at")
+    at = facts.get("published_at")
     return _section("Could a row be traced?", *said, *([f"Published at {at}."] if at else []))
 
 
@@ -167,36 +167,36 @@ _TRACED_BY_ID = {
 }
 
 
-def _released(found: Mapping[str, Any]) -> _Section:
+def _released(facts: Mapping[str, Any]) -> _Section:
     where = (
-        ("where", found["sink"]),
-        ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
-        ("this page was written by", found["written_by"]),
+        ("where", facts["sink"]),
+        ("SHA-256 of the manifest, which lists the SHA-256 of every file", facts["manifest_sha256"]),
+        ("this page was written by", facts["written_by"]),
     )
-    if any(map(_is_synthetic, found["columns"])):
-        return _section("What was released", _released_synthetic(found), rows=where)
-    texts = _listed([column["name"] for column in found["columns"]])
+    if any(map(_is_synthetic, facts["columns"])):
+        return _section("Contents", _released_synthetic(facts), rows=where)
+    texts = _listed([column["name"] for column in facts["columns"]])
     rewritten = f"The text in {texts} was rewritten under differential privacy."
     rows = (
         "different texts with their counts"
-        if found["id"] is None and found["ids"] != "drop" and "count" in found["in_clear"]
+        if facts["id"] is None and facts["ids"] != "drop" and "count" in facts["in_clear"]
         else "rows"
     )
-    clear = (("rewritten", texts), ("in clear", _listed(found["in_clear"])))
-    said = f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}"
-    return _section("What was released", said, rows=where, detail=clear)
+    clear = (("rewritten", texts), ("unchanged", _listed(facts["in_clear"])))
+    said = f"{facts['rows']:,} {rows}. {rewritten} {_in_clear(facts)}"
+    return _section("Contents", said, rows=where, detail=clear)
 
 
 def _is_synthetic(column: Mapping[str, Any]) -> bool:
     return "synthetic" in column
 
 
-def _released_synthetic(found: Mapping[str, Any]) -> str:
-    (column,) = found["columns"]
+def _released_synthetic(facts: Mapping[str, Any]) -> str:
+    (column,) = facts["columns"]
     names = ", ".join(statement_facts.labels_of(column))
     labels = f" with labels in {names}" if names else ""
     return (
-        f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
+        f"{facts['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
         "which is in the manifest. No text of a record was released, and no row belongs to a record."
     )
 
@@ -211,9 +211,9 @@ _REASONS = {
 }
 
 
-def _left_out(found: Mapping[str, Any]) -> list[_Section]:
+def _left_out(facts: Mapping[str, Any]) -> list[_Section]:
     """Say which rows of the source the table lacks, and whom that biases it against."""
-    counts = found["left_out"]
+    counts = facts["left_out"]
     if counts is None:
         return []
     reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
@@ -226,7 +226,7 @@ def _left_out(found: Mapping[str, Any]) -> list[_Section]:
     else:
         whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
         says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
-    return [_section("What was left out", says, rows=rows)]
+    return [_section("Rows left out", says, rows=rows)]
 
 
 _IDS = {
@@ -236,29 +236,29 @@ _IDS = {
 }
 
 
-def _in_clear(found: Mapping[str, Any]) -> str:
-    if found["id"] is None and found["ids"] != "drop":
+def _in_clear(facts: Mapping[str, Any]) -> str:
+    if facts["id"] is None and facts["ids"] != "drop":
         said = "The texts are published without ids, in alphabetical order, and without other columns of their rows"
-        labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in found["coarse"].items()]
+        labels = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
         return f"{said} than {_listed(labels)}: this page promises nothing about it." if labels else f"{said}."
-    others = [name for name in found["in_clear"] if name not in {found["id"], *found["coarse"]}]
-    own = "the record id" if others else "The record id"
-    names = [*others, own] if found["ids"] == "keep" else others
-    coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in found["coarse"].items()]
+    others = [name for name in facts["in_clear"] if name not in {facts["id"], *facts["coarse"]}]
+    record_id = "the record id" if others else "The record id"
+    names = [*others, record_id] if facts["ids"] == "keep" else others
+    coarse = [f"{name} ({table_check.way_of(rule)})" for name, rule in facts["coarse"].items()]
     said = f"Coarsened columns pass: {_listed(coarse)}. " if coarse else ""
     if not names:
-        return f"{_IDS[found['ids']]} {said}".strip()
+        return f"{_IDS[facts['ids']]} {said}".strip()
     *first, last = names
     both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
     said += f"{both} {verb} unchanged: this page promises nothing about {them}."
-    return f"{_IDS[found['ids']]} {said}".lstrip()
+    return f"{_IDS[facts['ids']]} {said}".lstrip()
 
 
 def _promise(column: Mapping[str, Any]) -> _Section:
     exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
     facts = [f"These facts of each text are released exactly: {'; '.join(exact)}."] if exact else []
     return _section(
-        f"{column['name']}: what is promised",
+        f"{column['name']}: guarantee",
         _bound(column),
         *facts,
         rows=(
@@ -289,8 +289,8 @@ def _bound(column: Mapping[str, Any]) -> str:
         return _synthetic_bound(column)
     plus = ", plus δ" if worst["delta"] else ""
     says = (
-        f"Take any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely under "
-        f"one as under the other{plus}. "
+        f"Consider any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely "
+        f"under one as under the other{plus}. "
     )
     one = _amounts({"epsilon": column["unit_epsilon"], "delta": column["unit_delta"]})
     if column["unit"] == "record":
@@ -300,13 +300,13 @@ def _bound(column: Mapping[str, Any]) -> str:
 
 
 def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str:
-    """State the bound of an unlinked release, whom it trusts, and what holds without that trust."""
+    """State the bound of an unlinked release, whom it trusts, and the bound without that trust."""
     labels = unlinked.get("labels")
     agree = f" and on {labels['column']}, the label" if labels else ""
     return (
-        f"Take two tables that differ in the text of one record, and agree on which texts are null{agree}. Whatever a "
-        "reader knows, all other texts included, any published table is at most e^ε times as likely under one as under "
-        f"the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
+        f"Consider two tables that differ in the text of one record, and agree on which texts are null{agree}. "
+        "Whatever a reader knows, all other texts included, any published table is at most e^ε times as likely under "
+        f"one as under the other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least "
         f"{counted(unlinked['rows'], 'text')} {'of each label ' if labels else ''}are published together. It relies "
         "on you: drafts, key, and ledger stay inside your boundary. To someone "
         f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
@@ -317,10 +317,10 @@ def _synthetic_bound(column: Mapping[str, Any]) -> str:
     most = column["statistic"]["per_subject"]
     persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
     return (
-        "Take two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all other "
-        "records included, any published statistic and table is at most e^ε times as likely under one as under the "
-        f"other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. It "
-        "relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
+        "Consider two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all "
+        "other records included, any published statistic and table is at most e^ε times as likely under one as under "
+        f"the other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. "
+        "It relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
         "someone who sees them."
     )
 
@@ -341,26 +341,26 @@ def _cost(column: Mapping[str, Any]) -> _Section:
             "The worst case is the cost of the longest text that the policy admits. The ledger charges each record for "
             "its text."
         )
-    return _section(f"{column['name']}: what it cost", *says, rows=rows)
+    return _section(f"{column['name']}: cost", *says, rows=rows)
 
 
-def _whole(found: Mapping[str, Any]) -> _Section:
+def _whole(facts: Mapping[str, Any]) -> _Section:
     """State the sums that matter to a record with several texts, and to a person with several records."""
-    columns, amounts, rows = found["columns"], found["record"], []
+    columns, amounts, rows = facts["columns"], facts["record"], []
     disclosed = any(column["disclosures"] for column in columns)
     if all("charged" in column for column in columns):
         charges = [column["charged"] for column in columns]
         amounts = {name: _sum([charge[f"largest_{name}"] for charge in charges]) for name in ("epsilon", "delta")}
         rows.append(("charged to a record at most, over its text columns", _amounts(amounts)))
-    rows.append(("worst case of a record, over its text columns", _amounts(found["record"])))
+    rows.append(("worst case of a record, over its text columns", _amounts(facts["record"])))
     says = [
         f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
     ]
-    capped = [cap for cap in found["caps"] if cap["limits"]]
+    capped = [cap for cap in facts["caps"] if cap["limits"]]
     rows += [(f"cap of a {cap['unit']}: {cap['scope']}", _limit(cap["limits"])) for cap in capped]
     if capped:
         says.append("Everything that is released of one person or record under a cap adds up.")
-    elif found["lacks"]:
+    elif facts["lacks"]:
         says.append("This page was made without the policy, so it does not say whether there is a cap per person.")
     else:
         says.append("There is no cap per person: a person with k records loses k times as much.")
@@ -368,7 +368,7 @@ def _whole(found: Mapping[str, Any]) -> _Section:
 
 
 def _limit(limits: Mapping[str, float]) -> str:
-    """Write a cap and what it bounds; odds have no bound where there is a delta, or only rho."""
+    """Write a cap and its bound; odds have no bound where there is a delta, or only rho."""
     if "rho" in limits:
         return f"rho {at_most(limits['rho'])}"
     epsilon, delta = limits.get(PURE, limits.get("eps_approx", 0.0)), limits.get("delta", 0.0)
@@ -378,17 +378,17 @@ def _limit(limits: Mapping[str, float]) -> str:
 
 
 def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool = False) -> str:
-    """Say what an epsilon means: by how much odds move, and what a guess can become."""
+    """Explain an epsilon: by how much odds move, and how likely a guess can become."""
     if isinstance(epsilon, str):
         return "No bound on the odds holds."
     if epsilon >= VACUOUS:
         return (
             f"At ε = {at_most(epsilon)} the odds may move by 10^{at_most(epsilon / math.log(10), 3)}: the bound says "
-            "nothing in practice. What protects then is what attackers fail at: `dptext evaluate` measures it."
+            "nothing in practice. Only the failure of attacks protects then: `dptext evaluate` measures it."
         )
     factor = math.exp(epsilon)
     at, times = at_most(epsilon), at_most(factor, 3)
-    agree = " that agree on what is released exactly" if disclosed else ""
+    agree = " that agree on all exact disclosures" if disclosed else ""
     if delta:
         return (
             f"At ε = {at} and δ = {at_most(delta)}, of two texts{agree}, any outcome is at most {times} times as "
@@ -398,13 +398,15 @@ def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool 
     odds = factor * 0.01 / 0.99
     guess = at_most(100 * odds / (1 + odds), 3)
     among = f"Among texts{agree}, a guess" if disclosed else "A guess"
-    becomes = f"is right with a chance of {guess} % at most after the release"
+    becomes = f"is right with a chance of {guess}% at most after the release"
     if guess == "100":
-        becomes = "may be near certain after the release: the bound hides guesses alone that are far less likely"
-    besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
+        becomes = (
+            "may be near certain after the release: the bound protects only against guesses that were far less likely"
+        )
+    besides = " Exact disclosures may rule out the other texts with certainty." if disclosed else ""
     return (
         f"At ε = {at} the odds between two texts{agree} move by a factor of {times} at most. {among} that was right "
-        f"with a chance of 1 % {becomes}.{besides}"
+        f"with a chance of 1% {becomes}.{besides}"
     )
 
 
@@ -420,7 +422,7 @@ def _sum(amounts: Sequence[float | str]) -> float | str:
     return "inf" if "inf" in amounts else math.fsum(float(amount) for amount in amounts)
 
 
-def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> _Section:
+def _cap(cap: Mapping[str, Any], facts: Mapping[str, Any]) -> _Section:
     limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
     rows = [
         ("cap", limits),
@@ -433,15 +435,15 @@ def _cap(cap: Mapping[str, Any], found: Mapping[str, Any]) -> _Section:
         f"All releases in this scope add up for each {cap['unit']}. "
         "A run that would exceed the cap leaves rows out or stops."
     )
-    more = [f"{table_check.together(found['together'])}."] if cap["unit"] == "subject" else []
+    more = [f"{table_check.together(facts['together'])}."] if cap["unit"] == "subject" else []
     return _section(f"Cap: {cap['scope']}", says, *more, rows=rows)
 
 
-def _gates(found: Mapping[str, Any]) -> _Section:
+def _gates(facts: Mapping[str, Any]) -> _Section:
     return _section(
-        "What was checked before publication",
+        "Checks before publication",
         "A table is published only if all of these pass. None of them compares a row with its raw text.",
-        rows=((gate["name"], _gate(gate)) for gate in found["gates"]),
+        rows=((gate["name"], _gate(gate)) for gate in facts["gates"]),
     )
 
 
@@ -458,24 +460,24 @@ _ONE_NAME = (
 )
 
 
-def _assumptions(found: Mapping[str, Any]) -> _Section:
-    names = sorted({name for column in found["columns"] for name in column["assumptions"]})
+def _assumptions(facts: Mapping[str, Any]) -> _Section:
+    names = sorted({name for column in facts["columns"] for name in column["assumptions"]})
     return _section(
-        "What is assumed",
+        "Assumptions",
         "The promise holds as long as these hold.",
-        *((_ONE_NAME,) if any(cap["unit"] == "subject" and "units" in cap for cap in found["caps"]) else ()),
+        *((_ONE_NAME,) if any(cap["unit"] == "subject" and "units" in cap for cap in facts["caps"]) else ()),
         rows=((name, ASSUMES.get(name, "see the specification")) for name in names),
     )
 
 
-def _verify(found: Mapping[str, Any]) -> _Section:
-    made = any(map(_is_synthetic, found["columns"]))
+def _verify(facts: Mapping[str, Any]) -> _Section:
+    made = any(map(_is_synthetic, facts["columns"]))
     return _section(
         "How to verify it",
         "Anyone who has the published files can compute their SHA-256 and compare them with the manifest.",
         "Anyone who has the policy, its key and its ledger can run these; none reads a raw text.",
         commands=(
-            f"dptext check POLICY --released {shlex.quote(found['sink'])}      # gates, files, charges",
+            f"dptext check POLICY --released {shlex.quote(facts['sink'])}      # gates, files, charges",
             *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
             "dptext ledger verify --ledger URL    # every balance, from the journal",
         ),

@@ -36,10 +36,10 @@ def facts(
     public: bool = False,
     evidence: Path | None = None,
 ) -> dict[str, Any]:
-    """Return what there is to say of the current version of a published table.
+    """Return the facts about the current version of a published table.
 
-    `evidence` is the folder of `dptext evaluate`; what it holds of another version, and all of it if the page is
-    `public`, is left out.
+    `evidence` is the folder of `dptext evaluate`; its figures for another version are left out, and all of them if the
+    page is `public`.
     """
     if sink is not None:
         layout = Layout.of_sink(sink, policy.storage_options if policy else {})
@@ -54,7 +54,7 @@ def facts(
         manifest.require_of(policy, layout.partition if sink is None else manifest.partition)
     place, catches = sink or layout.sink, {gate.name: gate.catches for gate in every()}
     texts = {name for column in manifest.columns for name in _columns_of(column)}
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "format": "dptext-statement/1",
         "dataset": manifest.dataset,
         "release": manifest.release,
@@ -83,20 +83,22 @@ def facts(
         "written_by": f"dptext_etl {dptext_etl.__version__}",
     }
     if policy is None:
-        found["lacks"].append("what the ledger holds: name the policy, `dptext statement POLICY --released RELEASED`")
+        result["lacks"].append(
+            "the facts of the ledger: name the policy, `dptext statement POLICY --released RELEASED`"
+        )
     else:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            _add_claims(found, ledger.reports.export())
+            _add_claims(result, ledger.reports.export())
             ours = [pinned for pinned in ledger.reports.caps() if manifest.dataset in pinned["datasets"]]
-            found["caps"] = [_limits(pinned) for pinned in ours]
+            result["caps"] = [_limits(pinned) for pinned in ours]
             if not public:
-                found["published_at"] = ledger.releases.published_at(manifest.digest)
-                _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
-                _add_charges(found, ledger.reports.show())
+                result["published_at"] = ledger.releases.published_at(manifest.digest)
+                _add_left_out(result, layout if sink is None else Layout.of(policy, partition), ledger, policy)
+                _add_charges(result, ledger.reports.show())
                 history = ledger.reports.history()
-                found["together"] = ledger.reports.together()
-                found["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in ours]
-    return found
+                result["together"] = ledger.reports.together()
+                result["caps"] = [_limits(pinned) | _cap_facts(ledger, pinned, history) for pinned in ours]
+    return result
 
 
 def _found_again(folder: Path, manifest: str) -> list[dict[str, Any]]:
@@ -115,17 +117,17 @@ def _found_again(folder: Path, manifest: str) -> list[dict[str, Any]]:
         return []
 
 
-def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
+def _add_left_out(facts: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
     """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
-    noted = selection.read(layout.staging, found["manifest_sha256"])
+    noted = selection.read(layout.staging, facts["manifest_sha256"])
     if noted is None:
-        found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
+        facts["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
         return
     gone = max((ledger.people.count_forgotten(ref) for ref in ledger.releases.find_all(policy).values()), default=0)
     counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
     names = _LEFT_OUT if policy.unlinked is None else (*_LEFT_OUT, "null")  # nulls are rows of other releases
-    found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
-    for gate in found["gates"]:
+    facts["left_out"] = {"read": counts["read"], **{name: counts[name] for name in names if counts.get(name)}}
+    for gate in facts["gates"]:
         gate["idle"] = gate["name"] in noted["idle"]
 
 
@@ -156,20 +158,20 @@ def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
     return {name: "inf" if "inf" in amounts else math.fsum(amounts) for name, amounts in worst.items()}
 
 
-def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
-    """Add what the ledger pinned for each column: neighbors, configuration, hashes of public inputs."""
-    releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
-    for column, release in product(found["columns"], releases):
-        if (release["column"], release["release"]) == (column["name"], found["release"]):
+def _add_claims(facts: dict[str, Any], exported: Mapping[str, Any]) -> None:
+    """Add the ledger's pinned terms of each column: neighbors, configuration, hashes of public inputs."""
+    releases = exported["datasets"].get(facts["dataset"], {}).get("releases", [])
+    for column, release in product(facts["columns"], releases):
+        if (release["column"], release["release"]) == (column["name"], facts["release"]):
             wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
             column |= {name: release[name] for name in wanted if name in release}
 
 
-def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
-    """Add the largest charge of a record, and how many records were charged; canary rows are no records."""
-    for column, release in product(found["columns"], releases):
+def _add_charges(facts: dict[str, Any], releases: list[dict[str, Any]]) -> None:
+    """Add the largest charge of a record, and how many records were charged; canary rows are not records."""
+    for column, release in product(facts["columns"], releases):
         named = (release["dataset"], release["column"], release["release"])
-        if named == (found["dataset"], column["name"], found["release"]):
+        if named == (facts["dataset"], column["name"], facts["release"]):
             largest = _units(release["max_eps_approx"])
             column["charged"] = {
                 "largest_epsilon": largest,
@@ -181,7 +183,7 @@ def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
 
 
 def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a public page says of a cap: whom it protects, and its limits."""
+    """Return the public facts about a cap: whom it protects, and its limits."""
     limits = {name: _units(amount) for name, amount in pinned["limits"].items()}
     return {"scope": f"{pinned['scope']}, period {pinned['period']}", "unit": pinned["unit"], "limits": limits}
 
@@ -190,16 +192,16 @@ def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str
     """Return a cap, who set it, and how much of it is left to the unit that has least."""
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
-    held = ledger.remaining(scope).as_dict()
+    balance = ledger.remaining(scope).as_dict()
     return {
-        "units": held["units"],
-        "at_the_cap": held["exhausted"],
-        "most_used": {name: _units(at["max"]) for name, at in held["used"].items() if at},
-        "least_left": {name: _units(at["min"]) for name, at in held["left"].items() if at},
+        "units": balance["units"],
+        "at_the_cap": balance["exhausted"],
+        "most_used": {name: _units(at["max"]) for name, at in balance["used"].items() if at},
+        "least_left": {name: _units(at["min"]) for name, at in balance["left"].items() if at},
         "set": [
             {name: event[name] for name in ("user", "at", "change", "reason")}
             for event in history
-            if event["kind"] == "CAP_SET" and event["of"] == held["scope"]
+            if event["kind"] == "CAP_SET" and event["of"] == balance["scope"]
         ],
     }
 

@@ -1,6 +1,6 @@
 """Check the table around the texts: kept columns that single rows out, other scopes, and rows under a cap.
 
-The counts are those of values as they are published, after coarsening. They never depend on a text.
+Values are counted as they are published, after coarsening. They never depend on a text.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.ledger.types import NEW
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
-from dptext_etl.runner.amounts import at_most
-from dptext_etl.runner.forecast import FACTORS
+from dptext_etl.runner.forecast import FACTORS, Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
-from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.column_types import period_of
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.guessing import look_of, shapes_of
@@ -31,17 +30,17 @@ from dptext_etl.runner.source.table import READ_HINT
 
 
 def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array]) -> dict[str, Any]:
-    """Return how many persons each scope of other datasets has charged, and what all scopes charged one person.
+    """Return how many persons each scope of other datasets has charged, and the charges of all scopes to one person.
 
     `persons` are distinct canonical ids, in parts; each part is one pass over the other scopes.
     """
     if ledger is None or policy.unit == "record":
         return {}
-    own, others = Scope.of(policy), list[tuple[str, Scope]]()
+    scope_of_policy, others = Scope.of(policy), list[tuple[str, Scope]]()
     for item in ledger.reports.caps():
         kind, _, name = item["scope"].partition(":")
         scope = Scope(item["datasets"][0], item["period"], name if kind == "group" else None, item["unit"])
-        if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != own.name:
+        if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != scope_of_policy.name:
             others.append((str(scope), scope))
     if not others:
         return {}
@@ -78,17 +77,17 @@ ENOUGH = 0.95
 """The share of rows from which on no larger cap is shown."""
 MOST_PERIODS = 6
 """Periods that a screen shows."""
-_PROMISE = "set it by what you promise to people, never by what the table needs"
+_PROMISE = "set it by your promise to people, never by the needs of the table"
 
 
 def kept_share(rows: Iterable[int], most: int) -> float:
-    """Return the share of rows that stay if at most `most` of each person do; `rows` counts those of each person."""
+    """Return the share of rows that stay if at most `most` of each person do; `rows` counts the rows of each person."""
     counts = [*rows]
     return sum(min(count, most) for count in counts) / max(1, sum(counts))
 
 
-def found(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
-    """Return how many rows caps around that of the policy would keep, and how many are left out of each period.
+def selection_facts(policy: Policy, source: Examined[Any], seen: Expected) -> dict[str, Any]:
+    """Return how many rows larger and smaller caps would keep, and how many rows each period lacks.
 
     `caps` lists pairs of a limit and a number of rows: half the policy's limit, its own, and up to three larger ones;
     the last keeps about 95%, if any does. `periods` lists a month or year, its rows, and those that are left out.
@@ -100,15 +99,19 @@ def _caps(policy: Policy, seen: Expected) -> dict[str, Any]:
     rows, kept = seen.records, dict(zip(FACTORS, seen.kept, strict=False))
     if policy.cap is None or policy.one_table or not rows or not kept:
         return {}
-    own = rows - seen.over_cap
+    kept_now = rows - seen.over_cap
     name = next(iter(policy.cap.model_dump(exclude_none=True).keys() & {"epsilon", "rho"}))
-    larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > own]
+    larger = [(factor, count) for factor, count in kept.items() if factor > 1 and count > kept_now]
     enough = next((at for at, (_, count) in enumerate(larger) if count >= ENOUGH * rows), None)
-    shown = (
-        [] if own >= ENOUGH * rows else larger[:2] if enough is None else [*larger[: min(2, enough)], larger[enough]]
+    larger_caps = (
+        []
+        if kept_now >= ENOUGH * rows
+        else larger[:2]
+        if enough is None
+        else [*larger[: min(2, enough)], larger[enough]]
     )
     limit = float(getattr(policy.cap, name))
-    pairs = [(0.5, kept[0.5]), (1.0, own), *shown]
+    pairs = [(0.5, kept[0.5]), (1.0, kept_now), *larger_caps]
     return {"rows": rows, "limit": name, "caps": [[limit * factor, count] for factor, count in pairs]}
 
 
@@ -171,18 +174,18 @@ def count(rows: pl.LazyFrame, groups: Groups) -> Counts:
 
 
 def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts: Counts) -> dict[str, Any]:
-    """Put together what is known of a table: kept columns with their coarsening, and the counts of `groups_of`."""
+    """Put together the facts about a table: kept columns with their coarsening, and the counts of `groups_of`."""
     names = tuple(columns)
     if not names or not rows:
         return {}
-    found = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
-    rest = {name: found[_without(names, name)][0] for name in names}
-    each = [(name, rule, *found[name,]) for name, rule in columns.items()]
+    by_group = {(): (0, 0), **dict(zip(groups_of(names), counts, strict=True))}
+    rest = {name: by_group[_without(names, name)][0] for name in names}
+    each = [(name, rule, *by_group[name,]) for name, rule in columns.items()]
     return {
         "columns": [dict(zip(("name", "coarse", "single", "few"), item, strict=True)) for item in each],
         "rows": rows,
-        "single": found[names][0],
-        "few": found[names][1],
+        "single": by_group[names][0],
+        "few": by_group[names][1],
         "single_without": rest,
         "helps_most": min(rest, key=lambda name: rest[name]),
         "ids": ids,
@@ -196,18 +199,18 @@ def of_source(
     schema: Mapping[str, pl.DataType],
     sample: pl.LazyFrame | None = None,
 ) -> dict[str, Any]:
-    """Return the facts of a run, with what makes unchanged columns look like names or texts (by name, or a sample)."""
+    """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
     unchanged = [item.column for item in policy.kept if not item.rule]
     shapes = (
         shapes_of(sample.select(unchanged), sample.select(unchanged).collect_schema()) if sample is not None else {}
     )
     looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
-    found = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
-    if not found:
+    result = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
+    if not result:
         return {}
-    (most,) = (item for item in policy.kept if item.column == found["helps_most"])
+    (most,) = (item for item in policy.kept if item.column == result["helps_most"])
     way = None if most.column in looks else _coarser(most, schema[most.column])
-    return {**found, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
+    return {**result, "coarsen_by": way, "looks": looks, "accepted": policy.keep_unique == "accepted"}
 
 
 def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
@@ -242,15 +245,15 @@ def of_published(layout: Layout, manifest: Manifest) -> dict[str, Any]:
 def require_untraceable(
     policy: Policy, layout: Layout, part: Mapping[str, Any], ledger: Ledger | None, refs: Sequence[ReleaseRef]
 ) -> None:
-    """Refuse many rows that are singled out, where the release holds no record, or what is published lacks a column."""
+    """Refuse many rows that are singled out, in a release without records, or for a column that is new."""
     if not part or part["accepted"] or part["single"] <= MOST * part["rows"]:
         return
     manifest = Manifest.of_release(policy, layout)
     if manifest is None:
         first = ledger is None or all(ref.id == NEW or not ledger.records(ref) for ref in refs)
     else:
-        shown = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
-        first = any(shown.get(item.column) != item.rule for item in policy.kept)
+        rules = {name: manifest.coarse.get(name, {}) for name in manifest.schema}
+        first = any(rules.get(item.column) != item.rule for item in policy.kept)
     if first:
         most, single = part["helps_most"], _share(part["single"], part["rows"])
         msg = f"the kept columns single out {single}: a person who knows their values finds the row; "

@@ -1,4 +1,4 @@
-"""Import once per executor what its Python workers need; each worker then starts as a copy of this process.
+"""Import once per executor the modules that its Python workers need; each worker then starts as a copy of this process.
 
 Spark starts it where `spark.python.daemon.module` names it (docs/spark.md, The package on the workers).
 """
@@ -16,5 +16,5 @@ if __name__ == "__main__":
             continue
     from pyspark.daemon import manager
 
-    gc.freeze()  # a worker collects garbage after every task, and need not look at what was imported
+    gc.freeze()  # a worker collects garbage after every task, and need not scan imported modules
     manager()

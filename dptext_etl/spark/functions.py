@@ -51,8 +51,27 @@ def function(
 ) -> Any:
     """Return a column's policy as a function of columns, which is in no catalog: for the DataFrame API and pipelines.
 
-    Nothing in the session changes, so Spark's declarative pipelines can use it. Arguments, errors, and what the
-    function does are those of `register`.
+    Nothing in the session changes, so Spark's declarative pipelines can use it.
+
+    Args:
+        spark: The session, classic or Spark Connect.
+        policy: The column's policy, or a policy of one text column, or the path of its file (see `register`).
+        ledger: Ledger that is charged for rows before they are returned, or None (see `register`).
+        form: "arrow" or "pandas" (see `register`).
+        spend: Return `struct<text, positions, epsilon, delta>`, the declared pair of each record.
+        cap: The largest amount that a unit may spend; the ledger pins it at its first use.
+        on_cap: Treatment of rows over the cap: "quarantine" makes them null, "refuse" fails the query.
+        unit: Unit whose budget is charged, "subject" or "record".
+        normalize: How subjects are spelled before they are hashed.
+        artifacts: Folder or object-store URI by which tables reach the workers, or None.
+        check_workers: Ask the workers first whether they can compute.
+
+    Returns:
+        A function of the columns text, id, and subject if the ledger charges subjects.
+
+    Raises:
+        PolicyError: A SQL function cannot carry out the policy, or the policy forbids SQL functions.
+        LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     policy = resolve_column(policy)
     if not policy.sql_function:
@@ -101,7 +120,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         on_cap: Treatment of rows over the cap: they become null ("quarantine"), or fail the query ("refuse").
         unit: Unit whose budget is charged: "subject" needs a third argument, "record" makes every record a unit.
         normalize: How subjects are spelled before they are hashed, as `normalize` in a policy.
-        artifacts: Folder or object-store URI by which tables reach the workers; None takes the driver's own path with a
+        artifacts: Folder or object-store URI by which tables reach the workers; None uses the driver's path with a
             local master, and the session's files (`addArtifacts`) otherwise.
         check_workers: Ask the session's workers first, by a small job, whether they can compute: the package, its
             version, its libraries, and the keys that the policy and the ledger name.
@@ -110,15 +129,15 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         The function, for use in the DataFrame API.
 
     Raises:
-        PolicyError: A SQL function cannot do what the policy asks, or the policy forbids SQL functions; the hint says
-            what is possible. Or Spark has a function of this name, or a worker lacks something (`check_workers`).
+        PolicyError: A SQL function cannot carry out the policy, or the policy forbids SQL functions; the hint names
+            alternatives. Or Spark has a function of this name, or a worker lacks something (`check_workers`).
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
     column = resolve_column(policy)
     if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
-        msg = f"Spark has a function {name!r} of its own, and a query would call that one"
-        raise PolicyError(msg, 'take another name, such as "private_review"')
+        msg = f"Spark has a built-in function {name!r}, and a query would call that one"
+        raise PolicyError(msg, 'use another name, such as "private_review"')
     terms: dict[str, Any] = {"cap": cap, "on_cap": on_cap, "unit": unit, "normalize": normalize}
     made = function(spark, column, ledger, form, spend, **terms, artifacts=artifacts, check_workers=check_workers)
     registered = spark.udf.register(name, made)
@@ -154,7 +173,7 @@ def released_by(
         ledger=None if spec is None else ledger_of_workers(spark, policy, spec, cap=cap, **terms),
     )
     if form not in FORMS:
-        raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
+        raise PolicyError(f"form = {form!r} is not a form of Spark functions", 'give form="arrow" or form="pandas"')
     made = FORMS[form](worker_policy.written(), spend=spend)
     return made if policy.mechanism.reproducible else made.asNondeterministic()
 
@@ -172,7 +191,7 @@ def keys_of(noise: str, ledger: str | LedgerSpec | None) -> list[str]:
 
 def require_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
+        raise PolicyError("a name in SQL has only letters, digits, and _", 'such as "private_review"')
 
 
 def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> AccountTerms:
@@ -189,7 +208,7 @@ def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **term
 
 
 def arrow_function(policy_json: str, *, spend: bool) -> Any:
-    """Make the function of (text, id, subject); it is pickled together with the string `policy_json` alone."""
+    """Make the function of (text, id, subject); it is pickled together with the string `policy_json` only."""
     import pyarrow as pa
 
     try:
@@ -237,8 +256,8 @@ def register_view(
     """Register a temporary view of a table that releases every text column and shows only columns of the policy.
 
     The view has the policy's id column, its kept columns and its text columns, in the table's order. Each text is
-    released for the id of its own row, and charged to that row's subject under the policy's cap. Spark evaluates the
-    view at every read; the same rows give the same bytes and one charge.
+    released for the id of its row, and charged to that row's subject under the policy's cap. Spark evaluates the view
+    at every read; the same rows give the same bytes and one charge.
 
     Args:
         spark: The session, classic or Spark Connect.
@@ -263,7 +282,7 @@ def register_view(
     require_name(name)
     if name.casefold() == table.strip("`").casefold():
         msg = f"the view has the name of its table, {name!r}, so the next registration would release it again"
-        raise PolicyError(msg, "take another name for the view, or give the table with its catalog and schema")
+        raise PolicyError(msg, "use another name for the view, or give the table with its catalog and schema")
     policy = resolve(policy)
     released = {str(item.column) for item in policy.column_policies()}
     if coarse := [item.column for item in policy.kept if item.rule]:
@@ -282,7 +301,7 @@ def register_view(
     if missing := (columns | subject) - set(raw.columns):
         raise PolicyError(
             f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it",
-            "a view takes every column that the policy names",
+            "a view needs every column that the policy names",
         )
     schema = polars_schema(raw, (policy.id, *subject))
     check_id(policy.id, schema[policy.id])
@@ -303,9 +322,9 @@ def register_view(
             release = released_by(spark, policy.column_policy(column), ledger, form, artifacts, cap=cap, **terms)
             cell = release(cell, *(cells[item] for item in (policy.id, *subject))).alias(column)
         chosen.append(cell)
-    shown = raw.select(*chosen)
-    shown.createOrReplaceTempView(name)
-    return shown  # by its name, a search path could find a table
+    view = raw.select(*chosen)
+    view.createOrReplaceTempView(name)
+    return view  # by its name, a search path could find a table
 
 
 _USAGE = (
@@ -314,7 +333,7 @@ _USAGE = (
 )
 _NOTE = """
     For callers who may read the raw column: one text under many ids is many draws, whose noise averages away. Others
-    take a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
+    use a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
   """
 _PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
 """Database and catalog in which versions of Spark keep the functions of a session."""
@@ -339,7 +358,7 @@ def _write(spark: Any, registry: Any, named: tuple[str, ...], usage: str) -> Non
     name, *place = named
     catalyst = jvm.org.apache.spark.sql.catalyst
     function = catalyst.FunctionIdentifier(name, *(jvm.scala.Some(part) for part in place))
-    known = registry.lookupFunction(function).get()
-    facts = (known.getClassName(), known.getDb(), known.getName())
-    info = catalyst.expressions.ExpressionInfo(*facts, usage, "", "", _NOTE, "", "", "", known.getSource())
+    entry = registry.lookupFunction(function).get()
+    facts = (entry.getClassName(), entry.getDb(), entry.getName())
+    info = catalyst.expressions.ExpressionInfo(*facts, usage, "", "", _NOTE, "", "", "", entry.getSource())
     registry.registerFunction(function, info, registry.lookupFunctionBuilder(function).get())

@@ -53,8 +53,8 @@ def run_frame(
         check_workers: Ask the workers first whether they can compute (see `register`); None asks unless the master is
             local.
         partition: Name of the partition, if the policy has a place for one.
-        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
-        progress: Called with counts, rate and remaining time, from a thread of its own.
+        accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
+        progress: Called with counts, rate, and remaining time, from a separate thread.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
     Returns:
@@ -103,7 +103,7 @@ def stage_frame(
 def published(
     spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True
 ) -> DataFrame:
-    """Read the current version of a published table, and check first that its files are those of its manifest.
+    """Read the current version of a published table, and check first that its files match its manifest.
 
     Args:
         spark: The session; its executors see the files under the same paths.

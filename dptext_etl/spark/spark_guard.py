@@ -2,7 +2,7 @@
 
 The analyzed plan is read, not run: every column is followed by the id of Spark's analyzer through each step, also in
 views, common tables and sub-queries (`policy.plan_rules`). A step that the guard does not know is refused when
-raw text flows into it. What it covers is in docs/spark.md.
+raw text flows into it. docs/spark.md lists its coverage.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _NULLS: dict[str, Callable[[Sequence[Content]], frozenset[str] | None]] = {
         ),
         null_if_any,
     ),
-    "ConcatWs": lambda holds: null_if_any(holds[:1]),  # it leaves out all nulls but that of the separator
+    "ConcatWs": lambda holds: null_if_any(holds[:1]),  # it leaves out all nulls except a null separator
     "Coalesce": null_if_all,
     "If": lambda holds: null_by_case(holds[0], holds[1:]),
 }
@@ -132,7 +132,9 @@ class Expressions:
         parts, kind = list(items(item.children())), kind_of(item)
         if is_a(item, "PlanExpression"):
             inner = self._step(item.plan(), columns)
-            return Content() if kind == "Exists" else Content.made_from(inner.values())  # steps decide what exists
+            return (
+                Content() if kind == "Exists" else Content.made_from(inner.values())
+            )  # steps decide the rows that exist
         if not parts:
             return _leaf(item, kind, columns)
         if kind == "With":  # its first child uses the others, several times each
@@ -157,7 +159,9 @@ class Expressions:
         if kind == "CaseWhen":
             return _chosen(kind, holds)
         fields = list(zip(names, holds[1::2], strict=False))
-        return Content.of_row(f"{kind} {_own(item, parts)}", holds, fields, _nulls(item, kind, parts, holds))
+        return Content.of_row(
+            f"{kind} {_without_arguments(item, parts)}", holds, fields, _nulls(item, kind, parts, holds)
+        )
 
     def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Content:
         roles = {"text": Content(), "id": Content()}
@@ -170,7 +174,7 @@ class Expressions:
             roles[role] = self.content(value, columns)
         text = roles.pop("text")
         if any(content.raw for content in roles.values()):
-            raise GateError("raw text enters a release as an id", "ids are public: take another column")
+            raise GateError("raw text enters a release as an id", "ids are public: use another column")
         if text.raw:
             self._releases.require(text, roles["id"], mark.mechanism, mark.is_of)
         return Content()
@@ -178,10 +182,10 @@ class Expressions:
 
 def _chosen(how: str, holds: Sequence[Content]) -> Content:
     """Return the content of pairs of a condition and a value, and of a value for all other rows."""
-    *pairs, found = holds if len(holds) % 2 else [*holds, Content.constant("NULL")]
+    *pairs, content = holds if len(holds) % 2 else [*holds, Content.constant("NULL")]
     for condition, value in zip(pairs[-2::-2], pairs[::-2], strict=True):
-        found = Content.of_row(how, [condition, value, found], (), null_by_case(condition, [value, found]))
-    return found
+        content = Content.of_row(how, [condition, value, content], (), null_by_case(condition, [value, content]))
+    return content
 
 
 def _nulls(item: Any, kind: str, parts: Sequence[Any], holds: Sequence[Content]) -> frozenset[str] | None:
@@ -198,9 +202,7 @@ def _is_written(item: Any, part: Any) -> bool:
 
 def _require_id(dtype: Any, role: str) -> None:
     if str(dtype.typeName()).partition("(")[0] not in _ID_TYPES:
-        msg = (
-            f"a release takes {'record' if role == 'id' else role} ids of type {dtype.typeName()}, which is not allowed"
-        )
+        msg = f"{'record' if role == 'id' else role} ids have the type {dtype.typeName()}, which is not allowed"
         hint = (
             "allowed: strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these; cast it"
         )
@@ -217,7 +219,7 @@ def _leaf(item: Any, kind: str, columns: Columns) -> Content:
     return Content.constant(f"{item.sql()} {item.dataType().sql()}", null=item.value() is None)
 
 
-def _own(item: Any, parts: list[Any]) -> str:
+def _without_arguments(item: Any, parts: list[Any]) -> str:
     """Write an expression without its arguments, whose names differ between equal expressions."""
     names = sorted({str(part.sql()) for part in parts}, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, names)), "?", str(item.sql())) + f" {item.dataType().sql()}"
@@ -244,7 +246,7 @@ _PASS = frozenset(
         *("Repartition", "ResolvedHint", "EventTimeWatermark"),
     }
 )
-"""Steps whose columns are those of their inputs."""
+"""Steps that have the columns of their inputs."""
 _CHOICES = {
     "Filter": "which rows are kept",
     "Sort": "the order of rows",
@@ -253,10 +255,10 @@ _CHOICES = {
     "RebalancePartitions": "where rows go",
     "Generate": "how many rows there are",
 }
-"""Steps whose expressions choose rows, and whose columns are those of their inputs."""
+"""Steps whose expressions choose rows, and that have the columns of their inputs."""
 _COMPARED = frozenset({"Distinct", "Intersect", "Except"})
 
-Found = dict[int, Content]
+Contents = dict[int, Content]
 
 
 @bare
@@ -275,13 +277,16 @@ def guard(
             structs; one name or several. Spark ignores upper and lower case.
         policy: Policy of the releases in the plan; the guard compares columns, id column, release name, mechanisms and
             key. Without a policy, it judges only the path of the text, and no budget.
-        id: Column of record ids, if the policy is that of one column.
+        id: Column of record ids, if the policy is for one column.
+
+    Returns:
+        `df`, unchanged.
 
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses rows, or enters a step that
-            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, or
-            computed ids.
-        InputError: A release takes ids or subjects of a type that ids cannot have, such as double.
+            cannot be followed; or a release is not the policy's, or reads anything other than a column of the same row,
+            or computed ids.
+        InputError: A release has ids or subjects of a type that ids cannot have, such as double.
         PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
 
     Example:
@@ -315,10 +320,10 @@ class _Walk:
         self.sources: set[str] = set()  # raw columns that a source has, under the names of the policy or the caller
         self._common: dict[int, list[Content]] = {}
 
-    def step(self, node: Any, outer: Columns) -> Found:
+    def step(self, node: Any, outer: Columns) -> Contents:
         kind = kind_of(node)
         below = [self.step(child, outer) for child in items(node.children())]
-        columns = {number: content for found in below for number, content in found.items()}
+        columns = {number: content for contents in below for number, content in contents.items()}
         output = _output(node)
         if kind == "CTERelationRef":
             return self._common_table(node, output)
@@ -341,12 +346,12 @@ class _Walk:
             return {number: Content() for number in output}
         return {number: columns.get(number, Content()) for number in output}
 
-    def _source(self, node: Any) -> Found:
-        rows, found = new_rows(), {}
+    def _source(self, node: Any) -> Contents:
+        rows, contents = new_rows(), {}
         for column in items(node.output()):
             name, dtype = str(column.name()), json.loads(column.dataType().json())
-            found[column.exprId().id()] = self._column(name, name, dtype, rows, frozenset())
-        return found
+            contents[column.exprId().id()] = self._column(name, name, dtype, rows, frozenset())
+        return contents
 
     def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Content:
         """Return a column of a source, or a field of one; all that a raw column holds is raw."""
@@ -361,32 +366,32 @@ class _Walk:
         ]
         return Content.column(path, raw, rows, fields)
 
-    def _common_table(self, node: Any, output: list[int]) -> Found:
+    def _common_table(self, node: Any, output: list[int]) -> Contents:
         defined = self._common.get(node.cteId())
         if defined is None:
             raise GateError("a table that is defined by itself cannot be followed", HINT)
-        number = next_number()  # each use of the table has rows of its own
+        number = next_number()  # each use of the table has separate rows
         return {one: concatenated(number, [content]) for one, content in zip(output, defined, strict=True)}
 
-    def _cterelationdef(self, node: Any, columns: Found, _: list[Found], __: Columns) -> Found:
+    def _cterelationdef(self, node: Any, columns: Contents, _: list[Contents], __: Columns) -> Contents:
         self._common[node.id()] = [columns.get(item.exprId().id(), Content()) for item in items(node.output())]
         return columns
 
-    def _project(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+    def _project(self, node: Any, columns: Contents, _: list[Contents], outer: Columns) -> Contents:
         return self._made(node.projectList(), {**outer, **columns})
 
-    def _aggregate(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+    def _aggregate(self, node: Any, columns: Contents, _: list[Contents], outer: Columns) -> Contents:
         around = {**outer, **columns}
-        self._refuse_choice(items(node.groupingExpressions()), around, "what a group is")
+        self._refuse_choice(items(node.groupingExpressions()), around, "the groups")
         made = self._made(node.aggregateExpressions(), around)
         return {number: Content(content.raw) for number, content in made.items()}
 
-    def _window(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+    def _window(self, node: Any, columns: Contents, _: list[Contents], outer: Columns) -> Contents:
         around = {**outer, **columns}
         self._refuse_choice([*items(node.partitionSpec()), *items(node.orderSpec())], around, "a window")
         return {**columns, **self._made(node.windowExpressions(), around)}
 
-    def _join(self, node: Any, columns: Found, below: list[Found], outer: Columns) -> Found:
+    def _join(self, node: Any, columns: Contents, below: list[Contents], outer: Columns) -> Contents:
         columns = {**columns, **_left_null(str(node.joinType().sql()), *below)}
         if node.condition().isEmpty():
             return columns
@@ -398,38 +403,38 @@ class _Walk:
                 columns = {**columns, one: mine.joined(theirs), other: theirs.joined(mine)}
         return columns
 
-    def _union(self, node: Any, _: Found, below: list[Found], __: Columns) -> Found:
-        number, found = next_number(), {}
+    def _union(self, node: Any, _: Contents, below: list[Contents], __: Columns) -> Contents:
+        number, contents = next_number(), {}
         inputs = [list(items(child.output())) for child in items(node.children())]
         for at, mine in enumerate(items(node.output())):
             parts = [
                 content.get(theirs[at].exprId().id(), Content()) for content, theirs in zip(below, inputs, strict=True)
             ]
-            found[mine.exprId().id()] = concatenated(number, parts)
-        return found
+            contents[mine.exprId().id()] = concatenated(number, parts)
+        return contents
 
-    def _expand(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+    def _expand(self, node: Any, columns: Contents, _: list[Contents], outer: Columns) -> Contents:
         around = {**outer, **columns}
         rows = [[self._expressions.content(item, around) for item in items(row)] for row in items(node.projections())]
         return {
             one: Content.made_from(parts) for one, parts in zip(_output(node), zip(*rows, strict=True), strict=True)
         }
 
-    def _lateraljoin(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+    def _lateraljoin(self, node: Any, columns: Contents, _: list[Contents], outer: Columns) -> Contents:
         right = self.step(node.right().plan(), {**outer, **columns})
         both = {**columns, **right, **_left_null(str(node.joinType().sql()), columns, right)}
         if node.condition().isDefined():
             self._refuse_choice([node.condition().get()], {**outer, **both}, "which rows are joined")
         return both
 
-    def _made(self, expressions: Any, columns: Columns) -> Found:
+    def _made(self, expressions: Any, columns: Columns) -> Contents:
         return {item.exprId().id(): self._expressions.content(item, columns) for item in items(expressions)}
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
         refuse_choice((self._expressions.content(item, columns) for item in expressions), what)
 
 
-def _left_null(how: str, left: Found, right: Found) -> Found:
+def _left_null(how: str, left: Contents, right: Contents) -> Contents:
     """Return the columns of the sides of a join that it may leave null."""
     sides = {"LEFT OUTER": [right], "RIGHT OUTER": [left], "FULL OUTER": [left, right]}.get(how, [])
     absent = [(next_number(), side) for side in sides]

@@ -62,7 +62,7 @@ def function_state(policy_json: str) -> FunctionState:
 def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """Return text, ids and subjects as a query gave them: by position, by name, in any case."""
     if len(columns) > len(_NAMES):
-        raise InputError(f"this function takes two or three arguments, got {len(columns)}", _CALL)
+        raise InputError(f"this function has two or three arguments, got {len(columns)}", _CALL)
     arguments = dict(zip(_NAMES, columns, strict=False))
     for written, array in named.items():
         name = written.casefold()
@@ -95,7 +95,7 @@ def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array
             return _typed(column.privatize(texts, canonical, here.policy, spend=here.spend))
         people = None if subjects is None else _required_ids(subjects, "subject ids")
         if people is not None and len(first) < len(where) and not people.equals(people.take(first).take(where)):
-            raise InputError("records of one id have several subjects", "every record has an id of its own")
+            raise InputError("records of one id have several subjects", "give every record a unique id")
         chosen = [None if item is None else item.take(first) for item in (texts, canonical, people)]
         released = here.account.charge(chosen[0], chosen[1], chosen[2], forms, here.spend)
         return _typed(released.take(where))
@@ -138,7 +138,7 @@ def _require_subjects(here: FunctionState, subjects: pa.Array | None) -> None:
     if wanted and subjects is None:
         raise InputError(
             "this function charges subjects and got none",
-            'call name(text, id, subject), or register(…, unit="record") if every record is a unit of its own',
+            'call name(text, id, subject), or register(…, unit="record") if the unit is the record',
         )
     if subjects is not None and not wanted:
         raise InputError(

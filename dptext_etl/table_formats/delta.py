@@ -20,7 +20,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
 
-_HINT = "is the table whole, and may you read and write it? Run the same policy again: it goes on from here"
+_HINT = "is the table intact, and may you read and write it? Run the same policy again: it continues from here"
 _APP = "dptext"  # name of our transactions in the log; their version is the number of the publication
 _DIGEST = "dptext.manifest"  # entry of a commit that holds the digest of the manifest
 _STATED = "userMetadata"
@@ -52,7 +52,7 @@ class Delta:
         lower = Counter(column.lower() for column in columns)
         for column, dtype in columns.items():
             if lower[column.lower()] > 1:
-                msg = f"the name of column {column!r} is that of another one in small letters: Delta Lake forbids this"
+                msg = f"column {column!r} and another column have the same name in lowercase: Delta Lake forbids this"
                 raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
             if not _NAME.fullmatch(column):
                 msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
@@ -88,7 +88,7 @@ class Delta:
             state = TableState(str(table.version()), frozenset(files), table.transaction_version(_APP))
         if features - _FEATURES:
             msg = f"the table {self._files.url} has features that a run does not write: {', '.join(sorted(features))}"
-            raise InputError(msg, "name a folder of its own as the sink")
+            raise InputError(msg, "name a separate folder as the sink")
         return state
 
     def commit(self, files: Sequence[DataFile], schema: pl.Schema, facts: Facts, before: TableState | None) -> str:

@@ -1,7 +1,7 @@
 """Commit files to a table of Iceberg, through its catalog.
 
 The metadata of a table are published, too. The manifests of Iceberg hold paths, sizes, and row counts of files, but no
-bounds of cells (`write.metadata.metrics.default` is `none`), so that no entry outlives the rows that it describes.
+bounds of cells (`write.metadata.metrics.default` is `none`). So no entry outlives the rows that it describes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from dptext_etl.object_stores import CATALOG, require_no_code
 from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, Facts, OtherWriterError, TableState, unfit
 
-_HINT = "does the catalog answer, and may you read and write the table? Run the same policy again: it goes on from here"
+_HINT = (
+    "does the catalog answer, and may you read and write the table? Run the same policy again: it continues from here"
+)
 _RELEASE, _DIGEST = "dptext.release", "dptext.manifest"
 """Property of the table with the number of the publication; entry of a snapshot with the digest of its manifest."""
 _PROPERTIES = {"write.metadata.metrics.default": "none", "commit.retry.num-retries": "0"}
-"""No bounds of cells, and no second try over what another writer has committed."""
+"""No bounds of cells, and no second try over another writer's commit."""
 _BOUNDS = re.compile(r"write\.metadata\.metrics\.(?!default$)")
 _TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int32, pl.Int64, pl.Float32, pl.Float64, pl.Decimal)
 _S3 = {
@@ -63,16 +65,16 @@ class Iceberg:
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
 
     def require_writable(self) -> None:
-        """Ask with the credentials for S3 that the catalog has, which write the metadata, or with those of the sink."""
+        """Try the catalog's credentials for S3, which write the metadata, or else the sink's credentials."""
         if not self._files.remote:
             return
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
             properties = object_stores.resolved(self._properties, CATALOG) if table is None else table.io.properties
-        found = {option: str(properties[name]) for name, option in _S3.items() if properties.get(name)}
-        if self._files.url.startswith("s3") and "aws_access_key_id" in found:
-            plain = found.get("aws_endpoint_url", "").startswith("http://")
-            options = {**found, "aws_allow_http": str(plain).lower()}
+        credentials = {option: str(properties[name]) for name, option in _S3.items() if properties.get(name)}
+        if self._files.url.startswith("s3") and "aws_access_key_id" in credentials:
+            plain = credentials.get("aws_endpoint_url", "").startswith("http://")
+            options = {**credentials, "aws_allow_http": str(plain).lower()}
         else:
             options = object_stores.resolved(dict(self._files.options))
         object_stores.probe(self._files.child("metadata").url, options)
@@ -128,7 +130,7 @@ class Iceberg:
             return None
 
     def retire(self, folders: Sequence[str] | None) -> None:
-        """Expire the snapshots that list files of these folders, or all but the current one with all their files."""
+        """Expire the snapshots that list files of these folders, or, without `folders`, all except the current one."""
         with seam("expiring older snapshots of the table", InputError, _HINT):
             table = self._open()
             if table is None:
@@ -144,7 +146,7 @@ class Iceberg:
             if heads:
                 keeping = counted(len(heads), "tag or branch", "tags or branches")
                 msg = f"older snapshots of the table {self._table} stay with their files, because of {keeping}"
-                raise InputError(msg, "drop them in the catalog, and repeat this call: it goes on from here")
+                raise InputError(msg, "drop them in the catalog, and repeat this call: it continues from here")
             if old:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
         if folders is None:

@@ -1,4 +1,4 @@
-"""Define what a table format does: describe its current version, commit files as the next one, and retire old ones."""
+"""Define the methods of a table format: describe the current version, commit files as the next, retire old ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DataFile(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a commit says of a publication."""
+    """The facts about a publication in a commit."""
 
     release: int  # number of the publication
     digest: str  # of its manifest
@@ -111,5 +111,5 @@ def open_table(spec: Any, files: Storage) -> TableFormat:
 
 def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
     """Return the error for a column whose type the format does not have."""
-    msg = f"column {column!r} of type {kind_of(dtype)} cannot stand in a table of {NAMES[name]}; nothing was spent"
+    msg = f"column {column!r} of type {kind_of(dtype)} cannot be stored in a table of {NAMES[name]}; nothing was spent"
     return InputError(msg, "cast it in the source, or do not keep it", {"column": column})

@@ -14,8 +14,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import no_rows
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest
+from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.source.table import Files
 from dptext_etl_eval.baselines import Asked
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
@@ -94,7 +94,7 @@ def evidence_of(
 def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Put the records' own ids, which staging holds, into a published table."""
     manifest = published_manifest(layout)
-    own = pl.concat(own_ids.of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
+    own = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
     return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 

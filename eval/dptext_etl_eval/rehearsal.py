@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.runner.amounts import at_most
+from dptext_etl.runner.shard.charging import at_most
 from dptext_etl_eval.baselines import BLIND, guesses
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.forms import FORMS

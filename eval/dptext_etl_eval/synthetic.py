@@ -19,9 +19,9 @@ from dptext_etl.families.aggregate.statistic import OTHER
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner import scan_published
-from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of
 from dptext_etl_eval.baselines import NO_WORDS, Asked, guesses, labeled_texts

@@ -20,9 +20,9 @@ from dptext_etl.errors import InputError, PolicyError, meant, seam
 from dptext_etl.families.choice import COUNT, ChoiceMechanism
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
-from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import published_manifest
+from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.source.table import Files, why_hidden
 from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evaluators import of_rows

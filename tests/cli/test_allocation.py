@@ -98,7 +98,7 @@ def test_a_first_release_takes_its_part_of_the_epsilon_of_a_text(capsys):
     found, parts = shown(CusText(allocation=given))
     assert (sum(parts) <= 20, found["beside"], found["first_each"]) == (True, 10.0, 2.0)
     preview.show_division(found)
-    assert "The first takes 2 for each part, 10 in all" in capsys.readouterr().out
+    assert "The first spends 2 for each part, 10 in all" in capsys.readouterr().out
     with pytest.raises(PolicyError, match="leaves nothing"):
         preview.allocation_of("ic", 10.0, 10.0)
 

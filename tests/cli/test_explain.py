@@ -145,7 +145,7 @@ def test_explain_states_what_a_model_can_tell(name):
     assert tuple(found) == explain.KEYS
     small = catalog.load(name).small_model
     here = language_model.is_here(small)
-    assert found["note"] is None or ("what this machine has" if here else "small example") in found["note"]
+    assert found["note"] is None or ("models of this machine" if here else "small example") in found["note"]
     assert here is (small in [item["value"] for item in found["parameters"] if item["name"] == "model"])
     assert found["law"] is None
     assert (found["draw"] is None) is (found["guarantee"]["unit"] == "record")
@@ -192,5 +192,5 @@ def test_a_post_processing_is_explained_too():
     assert found["spend"]["epsilon"] == 0
     assert {"model", "l_max", "training_provenance"} <= {item["name"] for item in found["parameters"]}
     assert all(item["meaning"] for item in found["parameters"])
-    assert "sees released texts alone" in dptext("explain", "rewrite_again").stdout
+    assert "sees only released texts" in dptext("explain", "rewrite_again").stdout
     assert "has no parameter 'l_min'" in dptext("explain", "rewrite_again", "-p", "l_min=3").stderr

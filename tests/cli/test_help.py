@@ -109,7 +109,7 @@ def test_a_ledger_is_named_by_a_policy_or_a_url(tmp_path):
         if words[0] != "ledger" or words == NO_LEDGER:
             continue
         options = [word for item in one.params if item.required for word in _filled(item)]
-        for more, said in (([], "POLICY or --ledger"), (["absent.toml"], "absent.toml cannot be read")):
+        for more, said in (([], "no ledger is named"), (["absent.toml"], "absent.toml cannot be read")):
             done = CliRunner().invoke(app, [*words, *options, *more, "--json"])
             failed = json.loads(done.stdout)["error"]
             assert said in failed["message"] or said.split()[0] in failed["hint"], (words, failed)

@@ -112,7 +112,7 @@ def test_parameters_take_the_types_of_the_fields(given, values):
     [
         (["epsilon"], "NAME=VALUE"),
         (["=2"], "NAME=VALUE"),
-        (["epsilom=2"], "did you mean epsilon?"),
+        (["epsilom=2"], "did you mean 'epsilon'?"),
         (["k=many"], "must be a whole number"),
         (["k=2", "k=3"], "twice"),
         (["variant=best"], "'plain' or 'plus'"),

@@ -81,7 +81,7 @@ def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
 def test_pandas_can_still_be_imported():
     pytest.importorskip("pandas", reason="pandas is not installed")
     program = """
-from dptext_etl.cli.startup import skip_pandas
+from dptext_etl.cli.options import skip_pandas
 skip_pandas()
 import sys
 import pyarrow as pa

@@ -247,7 +247,7 @@ def test_forgotten_people_and_records_are_left_out(engine, job):
     records, people = (pa.array(names, pa.large_string()) for names in (["r00007", "r00047"], ["u008"]))
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
         ledger.people.forget("reviews", records, people)
-    refused(engine, job, LedgerError, "8 rows of what is published here are of people or records", incremental=True)
+    refused(engine, job, LedgerError, "8 rows of the published table are of people or records", incremental=True)
     table = pl.read_parquet(job.folder / "raw.parquet")
     late = table.filter(pl.col("user_id") == "u008").with_columns(id=pl.lit("late-") + pl.col("id"))
     pl.concat([table, late]).write_parquet(job.folder / "raw.parquet")

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
-from dptext_etl.cli.commands import init, plan_command, published_commands, run
+from dptext_etl.cli.commands import init, published_commands, run
 from dptext_etl.runner import Progress, scan_published
 
 SENTINEL = "zzqsentinelqzz"
@@ -104,7 +104,7 @@ def test_init_takes_roles_by_name(folder):
 def test_a_plan_spends_nothing_and_bounds_the_run(inited):
     before = contents(inited)
     planned = facts("plan", "privacy.toml")
-    assert tuple(planned) == plan_command.KEYS
+    assert tuple(planned) == run.PLAN_KEYS
     assert contents(inited) == before
     shown = dptext("plan", "privacy.toml").stdout
     assert "10^" in shown
@@ -167,7 +167,7 @@ def test_the_ledger_answers(inited):
     assert (verified["ok"], verified["problems"]) == (True, [])
     exported = dptext("ledger", "export", "--ledger", "ledger.db")
     assert json.loads(exported.stdout) == facts("ledger", "export", "--ledger", "ledger.db")
-    for command, said in {"show": "COND_PURE", "remaining": "at the cap", "verify": "the ledger is whole"}.items():
+    for command, said in {"show": "COND_PURE", "remaining": "at the cap", "verify": "the ledger is intact"}.items():
         assert said in dptext("ledger", command, "--ledger", "ledger.db").stdout
 
 

@@ -81,7 +81,7 @@ def test_nothing_published_is_told(job, instance):
 
 
 def test_nothing_is_written_through_it(job):
-    with pytest.raises(PolicyError, match="by its own step alone"):
+    with pytest.raises(PolicyError, match="only its own step"):
         PublishedTable(job.policy()).handle_output(dg.build_output_context(), pl.DataFrame())
 
 
@@ -117,7 +117,7 @@ def test_raw_text_written_into_what_is_published_blocks_what_reads_it(job, insta
     assert names >= {(PUBLISHED, name) for name in ("published_files", "words_in_output_set", "rows_ledgered")}
     assert {asset for asset, _ in names} == {PUBLISHED}
     (sentence,) = said
-    assert sentence.startswith("what is published is no longer what passed its gates: published_files: changed: 1")
+    assert sentence.startswith("the published table is not the one that passed its gates: published_files: changed: 1")
     assert "Hint: find out who wrote there" in sentence
     assert sentinel not in sentence
     assert everything(policy, reader(pl.LazyFrame, seen), instance=instance).success
@@ -130,7 +130,7 @@ def test_a_check_can_be_executed_by_itself(job, instance):
     policy = job.policy()
     alone = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey(PUBLISHED), "published_files"))
     early = everything(policy, selection=alone, instance=instance)
-    assert "nothing is published that could be checked" in failed(early)[1][0]
+    assert "no published table can be checked" in failed(early)[1][0]
     assert everything(policy, instance=instance).success
     result = everything(policy, selection=alone, instance=instance)
     assert result.success

@@ -107,7 +107,7 @@ def test_pages_show_schema_and_lineage(job):
     quick(
         [
             ("keyed", "published as a keyed hash of the id", ("TRANSFORMATION", "keyed hash of the id", True)),
-            ("keep", "passes in clear", ("IDENTITY", "kept as it is", False)),
+            ("keep", "passes unchanged", ("IDENTITY", "kept as it is", False)),
             ("drop", None, None),
         ]
     ),

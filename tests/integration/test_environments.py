@@ -88,10 +88,10 @@ def test_environments_never_share_a_ledger_or_a_noise_key(job):
 
 
 def test_a_log_in_json_has_one_object_per_line(job, monkeypatch, capsys):
-    monkeypatch.setattr(failures, "_OWN", logging.StreamHandler(sys.stderr))
+    monkeypatch.setattr(failures, "_HANDLER", logging.StreamHandler(sys.stderr))
     logger = logging.getLogger("dptext_etl")
     monkeypatch.setattr(logger, "level", logger.level)
-    monkeypatch.setattr(logger, "handlers", [failures._OWN])
+    monkeypatch.setattr(logger, "handlers", [failures._HANDLER])
     about = {"dataset": "reviews", "release": "1", "partition": None}
     failures.log_run(None, "json", about)
     run(job.policy())

@@ -228,6 +228,6 @@ def test_other_ids_than_were_published_are_refused_before_anyone_is_forgotten(fo
     without(folder, "5")
     before = everything(folder)
     for dry_run in (True, False):
-        with pytest.raises(LedgerError, match="published has ids = 'keep', and the policy says 'keyed'"):
+        with pytest.raises(LedgerError, match="published table has ids = 'keep', and the policy says 'keyed'"):
             erase(folder, subjects=["5"], dry_run=dry_run)
     assert everything(folder) == before

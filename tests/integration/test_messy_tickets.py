@@ -245,7 +245,7 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
     assert f"| without a person | {NAMELESS} rows" in page
     assert "passed. Would have stopped: texts that no draw could have made" in page
     (column,) = facts("statement", folder / "privacy.toml")["columns"]
-    assert column["charged"]["records"] == 4_741, "canary rows are no records"
+    assert column["charged"]["records"] == 4_741, "canary rows are not records"
     assert dptext("statement", folder / "privacy.toml", "--public", "--out", folder / "public").exit_code == 0
     public = (folder / "public" / "statement.md").read_text()
     assert not re.search(r"\b195\b", public), "a hash may hold these digits"
@@ -263,7 +263,7 @@ def test_one_edited_ticket_is_refused_then_kept(folder, rows):
             assert bool(listed) == (command == "run"), "a plan writes nothing"
             assert "texts of 1 record changed" in message
             assert told == {"records": 1}
-        assert f"lists their ids in {staging} (" in dptext("plan", folder / "privacy.toml").stderr
+        assert f"only a file in {staging} (changed-" in dptext("plan", folder / "privacy.toml").stderr
         write(folder / "privacy.toml", on_changed='"keep"')
         kept = facts("run", folder / "privacy.toml")
         assert (kept["rows"]["changed_kept"], kept["rows"]["released"]) == (1, 4_741)

@@ -126,7 +126,7 @@ def test_the_table_is_looked_at_before_and_after(folder, screen):
     assert "195 persons" in shown
     assert "caps (epsilon) and rows that they keep: 10 → 50%, 20 → 100%" in shown
     assert re.search(r"left out by opened: 2026-09: \d+%, 2026-10: \d+%, 2026-11: \d+%", shown)
-    assert "per_subject = 5 of a person take part" in shown
+    assert "per_subject = 5 of a person count" in shown
     assert "quarantine" not in shown
     if screen == "plan.txt":
         assert "at epsilon 20 per subject with 5 records, epsilon may be: rows: 4 of a text; unlinked:" in shown

@@ -9,8 +9,8 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan, planning, statement, table_check
-from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.planning import plan_in_order
+from dptext_etl.runner.shard.charging import at_most
 from tests.command_line import dptext
 from tests.policy_files import write_policy
 from tests.quick import quick
@@ -101,7 +101,7 @@ def test_the_first_refusal_of_runs_in_order(job):
     with pytest.raises(PolicyError, match="two of the policies are of release '2026-11' of reviews"):
         plan_in_order([job.policy(), job.policy()])
     later = plan_in_order([job.policy(), job.policy(release="next", cap={**CAP, "period": "2027"})])
-    assert "would not count what the run before charges in dataset:reviews, period 2026" in later["refusal"]["message"]
+    assert "would miss the charges of the run before in dataset:reviews, period 2026" in later["refusal"]["message"]
     assert not (job.folder / "ledger.db").exists()
 
 

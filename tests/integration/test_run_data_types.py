@@ -183,9 +183,9 @@ def before_types_were_plain(monkeypatch):
             ("runner.source.roles", "plain", lambda column, dtype: column),
             ("runner.source.roles", "plain_type", lambda dtype, rename=False: dtype),
             ("runner.publish.parts", "all_plain", lambda frame, schema, rename: frame),
-            ("runner.publish.manifest", "kind_of", str),
-            ("runner.publish.manifest", "plain_type", lambda dtype, rename: dtype),
-            ("engines.running", "renew_types", lambda *_: None),
+            ("runner.publish.publication", "kind_of", str),
+            ("runner.publish.publication", "plain_type", lambda dtype, rename: dtype),
+            ("engines.engine", "renew_types", lambda *_: None),
         ):
             patch.setattr(importlib.import_module(f"dptext_etl.{place}"), name, made)
         yield

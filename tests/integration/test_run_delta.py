@@ -273,7 +273,7 @@ def test_a_name_that_the_format_forbids_is_named(job, reviews, save):
 
 def test_names_that_differ_in_case_alone_are_named(job, reviews, save):
     save(reviews().with_columns(Stars="stars"), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="the name of column 'stars' is that of another one in small letters"):
+    with pytest.raises(InputError, match="and another column have the same name in lowercase"):
         job.run(keep=["stars", "Stars"])
     assert not (job.folder / "ledger.db").exists()
 

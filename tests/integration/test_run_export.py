@@ -196,15 +196,15 @@ def two_answers(entries):
 
 
 DAMAGES = {
-    "words": (other_words, "not those of SHA256SUMS"),
-    "words and sums": (lambda entries: (other_words(entries), resealed(entries)), "data file is not that"),
-    "more": (lambda entries: entries.update({"more.txt": b"x"}), "not those of the manifest"),
-    "outside": (lambda entries: entries.update({"../x": b"x"}), "not those of the manifest"),
-    "less": (lambda entries: entries.pop("statement.html"), "not those of the manifest"),
+    "words": (other_words, "do not match SHA256SUMS"),
+    "words and sums": (lambda entries: (other_words(entries), resealed(entries)), "data file does not match"),
+    "more": (lambda entries: entries.update({"more.txt": b"x"}), "do not match the manifest"),
+    "outside": (lambda entries: entries.update({"../x": b"x"}), "do not match the manifest"),
+    "less": (lambda entries: entries.pop("statement.html"), "do not match the manifest"),
     "no sums": (lambda entries: entries.pop(SUMS), "not an export"),
-    "repeated key": (two_answers, "contract is not that"),
-    "contract": (weaker_contract, "contract is not that"),
-    "manifest": (lambda entries: other_manifest(entries, more_rows, fit=False), "statement is that of another"),
+    "repeated key": (two_answers, "contract does not match"),
+    "contract": (weaker_contract, "contract does not match"),
+    "manifest": (lambda entries: other_manifest(entries, more_rows, fit=False), "statement belongs to another"),
     "rows": (lambda entries: other_manifest(entries, more_rows, fit=True), "another number of rows"),
     "class": (lambda entries: other_manifest(entries, other_class, fit=True), "class is unknown"),
     "type": (lambda entries: other_manifest(entries, other_type, fit=True), "other columns"),
@@ -224,7 +224,7 @@ def test_what_differs_is_found(policy_of_job, tmp_path):
     resealed(forged)
     seen = [verify(path) for path in (tmp_path / "out.zip", zipped(tmp_path / "forged.zip", forged.items()))]
     assert seen[0]["sums_sha256"] != seen[1]["sums_sha256"], "readers compare a sum that covers every page"
-    with pytest.raises(GateError, match="not those of the manifest"), pytest.warns(UserWarning, match="Duplicate"):
+    with pytest.raises(GateError, match="do not match the manifest"), pytest.warns(UserWarning, match="Duplicate"):
         verify(zipped(tmp_path / "twice.zip", [*good.items(), (MANIFEST, good[MANIFEST])]))
     link = zipfile.ZipInfo("statement.html")
     link.external_attr = 0o120777 << 16

@@ -182,7 +182,7 @@ def test_what_cannot_be_forgotten_is_said(job, reviews, save):
     job.run()
     with pytest.raises(PolicyError, match="no one is named"):
         forget(job.policy())
-    with pytest.raises(LedgerError, match="no release of this policy"):
+    with pytest.raises(LedgerError, match="not a release of this policy"):
         forget(job.policy(release="2026-12"), subjects=["u007"])
     (job.folder / "raw.parquet").unlink()
     with pytest.raises(InputError, match="source cannot be found"):

@@ -20,7 +20,7 @@ from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.publish.parts import id_finder
 from tests.quick import quick
 
 
@@ -244,7 +244,7 @@ def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, s
     failed = {gate.name: dict(gate.counts) for gate in checked(job) if not gate.passed}
     assert {name: counts["forgotten"] for name, counts in failed.items()} == {"rows_ledgered": 6}
     used = job.charged()
-    with pytest.raises(LedgerError, match="6 rows of what is published here are of people or records that were"):
+    with pytest.raises(LedgerError, match="6 rows of the published table are of people or records that were"):
         job.run(incremental=True, deletions="keep")
     assert job.charged() == used
     assert forget(job.policy(incremental=True), subjects=["u007"]).removed == 6
@@ -260,7 +260,7 @@ def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, s
 
 def checked(job, **changes):
     policy = job.policy(**changes)
-    return check_published(Path(policy.sink), policy, own_ids=finder(Layout.of(policy).staging, policy.ledger))
+    return check_published(Path(policy.sink), policy, own_ids=id_finder(Layout.of(policy).staging, policy.ledger))
 
 
 def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see_it(job, reviews, save):
@@ -273,7 +273,7 @@ def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see
             with Ledger.open(str(job.folder / "ledger.db")) as ledger:
                 ledger.people.forget("reviews", none, pa.array(["u007"], pa.large_string()))
 
-    with pytest.raises(LedgerError, match="of what is published here are of people"):
+    with pytest.raises(LedgerError, match="of the published table are of people"):
         run(job.policy(incremental=True), checkpoint=checkpoint)
     assert len(published(job)) == 240
 

@@ -131,7 +131,7 @@ def test_a_plan_and_a_refused_run_make_no_catalog(job, reviews, save):
         plan(job.policy(table=job.values["table"] | {"catalog": {"type": "sql", "uri": f"sqlite:///{shared}"}}))
         assert database.execute("select name from sqlite_master").fetchall() == [("theirs",)]
     save(reviews().with_columns(stars=pl.lit(1, pl.Int8)), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="cannot stand in a table of Iceberg"):
+    with pytest.raises(InputError, match="cannot be stored in a table of Iceberg"):
         job.run()
     assert sorted(path.name for path in job.folder.iterdir()) == ["noise.key", "raw.parquet"]
 

@@ -14,7 +14,7 @@ from dptext_etl.errors import InputError, LedgerError, PolicyError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.own_ids import finder, of_parts
+from dptext_etl.runner.publish.parts import id_finder, ids_of_parts
 from tests.quick import quick
 from tests.review_jobs import make_reviews
 
@@ -27,7 +27,7 @@ def published(job):
 
 def checked(job, **changes):
     policy = job.policy(**changes)
-    found = finder(Layout.of(policy).staging, policy.ledger)
+    found = id_finder(Layout.of(policy).staging, policy.ledger)
     verdicts = check_published(job.folder / "published", policy, own_ids=found)
     assert all(verdict.passed for verdict in verdicts), [item.message for item in verdicts if not item.passed]
     return {verdict.name: verdict.counts for verdict in verdicts}
@@ -36,7 +36,7 @@ def checked(job, **changes):
 def own_ids(job, ids):
     parts = json.loads((job.folder / "published.manifest.json").read_text())["parts"]
     policy = job.policy(ids=ids)
-    return pl.concat(of_parts(Layout.of(policy).staging, policy.ledger, (part["sha256"] for part in parts)))
+    return pl.concat(ids_of_parts(Layout.of(policy).staging, policy.ledger, (part["sha256"] for part in parts)))
 
 
 def lists(job):
@@ -129,7 +129,7 @@ def test_a_killed_publication_goes_on(make_job, ids):
 
 def test_what_needs_ids_says_so(job):
     job.run(ids="keyed")
-    with pytest.raises(LedgerError, match="published has ids = 'keyed', and the policy says 'keep'"):
+    with pytest.raises(LedgerError, match="published table has ids = 'keyed', and the policy says 'keep'"):
         forget(job.policy(), records=["r00003"])
     with pytest.raises(InputError, match="only staging knows whose rows these are"):
         check_published(job.folder / "published", job.policy(ids="keyed"))
@@ -176,9 +176,9 @@ def test_a_person_in_two_partitions_is_taken_out_of_both(job, ids):
     assert forget(policy, partition="a", subjects=["u003"]).removed == 3
     judge = partial(check_published, job.folder / "published" / "b", policy)
     with pytest.raises(InputError, match="3 rows of a published part are of people who were forgotten in another"):
-        judge(own_ids=finder(Layout.of(policy, "b").staging, policy.ledger))
+        judge(own_ids=id_finder(Layout.of(policy, "b").staging, policy.ledger))
     assert forget(policy, partition="b", subjects=["u003"]).removed == 3
-    assert all(verdict.passed for verdict in judge(own_ids=finder(Layout.of(policy, "b").staging, policy.ledger)))
+    assert all(verdict.passed for verdict in judge(own_ids=id_finder(Layout.of(policy, "b").staging, policy.ledger)))
 
 
 @pytest.mark.parametrize("order", quick([((0, 1),), ((3, 2),), ((1, 0),), ((2, 3),)], first=2))
@@ -212,7 +212,9 @@ def test_the_order_of_rows_links_no_releases(job, ids):
     places = []
     for release in ("2026-11", "2026-12"):
         job.run(ids=ids, release=release, shard_rows=1000)
-        (own,) = of_parts(Layout.of(job.policy(ids=ids, release=release)).staging, job.policy().ledger, [digest(job)])
+        (own,) = ids_of_parts(
+            Layout.of(job.policy(ids=ids, release=release)).staging, job.policy().ledger, [digest(job)]
+        )
         assert sorted(own) == sorted(make_reviews()["id"])
         assert list(own) == sorted(own, key=lambda rid, name=release: expected(job, rid, name))
         places.append([list(own).index(rid) for rid in sorted(own)])

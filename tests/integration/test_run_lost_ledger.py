@@ -60,8 +60,9 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
     )
     refused = CliRunner().invoke(app, [*map(str, asked)])
     assert refused.exit_code == 5, "asked and not answered"
-    assert "Thaw reviews and what froze with it, with release names revoked and caps lowered by eps_pure 400?" in (
-        refused.output
+    assert (
+        "Thaw reviews and all datasets that froze with it, revoke release names, and lower caps by eps_pure 400?"
+        in (refused.output)
     )
     caps = dptext(*asked, "--yes")["caps"]
     assert caps == {"dataset:reviews, period 2026": {"eps_pure": 600.0}}

@@ -170,7 +170,7 @@ def test_objects_of_a_delta_table_are_refused(make_job, store):
 
 def test_a_sink_in_a_store_needs_a_place_for_what_is_not_published(make_job, store):
     job = make_job()
-    with pytest.raises(PolicyError, match="must name a place for what is not published yet"):
+    with pytest.raises(PolicyError, match="must name a place for unpublished rows"):
         job.run(**remote(job, store, staging=None))
 
 
@@ -260,7 +260,7 @@ def test_a_lost_object_is_seen_and_comes_back(make_job, store):
     lost, damaged = sorted(name for name in store.objects if "/part-" in name)[:2]
     del store.objects[lost]
     store.objects[damaged] = next(data for name, data in before.items() if "/part-00002" in name)
-    with pytest.raises(InputError, match="2 of 3 published files are not those of their manifest"):
+    with pytest.raises(InputError, match="2 of 3 published files do not match their manifest"):
         scan_published(SINK, store.options)
     assert "missing: 1" in failing(job.policy(**changes))["published_files"]
     assert "2 damaged or missing" in job.run(**changes).notes[0]

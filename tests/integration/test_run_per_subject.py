@@ -46,7 +46,7 @@ def test_released_records_stay_and_the_key_fills_what_remains(job, reviews, incr
     before = published(job)
     keep(job, frame.sample(fraction=1.0, shuffle=True, seed=5))
     forecast = plan(policy)
-    assert any("per_subject = 2 of a person take part" in note for note in forecast.notes)
+    assert any("per_subject = 2 of a person count" in note for note in forecast.notes)
     job.run(per_subject=MOST, incremental=incremental)
     assert published(job) == first_of(frame, job, stay=before) > before
     job.run(per_subject=1, incremental=incremental)

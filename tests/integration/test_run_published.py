@@ -149,7 +149,7 @@ def test_readers_refuse_files_that_are_not_those_of_the_manifest(job):
     sink = str(job.folder / "published")
     part = job.part(1)
     pl.read_parquet(part).head(3).write_parquet(part)
-    with pytest.raises(InputError, match="1 of 3 published files are not those of their manifest"):
+    with pytest.raises(InputError, match="1 of 3 published files do not match their manifest"):
         scan_published(sink)
     assert scan_published(sink, verify=False).collect().height == 240 - 97
     assert "1 damaged" in job.run().notes[0]

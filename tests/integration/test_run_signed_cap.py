@@ -100,7 +100,7 @@ def test_set_cap_takes_no_entry_next_to_a_signed_cap(signed, others):
     for words in ([*key, "--signed", cap["file"], *others], [*key, *others, "--epsilon", 9]):  # a key pins nothing
         place = ["--reason", "x", "--ledger", job.folder / "ledger.db", "--yes"]
         done = CliRunner().invoke(app, [*map(str, ("ledger", "set-cap", "reviews", *words, *place))])
-        assert "the file holds all its other entries" in done.output
+        assert "no other option of the cap may be given" in done.output
     assert not (job.folder / "ledger.db").exists()
 
 

@@ -174,7 +174,7 @@ def test_spark_reads_one_version_by_its_manifest(spark, make_job, reviews, save,
     if suffix == ".parquet":
         assert sorted(row.id for row in spark.read.parquet(sink).collect()) == ids
     job.part(0).write_bytes(b"")
-    with pytest.raises(InputError, match="not those of their manifest"):
+    with pytest.raises(InputError, match="do not match their manifest"):
         read_published(spark, sink)
 
 

@@ -83,7 +83,7 @@ def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_
     assert facts["sink"] == "published"
     dptext("statement", policy_of_job, "--public", "--out", tmp_path / "out")
     written = (tmp_path / "out" / "statement.md").read_text()
-    assert "inside your boundary: what records" not in written
+    assert "inside your boundary: the charges of records" not in written
     assert "cap of a subject: dataset:reviews, period 2026 | ε 1,000: odds move by 10^435 at most" in written
     assert str(policy_of_job.parent) not in written
 
@@ -125,7 +125,7 @@ def test_where_nothing_is_published(tmp_path):
 @pytest.mark.parametrize(
     ("epsilon", "said"),
     [
-        (4.0, "35.6 %"),
+        (4.0, "35.6%"),
         (20.0, "may be near certain"),
         (0.0, "factor of 1 "),
         (30.0, "says nothing in practice"),

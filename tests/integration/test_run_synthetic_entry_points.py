@@ -17,7 +17,7 @@ from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import check, plan, publish
-from dptext_etl.runner.amounts import at_most
+from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 

@@ -225,7 +225,7 @@ def test_without_the_extra_nothing_is_charged(job, kind, monkeypatch):
 def test_a_column_that_the_format_does_not_have_is_named(job, kind, reviews, save):
     for dtype in kind.unknown:
         save(reviews().with_columns(stars=pl.lit(1).cast(dtype)), job.folder / "raw.parquet")
-        with pytest.raises(InputError, match=f"column 'stars' of type .* cannot stand in a table of {kind.called}"):
+        with pytest.raises(InputError, match=f"column 'stars' of type .* cannot be stored in a table of {kind.called}"):
             job.run()
     assert not (job.folder / "ledger.db").exists()
 

@@ -217,7 +217,7 @@ def test_an_error_of_a_library_that_quotes_a_cell_is_reported_by_its_kind_alone(
     def broken(*_, **__):
         raise ValueError(SENTINEL)
 
-    monkeypatch.setattr("dptext_etl.engines.running._all_steps", broken)
+    monkeypatch.setattr("dptext_etl.engines.engine._all_steps", broken)
     with pytest.raises(ValueError, match=SENTINEL):
         job.run()
     assert reported.value("dptext.runs", outcome="unexpected") == 1

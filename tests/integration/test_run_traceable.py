@@ -6,7 +6,7 @@ from random import Random
 import polars as pl
 import pytest
 
-from dptext_etl.engines.running import stage
+from dptext_etl.engines.engine import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept

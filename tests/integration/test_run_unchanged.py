@@ -13,8 +13,8 @@ from polars.testing import assert_frame_equal
 from dptext_etl import Ledger, _kernel, run
 from dptext_etl.engines import local
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
-from dptext_etl.runner import unchanged
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.summary import Input
 from tests.quick import quick
 from tests.review_jobs import make_reviews, save_table
 
@@ -204,7 +204,7 @@ def test_a_file_that_is_gone_when_the_run_has_published_is_not_noted(job, steps)
 
 def test_a_run_that_fails_reads_no_file_to_its_end_and_notes_nothing(job, monkeypatch):
     read = list[str]()
-    monkeypatch.setattr(unchanged.Input, "_digest", lambda self, path: self._stopped.wait(600) and read.append(path))
+    monkeypatch.setattr(Input, "_digest", lambda self, path: self._stopped.wait(600) and read.append(path))
     assert job.stop("checked")
     assert read == [str(job.folder / "raw.parquet")]
     assert not (job.folder / NOTED).exists()
@@ -212,7 +212,7 @@ def test_a_run_that_fails_reads_no_file_to_its_end_and_notes_nothing(job, monkey
 
 def test_a_file_that_nobody_asks_for_any_more_has_no_hash(job):
     attempt = Attempt.of(job.policy(), None)
-    source = unchanged.Input.of(attempt, local.LocalEngine().files(attempt.layout))
+    source = Input.of(attempt, local.LocalEngine().files(attempt.layout))
     source._stopped.set()
     with pytest.raises(InputError, match="is not needed"):
         _ = source.seal

@@ -172,7 +172,7 @@ def test_a_new_period_is_opened_by_name(make_job, reviews):
         job.folder / "ledger.db",
     )
     refused = CliRunner().invoke(app, ["ledger", "set-cap", *map(str, place)])
-    assert "charged in dataset:reviews, period 2026 does NOT count: every unit starts at zero" in refused.stderr
+    assert "charges in dataset:reviews, period 2026 do NOT count: every unit starts at zero" in refused.stderr
     assert dptext("ledger", "set-cap", *place, "--yes")["changed"]
     assert job.run(**later).rows["new"] == 60
     assert not any("by name" in note for note in plan(job.policy(**later)).notes)

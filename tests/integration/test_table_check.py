@@ -11,7 +11,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.families.choice import Unlinked, usual_law
 from dptext_etl.runner import plan, scan_published, table_check
-from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.source import guessing
 from tests.quick import quick
 

@@ -54,7 +54,7 @@ def test_a_release_is_revoked(kit, dptext, answer, yes):
     with pytest.raises(LedgerError, match="is revoked"):
         kit.ref()
     again = dptext("revoke", "reviews", "r1", "--reason", "again")
-    assert "is revoked; its charges stay, and what was published must be taken down" in again.output
+    assert "is revoked; its charges stay, and you must take down its published tables" in again.output
     assert last(kit) == (Event.BURN, "wrong table")
     assert kit.used("of-a") == [1]
     kit.sound()
@@ -91,8 +91,8 @@ def test_slips_of_the_pen_and_lies_are_refused(kit, dptext):
     before = kit.ledger.anchor()
     for words, said in (
         (("revoke", "reviews", "r2"), "release 'r2' of reviews is not registered in this ledger"),
-        (("expire", "jab"), "the ledger knows no job of this name"),
-        (("abort", "jab"), "the ledger knows no job of this name"),
+        (("expire", "jab"), "the ledger has no job of this name"),
+        (("abort", "jab"), "the ledger has no job of this name"),
         (("abort", "job"), "the job has committed records: its computation has started"),
     ):
         assert said in dptext(*words, "--reason", "x", "--yes", code=5).output

@@ -83,11 +83,11 @@ def test_the_shortest_way_is_written_out_with_what_to_read_instead(notes):
     with pytest.raises(GateError) as refused:
         check_lineage(defs)
     assert str(refused.value) == (
-        "what is not published reaches assets:\n"
+        "unpublished rows reach assets:\n"
         "  raw_notes -> clean -> topics -> board  (raw text; read published_notes instead)\n"
-        'Hint: read the published asset instead; what stays inside the boundary is marked raw itself: tags={"dptext/'
-        'raw": ""} (a check: metadata={"dptext/raw": True}, not blocking); what raw assets are made from is raw, '
-        'unless it is marked tags={"dptext/public": ""}'
+        'Hint: read the published asset instead; mark assets inside the boundary as raw: tags={"dptext/'
+        'raw": ""} (a check: metadata={"dptext/raw": True}, not blocking); assets that raw assets are made from are '
+        'raw, unless they are marked tags={"dptext/public": ""}'
     )
     assert refused.value.exit_code == 4
 

@@ -91,7 +91,7 @@ def test_staged_files_that_are_gone_are_told(make_policy):
     staged = stage(policy)
     said = to_json(staged)
     staged.parts[0].unlink()
-    with pytest.raises(InputError, match="reading what was staged"):
+    with pytest.raises(InputError, match="reading staged files"):
         from_json(said, policy)
 
 

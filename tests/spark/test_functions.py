@@ -37,7 +37,7 @@ def test_arguments_by_name(films, policy, expected, form):
 
 @pytest.mark.parametrize("name", ["reverse", "MASK", "trim", "private review", "session.f"])
 def test_a_name_that_queries_would_not_find_is_refused(films, policy, name):
-    with pytest.raises(PolicyError, match=r"has a function '\w+' of its own|a name in SQL has letters"):
+    with pytest.raises(PolicyError, match=r"has a built-in function '\w+'|a name in SQL has only letters"):
         register(films, name, policy, form=FORMS[0])
     assert column(films, "SELECT reverse('abc')") == ["cba"]
 
@@ -118,7 +118,7 @@ def test_calls_that_lack_something_are_told_how_to_call(films, policy, form):
     assert "a call of this function lacks id" in message
     assert "call name(text, id)" in message
     message = failure(films, "SELECT private_review(review, id, user, n) FROM films")
-    assert "takes two or three arguments, got 4" in message
+    assert "has two or three arguments, got 4" in message
 
 
 @pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")

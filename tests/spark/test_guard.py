@@ -251,7 +251,7 @@ REFUSED = {
         "which rows are kept",
     ),
     "sort": ("SELECT id FROM films ORDER BY review", "decides the order of rows"),
-    "group": ("SELECT count(*) FROM films GROUP BY review", "decides what a group is"),
+    "group": ("SELECT count(*) FROM films GROUP BY review", "decides the groups"),
     "distinct": ("SELECT DISTINCT id, review FROM films", "decides which rows are distinct"),
     "join": ("SELECT a.id FROM films a JOIN films b ON a.review = b.review", "decides which rows are joined"),
     "union": ("SELECT id AS x FROM films UNION ALL SELECT review FROM films", "unreleased, in column"),

@@ -47,13 +47,13 @@ def build(
         str, typer.Option("--license", metavar="WORDS", help="Terms of the texts' license; required.")
     ] = "",
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
-    name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
+    name: Annotated[str | None, typer.Option(help="Display name; by default the name of the folder.")] = None,
     column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[
         int | None,
         typer.Option(help="Most texts; by default all of the corpora that are named, and up to 20,000 of files."),
     ] = None,
-    words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and of the longest text.")] = "4:40",
+    words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and the longest text.")] = "4:40",
     sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
     encoder: Annotated[
         Literal["words", "task", "sentence-transformers"] | None,
@@ -71,7 +71,7 @@ def build(
         typer.Option(metavar="FILE", help="PUBLIC labeled texts whose labels must survive; repeat as needed."),
     ] = None,
     label: Annotated[str, typer.Option(help="The column of labels of the labeled texts.")] = "label",
-    share: Annotated[float, typer.Option(help="With task: share of a vector that its directions get.")] = 0.5,
+    share: Annotated[float, typer.Option(help="With task: share of a vector for its directions.")] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
@@ -87,9 +87,9 @@ def build(
 
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
-        raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
-    here = [one for one in (*sources, *map(str, task or ())) if Path(one).exists()]
-    refuse_raw(here, why="a corpus is published as it is")
+        raise PolicyError(f"--words {words!r} is not a range A:B of two integers", "for example --words 4:40")
+    paths = [one for one in (*sources, *map(str, task or ())) if Path(one).exists()]
+    refuse_raw(paths, why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
         name=name or out.name,
@@ -124,8 +124,8 @@ def write(
     about: Annotated[str, typer.Option(metavar="WORDS", help="A public sentence about the texts.")],
     labels: Annotated[Path, typer.Option(metavar="FILE", help="The policy file that lists the public labels.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="New .parquet file; its card is the .json next to it.")],
-    each: Annotated[int, typer.Option(min=1, help="Texts of each label.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Of the order of examples and of the draws.")] = 1,
+    each: Annotated[int, typer.Option(min=1, help="Number of texts per label.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the order of examples and the draws.")] = 1,
     guidance: Annotated[
         float, typer.Option(help='Guidance against the label "any"; 1.6 for opinions, 1 for none.')
     ] = 1,
@@ -164,7 +164,7 @@ def show(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what a corpus is: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
+    """Describe a corpus: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
     from dptext_etl.corpora import Corpus, building
 
     _show_facts(building.card_facts(Corpus.open(corpus)), as_json=as_json)
@@ -195,7 +195,7 @@ def calibrate(
     from dptext_etl.corpora.building import Source
     from dptext_etl.runner.source.table import refuse_raw
 
-    refuse_raw([str(path) for path in public], why="hit rates come from public texts alone")
+    refuse_raw([str(path) for path in public], why="hit rates come from public texts only")
     terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
     before = Corpus.open(corpus)
     sources = [Source(path, column, label) for path in public]

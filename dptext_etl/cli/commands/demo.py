@@ -109,7 +109,8 @@ def _gates_with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
     done = materialize(place.policy, home=place.home)
     for run in done.runs:
         if not run.success:
-            failure = DPTextError(f"the Dagster job stopped in partition {run.partition}: {run.message}")
+            msg = f"the Dagster job stopped in partition {run.partition}: {run.message}"
+            failure = DPTextError(msg, "`dptext demo --no-dagster` runs the demo without Dagster")
             failure.exit_code = run.exit_code
             raise failure
     return [asdict(check) for check in done.gates]
@@ -134,9 +135,9 @@ def _some_rows(place: DemoFolder, policy: Policy) -> list[dict[str, Any]]:
     row_wise = place.published("rows").select("id", surrogate="request")
     both = raw.join(by_words, on="id", how="inner").join(row_wise, on="id", how="inner")
     personal = both.filter(pl.col("raw").str.contains("@|555|name is") & (pl.col("custext") != "")).sort("id")
-    shown = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(4)
-    draws = mechanism.positions(pa.array(shown["raw"].to_list(), pa.large_string())).to_pylist()
-    return shown.with_columns(
+    examples = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(4)
+    draws = mechanism.positions(pa.array(examples["raw"].to_list(), pa.large_string())).to_pylist()
+    return examples.with_columns(
         epsilon_by_words=pl.Series([mechanism.spend(count).epsilon for count in draws], dtype=pl.Float64)
     ).to_dicts()
 
@@ -156,13 +157,13 @@ def _show(facts: Mapping[str, Any]) -> None:
         (gate["partition"], gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"])
         for gate in facts["gates"]
     ]
-    terminal.table(("partition", "gate", "", "what it saw"), rows)
+    terminal.table(("partition", "gate", "", "details"), rows)
     _show_bug(facts["planted_bug"])
     terminal.heading("Files")
     terminal.pairs(facts["files"])
     policy, ledger = facts["files"]["policy"], facts["files"]["ledger"]
     terminal.say(
-        f"\nGo on with:\n  dptext plan {policy} --partition 2026-09"
+        f"\nContinue with:\n  dptext plan {policy} --partition 2026-09"
         f"\n  dptext run {policy} --partition 2026-09      (costs nothing: these rows were released before)"
         f"\n  dptext ledger remaining --ledger {ledger}"
     )
@@ -182,14 +183,14 @@ def _show_forms(facts: Mapping[str, Any]) -> None:
             ("row by row", f"{rows['epsilon']:g}", "0", ", ".join(rows["columns"]), f"{rows['f1']:.2f}"),
             _central("unlinked", unlinked, "none: it has no labels"),
             _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, nearest mean {synthetic['f1_nearest_mean']:.2f}"),
-            ("label names alone", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
+            ("label names only", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
             ("raw requests", "", "", "", f"{facts['f1_raw']:.2f}"),
         ],
     )
     terminal.say(
-        "\nRow by row, each text is protected on its own; ids, dates, and topics stay in clear. The other two protect\n"
-        "a record among all others, from readers of the published table; the synthetic table protects topics, too.\n"
-        "Row by row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table instead."
+        "\nRow by row, each text is protected on its own; ids, dates, and topics stay unchanged. The other two\n"
+        "protect a record among all others, from readers of the published table; the synthetic table also protects\n"
+        "topics. Row by row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table."
     )
 
 
@@ -235,7 +236,7 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
             "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
             "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
-            "ledger": "whole" if facts["verify"]["ok"] else "NOT whole: " + "; ".join(facts["verify"]["problems"]),
+            "ledger": "intact" if facts["verify"]["ok"] else "NOT intact: " + "; ".join(facts["verify"]["problems"]),
         }
     )
 
@@ -243,9 +244,9 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
 def _show_bug(stopped: Mapping[str, Any]) -> None:
     terminal.heading("A planted bug")
     terminal.say(
-        "One changed word (cli/demo_folder.py) releases words outside the vocabulary in clear: names, addresses.\n"
+        "One changed word (cli/demo_folder.py) releases words outside the vocabulary unchanged: names, addresses.\n"
         "The mechanism still claims to be CusText, and goes through the same run and gates. Every run holds planted\n"
-        "rows of words that no vocabulary has. These words came out in clear, so nothing was published:\n"
+        "rows of words that no vocabulary has. These words came out unchanged, so nothing was published:\n"
     )
     terminal.say(f"  $ {stopped['command']}")
     for line in stopped["message"].splitlines():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import options, startup, terminal
+from dptext_etl.cli import options, terminal
 from dptext_etl.cli.commands import preview
 from dptext_etl.cli.options import (
     AllocationScores,
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 COMPARED = 256  # largest number of outputs for which all words are compared with each other
 LISTED = 300  # likeliest outputs of a worked example
-SHOWN = 8  # of these, on a terminal
+ON_SCREEN = 8  # of these, on a terminal
 SAMPLES = 1_000  # draws of a worked example whose distribution has no exact fractions
 LENGTHS = ("disclose", "fixed", "noisy")
 _UNKNOWN_WORDS = {
     "uniform": "drawn uniformly from all output words",
     "first": "drawn as if they were the first word of the vocabulary",
     "drop": "vanish before words are counted",
-    "keep": "released in clear",
+    "keep": "released unchanged",
 }
 
 
@@ -190,8 +190,8 @@ def show_distribution(law: dict[str, Any]) -> None:
 def show_example(example: dict[str, Any]) -> None:
     by = "" if example["samples"] is None else f" (frequencies of {example['samples']:,} draws)"
     terminal.heading(f"Example: the word {example['word']!r} becomes{by}")
-    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:SHOWN]]
-    rest = example["outputs"][SHOWN:]
+    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:ON_SCREEN]]
+    rest = example["outputs"][ON_SCREEN:]
     words = len(rest) + example["others"]["words"]
     if words:
         share = sum(item["probability"] for item in rest) + example["others"]["probability"]
@@ -222,7 +222,7 @@ KEYS = (
 def mechanisms(*, as_json: Json = False) -> None:
     """List the mechanisms with their variants, guarantee classes, units of epsilon, and disclosures.
 
-    Also say which of them run on this machine as it is, with which model, and what the others lack.
+    Also say which of them run on this machine as it is, with which model, and the missing parts of the others.
     """
     from dptext_etl import catalog
 
@@ -246,8 +246,8 @@ def mechanisms(*, as_json: Json = False) -> None:
         else (item["name"], "no", f"{item['here']['lacks']}: {item['here']['hint']}")
         for item in listed
     ]
-    terminal.table(("name", "runs", "with, or what it lacks"), rows)
-    terminal.say("\n`dptext explain NAME` says what these words mean.")
+    terminal.table(("name", "runs", "with, or missing"), rows)
+    terminal.say("\n`dptext explain NAME` explains these words.")
 
 
 def _claim(variant: str | None, mechanism: Mechanism) -> dict[str, Any]:
@@ -289,12 +289,12 @@ def explain(
 ) -> None:
     """State a mechanism's guarantee: the unit of epsilon, the neighbors, the disclosures, and the cost of a release.
 
-    Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
-    not on this machine, the example's small model replaces it: numbers that depend on the model are then those of the
+    Missing required parameters get the values of the mechanism's small example. If the usual model is
+    not on this machine, the example's small model replaces it: numbers that depend on the model are then numbers of the
     small model. With --allocation, a public sentence shows how one budget is divided among its words. A post-processing
     (`dptext explain rewrite_again`) is explained, too.
     """
-    startup.skip_pandas()
+    options.skip_pandas()
     from dptext_etl import catalog, extensions
     from dptext_etl.families.words import WordMechanism
 
@@ -306,12 +306,12 @@ def explain(
         terminal.emit(facts) if as_json else options.show_postprocess(facts)
         return
     kind = catalog.load(name)
-    given = parse_parameters(kind, name, parameter)
+    parameters = parse_parameters(kind, name, parameter)
     if allocation is not None:
-        given["allocation"] = preview.allocation_of(allocation, total, first)
+        parameters["allocation"] = preview.allocation_of(allocation, total, first)
     if unlinked is not None:  # the bound depends on the size of the corpus
-        given = kind._first_look(given) | given
-    mechanism, note = _explained(kind, name, given)
+        parameters = kind._first_look(parameters) | parameters
+    mechanism, note = _explained(kind, name, parameters)
     facts = {
         "name": name,
         "summary": options.summary(kind),
@@ -342,35 +342,37 @@ def explain(
         _show(facts)
 
 
-def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
-    """Make the mechanism with the given parameters, and take missing ones from its example; return a note on these."""
+def _explained(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> tuple[Mechanism, str | None]:
+    """Make the mechanism from `given` parameters and the example's values for missing ones; return a note on these."""
     from dptext_etl import catalog
 
     example = kind.example()
-    divided = {"epsilon"} if "allocation" in given else set()  # the shares of the allocation say what a text costs
+    divided = {"epsilon"} if "allocation" in parameters else set()  # the shares of the allocation say what a text costs
     required = {
         key: getattr(example, key)
         for key, field in kind.model_fields.items()
         if field.is_required() and key not in divided
     }
     chosen = {key: getattr(example, key) for key in example.model_fields_set - divided}
-    local: dict[str, Any] = {}  # what a preview would take on this machine
+    local: dict[str, Any] = {}  # parameters that a preview would use on this machine
     with suppress(PolicyError):
-        local = kind._first_look(given)
+        local = kind._first_look(parameters)
     error: DPTextError | None = None
     for more in ({}, local, chosen):
-        if error is not None and not more.keys() - given.keys() - required.keys():
+        if error is not None and not more.keys() - parameters.keys() - required.keys():
             continue
-        taken = {**required, **more}.keys() - given.keys() - {"epsilon"}
+        taken = {**required, **more}.keys() - parameters.keys() - {"epsilon"}
         try:
-            mechanism = catalog.build({"name": name, **required, **more, **given})
+            mechanism = catalog.build({"name": name, **required, **more, **parameters})
             mechanism.cfg()
         except DPTextError as exc:
-            error = exc  # the last one: what was missing before is given by then
+            error = exc  # the last one: missing parameters are given by then
             continue
-        source = "the mechanism's small example" if more in ({}, chosen) else "what this machine has, for a first look"
+        source = (
+            "the mechanism's small example" if more in ({}, chosen) else "the models of this machine, for a first look"
+        )
         return mechanism, f"{', '.join(sorted(taken))}: taken from {source}; set your own with -p" if taken else None
-    raise error or DPTextError(f"{name} cannot be explained")
+    raise error or DPTextError(f"{name} cannot be explained", "give its required parameters: -p NAME=VALUE")
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -392,7 +394,7 @@ def _show(facts: dict[str, Any]) -> None:
             "publishable": facts["publishable"],
         }
     )
-    terminal.heading("Released exactly, in clear (the guarantee holds between texts that agree on these)")
+    terminal.heading("Released exactly (the guarantee holds between texts that agree on these)")
     terminal.pairs(claim["disclosures"])
     options.show_parameters(facts["parameters"])
     by_word = claim["unit"] == "word"

@@ -13,7 +13,7 @@ import typer
 
 from dptext_etl.cli import terminal
 from dptext_etl.cli.options import Command, Json, epilog
-from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.errors import InputError, KeyReferenceError, PolicyError
 
 if TYPE_CHECKING:
     from dptext_etl.policy.synthetic import Labels
@@ -45,7 +45,7 @@ def init(
     form: Annotated[
         Literal["rows", "unlinked", "synthetic"] | None,
         typer.Option(
-            help="What is published: rows with ids, draws without ids, or a table to train on and count in; "
+            help="The form of the release: rows with ids, draws without ids, or a table to train on and count in; "
             "otherwise asked, or rows."
         ),
     ] = None,
@@ -60,13 +60,13 @@ def init(
     """Look at a table's columns and write a policy for it, with a new key next to it.
 
     Roles of columns are guessed from names, types, and the shape of values: how many differ, how many are null, how
-    long they are. --id, --subject and --text name them. A table shows what was guessed, and why; no value is shown. On
+    long they are. --id, --subject and --text name them. A table shows every guess and its reason; no value is shown. On
     a terminal, and without such options, the command asks for each role, the columns to keep, the ids, and the cap. It
     asks for the form and the public labels, too; it shows values of the labels only if you ask for them. It detects the
     separator and the quotes of a CSV file, and proposes an encoding if the file is not in UTF-8.
 
-    Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
-    be disclosed.
+    Read the policy before the first run. You decide which columns pass unchanged, whose budget is charged, and which
+    disclosures are allowed.
     """
     from dptext_etl.runner.source import first_policy
     from dptext_etl.runner.source.guessing import guess
@@ -110,7 +110,7 @@ def init(
 
 
 def _form(table: Guess) -> Form:
-    """Ask who reads the result: it decides what is published."""
+    """Ask who reads the result: readers decide the form."""
     terminal.note(
         "Do readers train and count, or must each text stay in the row of its record?\n"
         "  synthetic  a table of public texts with labels: best where readers want labels or topics\n"
@@ -156,19 +156,19 @@ def _kept(table: Guess) -> tuple[str, ...]:
 
 
 def _labels(table: Guess) -> Labels | None:
-    """Ask for the public labels; values of the table are shown and taken only if someone asks for them."""
+    """Ask for the public labels; values of the table are shown and used only on request."""
     from dptext_etl.runner.source.first_policy import public_labels, split_labels
 
     while (column := _ask("Column of labels, or none", default=table.label or "none")) != "none":
         try:
             table.type_of(column)
-            listed = _ask("Its public values, separated by commas; ? shows those of the table here")
+            listed = _ask("Its public values, separated by commas; ? shows the values in the table here")
             if listed.strip() != "?":
                 return public_labels(column, split_labels(listed), table)
-            for value in (found := table.values(column)):
+            for value in (values := table.values(column)):
                 terminal.note(f"  {terminal.number(value)}")
             if typer.confirm("Is each of them public: known without this table?", err=True):
-                return public_labels(column, found, table)
+                return public_labels(column, values, table)
         except PolicyError as refused:
             terminal.note(str(refused))
     return None
@@ -194,14 +194,25 @@ def _confirmed(source: str, table: Guess, encoding: Encoding | None, form: Form)
 
 
 def _new_key(output: Path, text: str) -> Path | None:
-    from dptext_etl import _kernel
 
     reference: str = tomllib.loads(text)["key"]
     path = output.parent / reference.removeprefix("file:")
     if not reference.startswith("file:") or path.exists():
         return None
-    _kernel.Secret().write(str(path))
+    _write_key(path)
     return path
+
+
+def _write_key(path: Path) -> None:
+    """Write a new key, and refuse places that cannot have one in our words rather than the system's."""
+    from dptext_etl import _kernel
+
+    if path.exists():
+        raise KeyReferenceError(f"the key file {path} exists", "a key is never overwritten: choose another path")
+    if not path.absolute().parent.is_dir():
+        msg = f"the folder of the key file {path} does not exist"
+        raise KeyReferenceError(msg, "make the folder first, or choose another path")
+    _kernel.Secret().write(str(path))
 
 
 @keys.callback()
@@ -217,14 +228,12 @@ def new(
 ) -> None:
     """Write a new random key into a file that only its owner can read.
 
-    A person who holds the key and a release can test guesses of the raw texts. Guard the key like the raw texts, and
+    Anyone with the key and a release can test guesses of the raw texts. Guard the key like the raw texts, and
     destroy it when you no longer need to repeat a release.
     """
-    from dptext_etl import _kernel
-
-    _kernel.Secret().write(str(path))
+    _write_key(path)
     reference = f"file:{path}"
     if as_json:
         terminal.emit({"path": str(path), "reference": reference, "mode": "0600"})
     else:
-        terminal.say(f'wrote {path}, readable by you alone\nin a policy: key = "{reference}"')
+        terminal.say(f'wrote {path}, readable only by you\nin a policy: key = "{reference}"')

@@ -1,4 +1,4 @@
-"""Define the commands of `dptext ledger` that change what is released, charged, and allowed, with a reason."""
+"""Define the commands of `dptext ledger` that change releases, charges, and caps, with a reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.ledger_commands import app, command, in_pinned_form, open_ledger, report, scope_of
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, epilog, require_confirmation
-from dptext_etl.cli.terminal import plain_all, shown
+from dptext_etl.cli.terminal import amounts_text, plain_all
 from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
@@ -44,7 +44,7 @@ def freeze(
         ),
     ] = None,
     alone: Annotated[
-        bool, typer.Option("--alone", help="Freeze this dataset alone: no charge was lost (a key leaked, for example).")
+        bool, typer.Option("--alone", help="Freeze only this dataset: no charge was lost (a key leaked, for example).")
     ] = False,
     id_key: IdKey = None,
     as_json: Json = False,
@@ -90,8 +90,8 @@ def thaw(
     with open_ledger(ledger, id_key, write=True) as handle:
         before = handle.losses.frozen()
         if dataset in before:
-            question = f"Thaw {dataset} and what froze with it, with release names revoked and caps lowered by "
-            require_confirmation(f"{question}{shown(losses) or 0}?", yes=yes)
+            question = f"Thaw {dataset} and all datasets that froze with it, revoke release names, and lower caps by "
+            require_confirmation(f"{question}{amounts_text(losses) or 0}?", yes=yes)
         caps = plain_all(handle.losses.thaw(dataset, losses, reason=reason))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.losses.frozen()})
@@ -137,13 +137,13 @@ def revoke(
         records = sum(row["records"] - row["canaries"] for row in rows)
         versions = sorted({version["version"] for row in rows for version in row["published"]})
         if rows and not all(row["burnt"] for row in rows):
-            shown = f", published as {' and '.join(versions)}" if versions else ""
-            question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{shown}) for good?"
+            publications = f", published as {' and '.join(versions)}" if versions else ""
+            question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{publications}) for good?"
             require_confirmation(question, yes=yes)
         with _writing(handle, dataset, release):
             handle.releases.revoke_name(dataset, release, reason)
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
-    outcome += ", and what was published must be taken down by hand" if versions else ""
+    outcome += ", and you must take down its published tables yourself" if versions else ""
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
     report(facts, outcome, as_json=as_json)
 
@@ -255,12 +255,12 @@ def set_cap(
 ) -> None:
     """Pin, raise or lower the cap of a scope, or open a new period. Policies must ask for exactly the pinned cap.
 
-    A first cap counts what was charged before in the same period. It does not count what was charged in other periods,
-    in "all", or in another group: every unit starts at zero, and the command says so before it asks. Once a named
-    period has a cap, nothing more is charged in "all".
+    A first cap counts earlier charges of the same period. It does not count charges of other periods, of "all", or of
+    another group: every unit starts at zero, and the command says so before it asks. Once a named period has a cap,
+    nothing more is charged in "all".
 
-    A pure cap that becomes approx counts all that was reserved, without what commits gave back: balances are upper
-    bounds from then on, and the change cannot be undone.
+    A pure cap that becomes approx counts all reservations, and amounts that commits gave back as well: balances are
+    upper bounds from then on, and the change cannot be undone.
     """
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import anchored
@@ -269,7 +269,10 @@ def set_cap(
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
     entries = (epsilon, delta, rho, group, None if period == "all" else period)
     if (signed is None) != (public_key is None) or (signed is not None and any(item is not None for item in entries)):
-        raise UsageError("a signed cap takes --signed and --public-key, and the file holds all its other entries")
+        msg = "--signed and --public-key belong together, and no other option of the cap may be given with them"
+        raise UsageError(
+            msg, "the signed file holds the cap: dptext ledger set-cap DATASET --signed FILE --public-key HEX"
+        )
     with Cap.checking():
         cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
     if cap is not None:
@@ -287,18 +290,22 @@ def set_cap(
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
         if changed:
-            now = f"it is {shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
+            now = (
+                f"it is {amounts_text(before)} now"
+                if before
+                else "it has none now; earlier charges of this scope count"
+            )
             if uncounted:
-                now += f"; what was charged in {' and '.join(uncounted)} does NOT count: every unit starts at zero"
+                now += f"; charges in {' and '.join(uncounted)} do NOT count: every unit starts at zero"
             if change is not None and change.change == "measure":
-                now += "; what commits gave back counts again"
+                now += "; amounts that commits gave back count again"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
-            require_confirmation(f"Set the cap of {scope} to {shown(wanted)} ({now})?", yes=yes)
+            require_confirmation(f"Set the cap of {scope} to {amounts_text(wanted)} ({now})?", yes=yes)
             with anchored(handle, scope):
                 handle.set_cap(scope, cap, raising=True, reason=reason)
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
-    then = f"is now {shown(after)}; write it into the policy" if changed else "is that already"
+    then = f"is now {amounts_text(after)}; write it into the policy" if changed else "is that already"
     report(facts, f"the cap of {scope} {then}", as_json=as_json)
 
 
@@ -351,7 +358,7 @@ def accept_units(
     """
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
-        lowered = shown(losses) or 0
+        lowered = amounts_text(losses) or 0
         question = f"May all known records of {dataset} have other subjects, with caps lowered by {lowered}?"
         require_confirmation(question, yes=yes)
         with _writing(handle, dataset):
@@ -379,7 +386,7 @@ def _job(handle: Ledger, name: str) -> dict[str, Any]:
     for job in handle.reports.jobs():
         if job["job"] == name:
             return job
-    raise LedgerError("the ledger knows no job of this name", "`dptext ledger jobs` lists those with open reservations")
+    raise LedgerError("the ledger has no job of this name", "`dptext ledger jobs` lists jobs with open reservations")
 
 
 def _job_text(job: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def command(example: str, keys: Sequence[str]) -> Callable[[F], F]:
-    """Add a command that takes a ledger, with an example and the keys of its JSON object for its help."""
+    """Add a command on a ledger, with an example and the keys of its JSON object for its help."""
     return app.command(cls=LedgerCommand, epilog=epilog(example, keys))
 
 
@@ -65,7 +65,7 @@ def remaining(
     *,
     ledger: LedgerUrl,
     subject: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record) alone; repeat as needed.")
+        list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record); repeat as needed.")
     ] = None,
     release_of: Annotated[
         Path | None,
@@ -130,7 +130,7 @@ def verify(
     else:
         terminal.pairs(outcome.counts)
         terminal.say("all counts are of rows, canary rows included")
-        terminal.say("the ledger is whole" if outcome.ok else "the ledger does NOT agree with its own journal:")
+        terminal.say("the ledger is intact" if outcome.ok else "the ledger does NOT agree with its own journal:")
         for problem in outcome.problems:
             terminal.say(f"  {problem}")
     if not outcome.ok:
@@ -145,12 +145,12 @@ def maintain(
     ledger: LedgerUrl,
     anchors: Annotated[
         str | None,
-        typer.Option(metavar="PLACE", help="Place of the anchors; by default that of the policy, or DPTEXT_ANCHORS."),
+        typer.Option(metavar="PLACE", help="Place of the anchors; by default the policy's place, or DPTEXT_ANCHORS."),
     ] = None,
     backup: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder for a backup (SQLite, without the id key).")
     ] = None,
-    keep: Annotated[int, typer.Option(min=1, metavar="N", help="How many backups stay in that folder.")] = 7,
+    keep: Annotated[int, typer.Option(min=1, metavar="N", help="Number of backups to keep in that folder.")] = 7,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
@@ -214,7 +214,7 @@ def export(
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Make a ledger, or bring one of an earlier version up to date; no charge changes."""
+    """Create a ledger, or upgrade one of an earlier version; no charge changes."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage import ledger_exists
 
@@ -259,7 +259,7 @@ def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) ->
 
 @command("dptext ledger history --ledger ledger.db", ("history",))
 def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """List who changed caps, froze, thawed, revoked, forgot, readmitted, or ended jobs, when, and why.
+    """List changes of caps, freezes, thaws, revocations, erasures, and ended jobs, with user, time, and reason.
 
     Users are as the ledger's own events state them. A SQLite file does not protect them.
     """
@@ -269,8 +269,8 @@ def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -
         terminal.emit({"history": events})
         return
     columns = ("event", "at", "user", "kind", "of", "change", "before", "after", "reason")
-    shown = [event | {at: terminal.shown(event[at]) for at in ("before", "after")} for event in events]
-    terminal.table(columns, [[event[name] for name in columns] for event in shown])
+    entries = [event | {at: terminal.amounts_text(event[at]) for at in ("before", "after")} for event in events]
+    terminal.table(columns, [[event[name] for name in columns] for event in entries])
 
 
 @command("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))
@@ -304,36 +304,36 @@ def scope_of(pinned: Mapping[str, Any]) -> Scope:
     return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
 
 
-def in_pinned_form(handle: Ledger, scope: Scope, asked: Sequence[str]) -> pa.Array:
+def in_pinned_form(handle: Ledger, scope: Scope, ids: Sequence[str]) -> pa.Array:
     """Return units of a scope as the ledger hashes them."""
     import pyarrow as pa
 
     from dptext_etl.id_forms import normalized
 
     form = handle.pinned_forms(scope, ()).get(scope.unit)
-    return normalized(pa.array(asked, pa.large_string()), () if form is None else form.normalize)
+    return normalized(pa.array(ids, pa.large_string()), () if form is None else form.normalize)
 
 
-def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
+def _balance(handle: Ledger, pinned: Mapping[str, Any], ids: list[str] | None) -> dict[str, Any]:
     scope = scope_of(pinned)
-    return handle.remaining(scope, in_pinned_form(handle, scope, asked) if asked else None).as_dict()
+    return handle.remaining(scope, in_pinned_form(handle, scope, ids) if ids else None).as_dict()
 
 
 def _refuse_unknown(
-    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], asked: Sequence[str]
+    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], ids: Sequence[str]
 ) -> None:
     """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
-    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(asked))]
-    idle = [one for one, some in zip(asked, used, strict=True) if not some]
-    known = set[str]()
+    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(ids))]
+    idle = [one for one, some in zip(ids, used, strict=True) if not some]
+    ledger_ids = set[str]()
     for cap in caps if idle else ():
         units = in_pinned_form(handle, scope_of(cap), idle)
         find = handle.people.known_subjects if cap["unit"] == "subject" else handle.people.known_records
         for dataset in cap["datasets"]:
-            known.update(compress(idle, find(dataset, units)))
-    unknown = len({*idle} - known)
+            ledger_ids.update(compress(idle, find(dataset, units)))
+    unknown = len({*idle} - ledger_ids)
     if caps and unknown:
-        msg = f"{unknown:,} of {counted(len({*asked}), 'id')}: unknown here; nothing was changed"
+        msg = f"{unknown:,} of {counted(len({*ids}), 'id')}: unknown here; nothing was changed"
         raise UnknownIdError(msg, "name ids as the table holds them")
 
 

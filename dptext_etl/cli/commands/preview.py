@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from dptext_etl.cli import startup, terminal
+from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import (
     AllocationScores,
@@ -24,6 +24,7 @@ from dptext_etl.cli.options import (
     UnlinkedRows,
     epilog,
     parse_parameters,
+    skip_pandas,
 )
 from dptext_etl.errors import PolicyError
 
@@ -54,7 +55,7 @@ def allocation_of(written: str, epsilon: float, first: float | None = None) -> d
 
 
 def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
-    """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon."""
+    """Return every word of a text, or every sentence if sentences are drawn, with its scores and its epsilon."""
     from dptext_etl.guarantee import MICRO
 
     allocation = mechanism.allocation
@@ -117,7 +118,7 @@ def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Se
 
 
 def show_division(division: Mapping[str, Any]) -> None:
-    """Print words or sentences, their scores and their epsilon as a table, and what divides the budget."""
+    """Print words or sentences, their scores and their epsilon as a table, and the source of the division."""
     terminal.heading(f"A budget of {terminal.number(division['total'])} among the parts of {division['text']!r}")
     names = list(division["words"][0]["scores"]) if division["words"] else []
     for item in division["templates"]:
@@ -137,10 +138,10 @@ def show_division(division: Mapping[str, Any]) -> None:
 
 
 _MEANINGS = {
-    "text": "A score of 1 asks for the least. What a private text gets is never shown: it depends on the text.",
-    "first": "This is what the second release takes if the first one gives back these words. The first takes"
-    " {first_each:.6g} for each part, {beside:.6g} in all; what it released is scored. Only the second is published.",
-    "template": "A template says what each position gets, whatever the text: it may be public.",
+    "text": "A score of 1 asks for the least. The amounts of a private text are never shown: they depend on the text.",
+    "first": "The second release spends this if the first one returns these words. The first spends"
+    " {first_each:.6g} for each part, {beside:.6g} in all; its words are scored. Only the second is published.",
+    "template": "A template has an amount for each position, whatever the text: it may be public.",
     "chosen": "This is the likeliest template for this text. The draw of a template costs {beside:.6g} in addition.",
 }
 
@@ -186,7 +187,7 @@ def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str,
 
 
 def show_unlinked(costs: Sequence[dict[str, Any]]) -> None:
-    from dptext_etl.runner.amounts import at_most
+    from dptext_etl.runner.shard.charging import at_most
 
     counts = sorted({item["rows"] for item in costs})
     central = {(item["epsilon"], item["rows"]): at_most(item["central_epsilon"]) for item in costs}
@@ -226,50 +227,50 @@ def preview(
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a mechanism does to public sentences at several epsilons, without policy, key or file.
+    """Show the effect of a mechanism on public sentences at several epsilons, without policy, key or file.
 
-    A preview draws with a key that is thrown away, and charges no ledger. So it takes no table and no policy: previews
-    of real texts would spend their budget without a record. To try your own data, run `dptext init`. A mechanism
-    with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing. With
-    --allocation an epsilon is that of a whole text, and colors show which words get how much of it.
+    A preview draws with a key that is thrown away, and charges no ledger. So it accepts no table and no policy:
+    previews of real texts would spend their budget without a record. To try your own data, run `dptext init`. A
+    mechanism with a language model uses a model on this machine, or says how to get one; a preview downloads nothing.
+    With --allocation an epsilon is for a whole text, and colors show how much of it each word gets.
     """
-    startup.skip_pandas()
+    skip_pandas()
     import pyarrow as pa
 
     from dptext_etl import catalog, column, keys
 
     compute_on(device, dtype)
     kind = catalog.load(name)
-    given = parse_parameters(kind, name, parameter)
-    if "epsilon" in given and not epsilon:
-        epsilon = [given["epsilon"]]
-    taken = kind._first_look(given)
+    parameters = parse_parameters(kind, name, parameter)
+    if "epsilon" in parameters and not epsilon:
+        epsilon = [parameters["epsilon"]]
+    taken = kind._first_look(parameters)
     texts = list(public_text or SENTENCES)
-    shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
+    sentences: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
     mechanisms: list[Mechanism] = []
     for value in epsilon or kind._shown_epsilons:
         budget: dict[str, Any] = {"epsilon": value}
         if allocation is not None:
             budget = {"allocation": allocation_of(allocation, value, first)}
-        mechanism = catalog.build({"name": name, **taken, **given, **budget})
+        mechanism = catalog.build({"name": name, **taken, **parameters, **budget})
         if not mechanisms:
             if mechanism.allocation is not None:
-                shown = [{**row, "allocation": division(mechanism, row["before"])} for row in shown]
+                sentences = [{**row, "allocation": division(mechanism, row["before"])} for row in sentences]
             column.probe(mechanism)
         mechanisms.append(mechanism)
         ids = pa.array([str(row) for row in range(len(texts))])
         released = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
-        for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
+        for row, after, draws in zip(sentences, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
             row["after"].append(
                 {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
             )
     central = None if unlinked is None else unlinked_costs(mechanisms, unlinked)
     if as_json:
-        facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown, "unlinked": central}
+        facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
         terminal.emit(facts)
         return
-    for row in shown:
+    for row in sentences:
         terminal.heading(row["before"])
         if allocation is not None:
             show_colored(row["allocation"]["words"])

@@ -1,10 +1,10 @@
-"""Define `dptext check|gx-suite|clean|forget|statement`, which judge, document, and reduce what was published."""
+"""Define the commands on a published table: `dptext check|gx-suite|clean|forget|statement|export|verify-export`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,6 +29,7 @@ from dptext_etl.extensions import pip_install
 if TYPE_CHECKING:
     from dptext_etl.runner.publish.erasing import ErasedTable, Erasure
     from dptext_etl.runner.publish.forgetting import Forgotten
+
 
 app = typer.Typer()
 CHECK_KEYS = ("passed", "gates")
@@ -60,11 +61,11 @@ def check(
     from dptext_etl.checks import require
     from dptext_etl.checks.published import check_published
     from dptext_etl.runner.layout import Layout
-    from dptext_etl.runner.publish.own_ids import finder
+    from dptext_etl.runner.publish.parts import id_finder
 
     loaded = load_policy(policy)
     layout = Layout.of(loaded, partition)
-    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging, loaded.ledger))
+    verdicts = check_published(released or layout.sink, loaded, own_ids=id_finder(layout.staging, loaded.ledger))
     if as_json:
         passed = all(verdict.passed for verdict in verdicts)
         terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})
@@ -172,11 +173,11 @@ def forget(
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
     Remove their rows from the source first. Charges stay in the ledger, as HMACs. These people and records are left out
-    of all later releases until `dptext ledger readmit` names them. If no row was taken out, or if the ledger, lists in
+    of all later releases until `dptext ledger readmit` names them. If no row was removed, or if the ledger, lists in
     staging, and the source do not know someone, the command says so and exits with 8; in the latter case, it changes
     nothing. It cannot reach copies that readers made, or copies in an object store's versioning.
 
-    With --everywhere, the command first shows what it will do. A person whom nothing there knows is an error.
+    With --everywhere, the command first shows its plan. A person whom nothing there knows is an error.
     """
     from dptext_etl.runner.publish import forgetting
 
@@ -208,10 +209,10 @@ def _show_forgotten(done: Forgotten) -> None:
         terminal.say(
             f"the statistic of the synthetic table stays, because it was charged: version {done.version} is current"
         )
-        terminal.say("a table without these people takes a new release name; all others are charged again")
+        terminal.say("publish a table without these people under a new release name; all others are charged again")
     elif done.removed:
         terminal.say(
-            f"{counted(done.removed, 'record was', 'records were')} taken out; version "
+            f"{counted(done.removed, 'record was', 'records were')} removed; version "
             f"{done.version} holds {counted(done.rows, 'row')}"
         )
     else:
@@ -252,9 +253,7 @@ def _note_place(place: ErasedTable) -> None:
 
 
 def _show_plan(plan: Erasure) -> None:
-    terminal.table(
-        ("dataset", "release", "partition", "records", "what happens"), [_row(place) for place in plan.places]
-    )
+    terminal.table(("dataset", "release", "partition", "records", "outcome"), [_row(place) for place in plan.places])
     for line in _other_publications(plan):
         terminal.say(line)
 
@@ -272,7 +271,7 @@ def _other_publications(erasure: Erasure) -> list[str]:
 
 
 def _write_report(path: Path, erasure: Erasure) -> None:
-    """Write a report that names no person: what was done, where, and when."""
+    """Write a report of the changes, with place and time; it names no person."""
     from datetime import UTC, datetime
 
     table = [
@@ -321,7 +320,7 @@ def statement(
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Write for the person who signs what a release holds, promises, and cost, and how to verify it.
+    """Write a sign-off page: the contents, guarantee, and cost of a release, and how to verify it.
 
     It reads the manifest, the ledger, and figures of an evaluation of this version; never a raw text, a released text
     or a key. The page fits on one screen; with --full or --public, it has every detail. With --json, the command prints
@@ -341,3 +340,54 @@ def statement(
         return
     for path in statements.write(facts, out, full=full or public):
         terminal.say(f"wrote {path}")
+
+
+EXPORT_KEYS = (
+    "export", "dataset", "release", "partition", "version", "rows", "files", "classes", "manifest_sha256",
+    "sums_sha256",
+)  # fmt: skip
+
+
+@app.command(cls=Command, epilog=epilog("dptext export privacy.toml --to reviews.zip", EXPORT_KEYS))
+def export(
+    policy: PolicyFile,
+    *,
+    to: Annotated[Path, typer.Option(metavar="FOLDER|FILE.zip", help="A new folder, or a new zip file.")],
+    partition: Partition = None,
+    as_json: Json = False,
+) -> None:
+    """Write the published version for readers elsewhere: data, manifest, public statement, data contract, checksums.
+
+    It first runs the gates of `dptext check`, and exits with 4 if one fails. The same version under the same
+    caps gives the same bytes.
+    """
+    from dptext_etl.runner.publish import export as exports
+
+    _show_export(exports.export(load_policy(policy), to, partition), "wrote", as_json=as_json)
+
+
+@app.command(cls=Command, epilog=epilog("dptext verify-export reviews.zip", EXPORT_KEYS))
+def verify_export(
+    place: Annotated[
+        Path, typer.Argument(metavar="FOLDER|FILE.zip", help="The folder or file that `dptext export` wrote.")
+    ],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Check an export without its policy, key, or ledger: files, checksums, manifest, contract, types, rows, classes.
+
+    Exits with 4 if anything differs. Compare the SHA-256 of SHA256SUMS, which covers every file, with the one that the
+    sender names: without it, the export may be the work of anyone.
+    """
+    from dptext_etl.runner.publish import export as exports
+
+    _show_export(exports.verify(place), "verified", as_json=as_json)
+
+
+def _show_export(facts: dict[str, Any], done: str, *, as_json: bool) -> None:
+    if as_json:
+        terminal.emit(facts)
+        return
+    terminal.say(f"{done} {facts['export']}")
+    terminal.pairs({name: facts[name] for name in EXPORT_KEYS[1:] if facts[name] is not None and name != "classes"})
+    terminal.say(f"guarantee: {', '.join(facts['classes'])}")

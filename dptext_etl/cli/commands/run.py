@@ -1,16 +1,17 @@
-"""Define `dptext run`, which takes a table to its release: charge, draw, check, publish."""
+"""Define `dptext plan`, which forecasts a run before anything is spent, and `dptext run`, which releases a table."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import failures, startup, terminal
+from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import (
     AcceptLowerCap,
     Command,
@@ -26,11 +27,14 @@ from dptext_etl.cli.options import (
     Profile,
     epilog,
     load_policy,
+    skip_pandas,
 )
+from dptext_etl.errors import DPTextError, UsageError, refusal_of
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
     from dptext_etl.runner import Progress
+
 
 app = typer.Typer()
 KEYS = (
@@ -45,6 +49,69 @@ _PHASES = {
     "publish": "publishing",
     "plan": "planning",
 }
+
+
+PLAN_KEYS = (
+    "dataset", "release", "partition", "rows", "already_published", "draws", "columns", "component", "per_record",
+    "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "left_out", "changed", "log10_odds",
+    "on_cap", "dropped", "hosts", "refusal", "refusals", "table", "notes",
+)  # fmt: skip
+
+
+@app.command(cls=Command, epilog=epilog("dptext plan privacy.toml", PLAN_KEYS))
+def plan(
+    policy: Annotated[
+        list[Path], typer.Argument(metavar="POLICY", help="The policy file; several are planned in this order.")
+    ],
+    *,
+    partition: Partition = None,
+    delta: Annotated[
+        float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
+    ] = 1e-6,
+    accept_lower_cap: AcceptLowerCap = False,
+    engine: Engine = "polars",
+    as_json: Json = False,
+) -> None:
+    """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
+
+    The exit code is the one that `dptext run` would have, as far as it is known without a draw. With an engine other
+    than polars, the plan also checks that the engine can carry out the run. The numbers depend on the words of your
+    texts: keep them inside your boundary, like the numbers of the ledger.
+
+    Several policies are planned as if the runs followed each other: each meets the caps that those before it charged.
+    Then the keys are plans, joint, refusal.
+    """
+    if engine == "polars":
+        skip_pandas()
+    elif len(policy) > 1:
+        raise UsageError("several policies are planned in this process", f"plan each one with --engine {engine}")
+    from dptext_etl import engines
+    from dptext_etl.runner import planning
+
+    with ExitStack() as opened:
+        loaded = [load_policy(each) for each in policy]
+        started = None if engine == "polars" else engines.named(engine).started(loaded[0], partition)
+        require = None if started is None else opened.enter_context(started).open
+        choices: dict[str, Any] = {"partition": partition, "delta": delta, "accept_lower_cap": accept_lower_cap}
+        choices["progress"] = opened.enter_context(progress_bar())
+        try:
+            if len(loaded) > 1:
+                forecast = planning.plan_in_order(loaded, **choices)
+            else:
+                forecast = planning.plan(*loaded, **choices, require=require).as_dict()
+        except DPTextError as refusal:
+            opened.close()  # the progress bar goes before the counts
+            if not as_json:  # else the fields of the refusal hold them
+                _show_counts(refusal.fields.get("counts", {}))
+            raise
+    if as_json:
+        terminal.emit(forecast)
+    elif "plans" in forecast:
+        _show_in_order(forecast["plans"], forecast["joint"])
+    else:
+        _show_plan(forecast)
+    if forecast["refusal"] is not None:
+        raise refusal_of(forecast["refusal"])
 
 
 @app.command(cls=Command, epilog=epilog("dptext run privacy.toml --partition 2026-10", KEYS))
@@ -74,7 +141,7 @@ def run(
     are done. --json then prints an object whose only key, `partitions`, lists the objects of the partitions.
     """
     if engine == "polars":
-        startup.skip_pandas()
+        skip_pandas()
     compute_on(device, dtype)
     loaded = load_policy(policy)
     names = _all_partitions(loaded, partition) if all_partitions else [partition]
@@ -104,12 +171,12 @@ def _all_partitions(policy: Policy, partition: str | None) -> Sequence[str]:
         raise UsageError("--all-partitions and --partition do not go together", "give one of them")
     if PARTITION not in policy.source:
         raise PolicyError(f"the source has no {PARTITION}", "leave out --all-partitions")
-    found = partitions_of_source(policy)
-    if not found:
+    names = partitions_of_source(policy)
+    if not names:
         raise InputError("no file matches the source", f"is the source of the policy right, up to {PARTITION}?")
-    for name in found:
+    for name in names:
         check_partition(policy, name)
-    return found
+    return names
 
 
 @contextmanager
@@ -119,7 +186,9 @@ def _counting(name: str | None, names: Sequence[str | None], done: int) -> Itera
     try:
         yield
     except BaseException:
-        failures.note(f"stopped at partition {name}; done: {done} of {len(names)}. The same command goes on from there")
+        failures.note(
+            f"stopped at partition {name}; done: {done} of {len(names)}. The same command continues from there"
+        )
         raise
 
 
@@ -148,7 +217,7 @@ def _execute(engine: str, policy: Policy, partition: str | None, *, accept_lower
 
 
 def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
-    """Show what a run did; `full` lists every gate that passed, and every report within its bound."""
+    """Show the outcome of a run; `full` lists every gate that passed, and every report within its bound."""
     from dptext_etl.runner.summary import shown_rows
 
     gates = [gate for gate in summary["gates"] if full or not gate["passed"]]
@@ -181,10 +250,8 @@ def show(summary: Mapping[str, Any], *, full: bool = False) -> None:
             if not (full or len(said) == 1 or terminal.BEYOND_CHANCE in named):
                 seen[named] = [f"{len(said)} text columns"]
         rows = [(*named, line) for named, said in seen.items() for line in said]
-        terminal.table(("report", "", "what it saw"), rows)
+        terminal.table(("report", "", "details"), rows)
     terminal.show_balance(summary["remaining"])
-    from dptext_etl.cli.commands.plan_command import show_table
-
     show_table(summary["table"])
     terminal.say()
     for line in summary["notes"]:
@@ -203,11 +270,11 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
     rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
-    terminal.table(("gate", "", "what it saw"), rows)
+    terminal.table(("gate", "", "details"), rows)
 
 
 def _show_profile(stages: list[Mapping[str, Any]]) -> None:
-    """Print what each stage of a run took, one per line, and the sum."""
+    """Print the cost of each stage of a run, one per line, and the sum."""
     total: dict[str, Any] = {name: sum(stage[name] for stage in stages) for name in ("seconds", "cpu_seconds")}
     total["peak_memory"] = max((stage["peak_memory"] for stage in stages), default=0)
     rows = [
@@ -246,3 +313,137 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
             bar.update(task, description=_PHASES.get(now.phase, now.phase), completed=now.share, counts=str(now))
 
         yield draw
+
+
+def _show_in_order(plans: list[Mapping[str, Any]], joint: Mapping[str, Any]) -> None:
+    from dptext_etl.runner.shard.charging import at_most
+
+    columns = ("dataset", "release", "rows", "of", "per record", "per subject", "over the cap", "refused")
+    rows = [
+        (
+            *(item[name] for name in ("dataset", "release", "rows", "component")),
+            *((item[name] or {}).get("max") for name in ("per_record", "per_subject")),
+            item["over_cap"].get("records", 0),
+            item["refusal"]["message"] if item["refusal"] else None,
+        )
+        for item in plans
+    ]
+    terminal.heading("At most, in this order")
+    terminal.table(columns, rows)
+    for shared in joint["scopes"]:
+        terminal.heading(f"Together in {shared['scope']}, per {shared['unit']}: {' and '.join(shared['plans'])}")
+        places = next(iter(shared["charged"].values()))
+        terminal.table(("", *places), [(name, *quantiles.values()) for name, quantiles in shared["charged"].items()])
+    if joint["apart"]:
+        terminal.say("not all of these runs share a scope: no single cap bounds their total charge to one person")
+    whole = joint["together"]
+    by = " or ".join(whole["units"])
+    amount = f"epsilon {at_most(whole['epsilon'])} at delta {at_most(whole['delta'])}"
+    terminal.say(f"all records of one {by} in all runs: {amount}, the sums")
+
+
+def _show_counts(counts: Mapping[str, int]) -> None:
+    """Show the counts of a plan that the ids of the source stopped."""
+    if counts:
+        terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
+
+
+_VACUOUS = 13.0
+"""Power of ten of the odds from which on a bound says nothing in practice: e^30 (docs/spec/privacy.md#odds)."""
+_COUNTS = {
+    "rows": "rows",
+    "null_ids": "rows without an id",
+    "doubled_ids": "ids that occur more than once",
+    "null_subjects": "rows without a person",
+}
+_THEN = {"quarantine": "left out", "refuse": "a reason to refuse the run"}
+_OMITTED = {"without_subject": "left out without a person", "changed_left_out": "left out with a changed text"}
+
+
+def _show_plan(forecast: Mapping[str, Any]) -> None:
+    from dptext_etl.device import Computing
+    from dptext_etl.runner.shard.charging import at_most
+
+    odds = forecast["log10_odds"]
+    cap_odds = _odds(odds.get("cap"))
+    if cap_odds is not None and "delta" in forecast["cap"]:
+        cap_odds += ", plus delta"
+    if cap_odds is not None and float(odds["cap"]) >= _VACUOUS:  # "inf" included
+        cap_odds += " (bounds nothing in practice)"
+    models = [
+        f"{item['name']}: {Computing(**item['computing'])}" for item in forecast["columns"] if "computing" in item
+    ]
+    budgets = [
+        f"{item['name']}: epsilon {part['epsilon']:g} for {part['pays']}"
+        for item in forecast["columns"]
+        for part in item.get("budget", ())
+    ]
+    terminal.pairs(
+        {
+            "dataset": forecast["dataset"],
+            "release": forecast["release"],
+            "rows": f"{forecast['rows']:,}, of {forecast['subjects']:,} subjects"
+            if forecast["subjects"]
+            else forecast["rows"],
+            "draws": forecast["draws"],
+            "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in forecast["columns"]],
+            "discloses": [meaning for item in forecast["columns"] for meaning in item["meanings"].values()],
+            **({"budget of a record": budgets} if budgets else {}),
+            **({"models compute": models} if models else {}),
+            "dropped columns": [
+                *forecast["dropped"],
+                *["names not shown: nothing of them is read"] * bool(forecast["dropped"]),
+            ],
+            "contacts": forecast["hosts"] or "no other host",
+            "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
+            "over the cap": {**forecast["over_cap"], "they are": _THEN[forecast["on_cap"]]}
+            if forecast["cap"]
+            else None,
+            **{title: forecast["left_out"][name] for name, title in _OMITTED.items() if name in forecast["left_out"]},
+            **({"changed since they were released": forecast["changed"]} if forecast["changed"] else {}),
+        }
+    )
+    places = list(forecast["per_record"])
+    rows = [("record", *forecast["per_record"].values(), _odds(odds.get("largest_record")))]
+    if forecast["per_subject"]:
+        rows.append(("subject", *forecast["per_subject"].values(), _odds(odds.get("largest_subject"))))
+    terminal.heading(f"At most, in {forecast['component']}")
+    terminal.table(("per", *places, "odds at max"), rows)
+    terminal.say(
+        f"one {' or '.join(sorted({item['unit'] for item in forecast['columns']}))} moves the odds between two texts by"
+        f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
+    )
+    together = forecast["together"]
+    epsilon = together["epsilon"]
+    terminal.say(
+        f"all records of one {together['unit']} together: epsilon"
+        f" {epsilon if isinstance(epsilon, str) else at_most(epsilon)}"
+        f" at delta {together['delta']:g} (rule {together['rule']})"
+    )
+    show_table(forecast["table"])
+    for line in forecast["notes"]:
+        terminal.say(line)
+    for later in forecast["refusals"][1:]:  # the first one ends the command
+        terminal.say(f"also in the way of a run: {later['message']}")
+
+
+def show_table(table: Mapping[str, Any]) -> None:
+    """Show the findings about the table around the texts."""
+    from dptext_etl.runner import table_check
+    from dptext_etl.runner.source import guessing
+
+    parts = {
+        "traceable": table_check.traceable_lines,
+        "spellings": guessing.spelling_lines,
+        "selection": table_check.selection_lines,
+        "scopes": table_check.scope_lines,
+    }
+    said = [line for name, lines in parts.items() for line in lines(table.get(name, {}))]
+    if said:
+        terminal.heading("The table")
+    for line in said:
+        terminal.say(line)
+
+
+def _odds(power: float | str | None) -> str | None:
+    return None if power is None else f"10^{power}"

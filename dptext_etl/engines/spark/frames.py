@@ -44,8 +44,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import Kept
 from dptext_etl.runner import table_check
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.parts import id_lists, read_ids
 from dptext_etl.runner.source.column_types import coarse
 from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.guessing import Spelled
@@ -71,14 +71,14 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     else:
         require_plain(policy, table.schema[policy.id])
         storage, column = layout.staging, "id"
-        names = own_ids.lists_of(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
+        names = id_lists(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
     rows = table.frame
     with seam("reading the ids that are published", InputError, _HINT):
         if storage.remote:
             return _from_store(rows, policy.id, storage, column, names)
         if policy.ids != "keep":
             for name in names:
-                own_ids.read(storage, name)
+                read_ids(storage, name)
         paths = [f"file://{storage.absolute().folder / name}" for name in names]
         kind = rows.schema[policy.id].dataType
         return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
@@ -106,13 +106,13 @@ def _ids(
     with seam("reading the ids that are published", InputError, _HINT):
         for batch in batches:
             for name in batch.column(0).to_pylist():
-                with storage.with_own_copies() as own:
+                with storage.with_own_copies() as copies:
                     if column == "id" and name.endswith(".ids"):
-                        found = own_ids.read(own, name)
+                        series = read_ids(copies, name)
                     else:
-                        table = pl.read_parquet(own.local_path(name), columns=[column])
-                        found = table.select(named_as(pl.col(column), kind)).to_series()
-                    ids = found.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
+                        table = pl.read_parquet(copies.local_path(name), columns=[column])
+                        series = table.select(named_as(pl.col(column), kind)).to_series()
+                    ids = series.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)
 
 
@@ -131,12 +131,12 @@ def _compared(frame: DataFrame) -> tuple[int, bool]:
     """Return the number of rows, and whether a column of texts or booleans holds its own name."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    found = F.lit(False)
+    matches = F.lit(False)
     for item in frame.schema.fields:
         if item.dataType.typeName() in {"string", "boolean", "varchar", "char"}:
             cell = F.lower(F.trim(named(item.name).cast("string")))
-            found = found | F.coalesce(cell == item.name.lower(), F.lit(False))
-    count, equal = frame.agg(F.count(F.lit(1)), F.max(found)).collect()[0]
+            matches = matches | F.coalesce(cell == item.name.lower(), F.lit(False))
+    count, equal = frame.agg(F.count(F.lit(1)), F.max(matches)).collect()[0]
     return count, bool(equal)
 
 
@@ -148,7 +148,7 @@ def _without_void(frame: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a pass over a frame counted."""
+    """Counts of one pass over a frame."""
 
     ids: IdCounts
     not_utf8: tuple[int, ...] = ()  # kept columns with strings that are not UTF-8, by their places
@@ -159,7 +159,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class ExaminedFrame(Examined["DataFrame"]):
-    seen: Seen | None = None  # what the check of the ids counted along the way, over the whole frame
+    seen: Seen | None = None  # other counts of the pass that checks the ids, over the whole frame
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Order | None = None) -> ExaminedFrame:
@@ -170,7 +170,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         seen.append(check(table.frame, policy))
         return seen[0].ids.rows, seen[0].ids.null_subjects
 
-    found = ExaminedFrame.of(
+    examined = ExaminedFrame.of(
         table,
         policy,
         layout,
@@ -179,26 +179,26 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout, order: Orde
         without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
         at_most=lambda rows, most: at_most(rows, policy, most, order or by_digest),
     )
-    return replace(found, seen=seen[0])
+    return replace(examined, seen=seen[0])
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
-    """Return those of the given ids that the frame uses, in published rows as well."""
-    asked = canonical_ids(ids.to_arrow())
-    with seam("comparing canary ids with those of the frame", InputError, HINT):
-        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, asked), "id string").collect()
-        return ids.filter(pl.Series(asked, dtype=pl.String).is_in([row[0] for row in used]))
+    """Return the given ids that the frame uses, in published rows as well."""
+    wanted = canonical_ids(ids.to_arrow())
+    with seam("comparing canary ids with the ids of the frame", InputError, HINT):
+        used = source.table.frame.select(named(ids.name)).mapInArrow(partial(_used, wanted), "id string").collect()
+        return ids.filter(pl.Series(wanted, dtype=pl.String).is_in([row[0] for row in used]))
 
 
 @bare
-def _used(asked: pa.Array, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield those of the asked ids that are in use."""
-    with seam("comparing canary ids with those of the frame, on an executor", InputError):
+def _used(wanted: pa.Array, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the requested ids that are in use."""
+    with seam("comparing canary ids with the ids of the frame, on an executor", InputError, HINT):
         for batch in batches:
             ids = canonical_ids(batch.column(0).drop_null())
-            found = ids.filter(pc.is_in(ids, value_set=asked))
-            if len(found):
-                yield pa.RecordBatch.from_arrays([found.cast(pa.string())], ["id"])
+            used = ids.filter(pc.is_in(ids, value_set=wanted))
+            if len(used):
+                yield pa.RecordBatch.from_arrays([used.cast(pa.string())], ["id"])
 
 
 def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
@@ -208,7 +208,7 @@ def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
 def check(rows: DataFrame, policy: Policy) -> Seen:
     """Check the ids and subjects of a frame and the kept columns, which nothing else reads before the charge.
 
-    Along the way, count how persons are spelled and what kept columns single out, if the policy leaves no rows out.
+    Along the way, count spellings of persons and rows that kept columns single out, if the policy leaves no rows out.
     """
     every = policy.records_per_subject is None and policy.on_null_subject != "quarantine"
     groups = table_check.groups_of(policy.kept_columns) if every and policy.keep else ()
@@ -224,7 +224,7 @@ def check(rows: DataFrame, policy: Policy) -> Seen:
 
 @dataclass(frozen=True)
 class Questions:
-    """What tasks count, of the columns of ids, unknown subjects, and persons, if there are any, and kept columns."""
+    """Instructions for tasks that count ids, unknown subjects, spellings of persons, and kept columns."""
 
     ids: bool
     persons: Sequence[Normalization] | None  # how persons are spelled; None counts none
@@ -241,15 +241,15 @@ def _count(rows: DataFrame, policy: Policy, *, ids: bool, groups: table_check.Gr
     unknown = F.lit(False) if charged is None else named(charged).isNull()
     columns = [named(policy.id), unknown] if ids else []
     columns += [named(name) for name in ([] if person is None else [person]) + [*policy.kept_columns]]
-    asked = Questions(ids, None if person is None else policy.normalize, policy.kept, groups)
+    questions = Questions(ids, None if person is None else policy.normalize, policy.kept, groups)
     plain = rows.select(*columns).toDF(*(f"c{at}" for at in range(len(columns))))
-    packs = collected(exchanged(plain.mapInArrow(partial(_counted, asked), SCHEMA)))
+    packs = collected(exchanged(plain.mapInArrow(partial(_counted, questions), SCHEMA)))
     each = [json.loads(pack.cells) for pack in packs if pack.kind == _FACTS]
     total, gaps, nameless = (sum(facts[at] for facts in each) for at in range(3))
     places = tuple(sorted({place for facts in each for place in facts[3]}))
     digests, sizes = totals(packs), sizes_of(packs)
-    found = digests.get(_IDS, Counted())
-    repeated = found.digests - (found.rows - found.shared)
+    ids_counted = digests.get(_IDS, Counted())
+    repeated = ids_counted.digests - (ids_counted.rows - ids_counted.shared)
     spelled = [digests[name].digests for name in _SPELLED if name in digests]
     return Seen(
         IdCounts(total, gaps, nameless, repeated),
@@ -264,8 +264,8 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
 @bare
-def _counted(asked: Questions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    packs = (pack for columns in _together(batches) for pack in _answers(asked, columns))
+def _counted(questions: Questions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    packs = (pack for columns in _together(batches) for pack in _answers(questions, columns))
     yield from batches_of(computed("counting ids on an executor", packs))
 
 
@@ -282,16 +282,16 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
         yield [*map(pa.concat_arrays, zip(*(part.columns for part in some), strict=True))]
 
 
-def _answers(asked: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
+def _answers(questions: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
     waiting = iter(columns)
     rows, gaps, unknown = len(columns[0]), 0, 0
-    if asked.ids:
+    if questions.ids:
         ids, subjects = next(waiting), next(waiting)
         gaps, unknown = ids.null_count, subjects.true_count
         yield from packed(_IDS, short_digests(pl.Series(canonical_ids(ids.drop_null()), dtype=pl.String)))
-    if asked.persons is not None:
+    if questions.persons is not None:
         persons = next(waiting)
-        spelled = Spelled(asked.persons)
+        spelled = Spelled(questions.persons)
         if _is_utf8(persons):
             spelled.add(pl.Series(persons))
         for name, digests in zip(_SPELLED, spelled.drained(), strict=True):
@@ -299,10 +299,10 @@ def _answers(asked: Questions, columns: list[pa.Array]) -> Iterator[Pack]:
     kept = [*waiting]
     wrong = [place for place, column in enumerate(kept) if not _is_utf8(column)]
     yield facts_pack(_FACTS, [rows, gaps, unknown, wrong])
-    if asked.groups and not wrong:
-        frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in asked.kept]))
-        shown = frame.select(coarse(item, frame.schema[item.column]) for item in asked.kept)
-        for place, hashed in enumerate(shown.select(table_check.hashes(asked.groups)).iter_columns()):
+    if questions.groups and not wrong:
+        frame = pl.DataFrame(pa.RecordBatch.from_arrays(kept, [item.column for item in questions.kept]))
+        cells = frame.select(coarse(item, frame.schema[item.column]) for item in questions.kept)
+        for place, hashed in enumerate(cells.select(table_check.hashes(questions.groups)).iter_columns()):
             yield from packed(str(place), hashed.to_numpy().view(np.uint8).reshape(-1, 8), SIZES)
 
 
@@ -316,7 +316,7 @@ def _is_utf8(column: pa.Array) -> bool:
 
 def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
     published = published_ids(table, policy, layout, manifest)
-    with seam("comparing the frame with what is published", InputError, HINT):
+    with seam("comparing the frame with the published table", InputError, HINT):
         new = table.frame.join(published, on=policy.id, how="left_anti")
         return new, new.count()
 
@@ -337,8 +337,8 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order) -> tuple[D
     chosen = left.select(named(policy.id), named(str(policy.subject)))
     sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
     with seam("choosing the records of each person", InputError, HINT):
-        found = sums.collect()
-    return left, sum(row[0] for row in found), sum(int(row[1], 16) for row in found) % PAIRS
+        totals = sums.collect()
+    return left, sum(row[0] for row in totals), sum(int(row[1], 16) for row in totals) % PAIRS
 
 
 def _in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
@@ -362,18 +362,18 @@ def _ordered(column: Column, form: IdForm) -> Column:
 @bare
 def _places(how: Sequence[Normalization], order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add to ids a digest of the person and the place of the record among theirs."""
-    with seam("counting the records of each person on an executor", InputError):
+    with seam("counting the records of each person on an executor", InputError, HINT):
         for batch in batches:
             ids, persons = batch.column(0), normalized(batch.column(1), how)
             digests = [by_digest(canonical_ids(persons)), order(canonical_ids(ids))]
-            binary = [pa.array(found.to_list(), pa.binary()) for found in digests]
+            binary = [pa.array(digest.to_list(), pa.binary()) for digest in digests]
             yield pa.RecordBatch.from_arrays([ids, *binary], ["id", "person", "place"])
 
 
 @bare
 def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the records of a task, and add up their digests with their persons."""
-    with seam("counting the records of each person on an executor", InputError):
+    with seam("counting the records of each person on an executor", InputError, HINT):
         for batch in batches:
             named_rows = batch.filter(batch.column(1).is_valid())
             persons = canonical_ids(normalized(named_rows.column(1), how))
@@ -419,7 +419,7 @@ def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy
 
 
 def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
-    """Add the number of its shard to each row, and the mark that it is no canary row."""
+    """Add the number of its shard to each row, and the mark that it is not a canary row."""
     from pyspark.sql import functions as F  # noqa: N812
 
     by_person = policy.cap is not None
@@ -427,7 +427,7 @@ def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
     if by_person and policy.normalize:
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
     place = F.xxhash64(key)
-    if policy.on_null_subject == "own":  # rows without a person are persons of their own, and stand among all others
+    if policy.on_null_subject == "own":  # a row without a person counts as a separate person, placed like all others
         place = F.when(key.isNull(), F.xxhash64(named(policy.id))).otherwise(place)
     shard = (F.pmod(place, F.lit(len(shards))) + F.lit(shards[0])).cast("int")
     return frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
@@ -460,7 +460,7 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
     }
     nothing = pl.Series([None] * len(rows), dtype=pl.Null)
     canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
-    with seam("adding canary rows"):
+    with seam("adding canary rows", InputError, HINT):
         return local_frame(frame.sparkSession, canaries, schema)
 
 

@@ -3,8 +3,8 @@
 A row of the exchange is a pack: cells of one kind, name, and bucket, or anything else for the driver. Digests of one
 bucket and name meet in one task, so the counts of all tasks add up (`checks.comparison`).
 
-Each task shows a staged shard to every gate, and compares its cells with the ledger. What the gates have seen comes
-back, and digests for other tasks to count.
+Each task shows a staged shard to every gate, and compares its cells with the ledger. The states of the gates come back,
+with digests that other tasks count.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ if TYPE_CHECKING:
 
 SCHEMA = "kind string, name string, bucket int, width int, cells binary"
 DIGESTS, COUNTS, SIZES, SINGLED_OUT, REFUSED = "digests", "counts", "sizes", "singled out", "refused"
-"""Kinds of packs: digests to count, counts of them; hashes of 8 bytes, counts of the rare ones; what a task refused."""
+"""Kinds of packs: digests to count, counts of them; hashes of 8 bytes, counts of the rare ones; refusals of tasks."""
 
 
 class Pack(NamedTuple):
-    kind: str  # what is done with it; a task passes on kinds that it does not know
+    kind: str  # how it is processed; a task passes on unknown kinds
     name: str
-    bucket: int  # what all its cells have in common, such as their first bits; any number for other packs
+    bucket: int  # common to all its cells, such as their first bits; any number for other packs
     width: int  # bytes per cell; any number for other packs
     cells: bytes
 
 
 def computed(action: str, packs: Iterable[Pack]) -> Iterator[Pack]:
-    """Compute packs on an executor, with one thread; what is refused goes to the driver as a pack."""
+    """Compute packs on an executor, with one thread; a refusal goes to the driver as a pack."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
-        with seam(action, DPTextError):
+        with seam(action, DPTextError, "the executors' logs say more; run the same policy again"):
             yield from packs
     except DPTextError as error:
         yield facts_pack(REFUSED, refused(error))
@@ -84,11 +84,11 @@ def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pa
 def packed(name: str, rows: ByteRows, kind: str = DIGESTS) -> Iterator[Pack]:
     """Pack digests by their first byte."""
     order = np.argsort(rows[:, 0], kind="stable")
-    ordered, found = rows[order], rows[order, 0]
-    edges = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(rows)]
+    ordered, buckets = rows[order], rows[order, 0]
+    edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(rows)]
     for begin, end in pairwise(edges):
         if begin < end:
-            yield Pack(kind, name, int(found[begin]), rows.shape[1], ordered[begin:end].tobytes())
+            yield Pack(kind, name, int(buckets[begin]), rows.shape[1], ordered[begin:end].tobytes())
 
 
 def exchanged(frame: DataFrame) -> DataFrame:
@@ -97,7 +97,7 @@ def exchanged(frame: DataFrame) -> DataFrame:
 
 
 def collected(frame: DataFrame) -> list[Pack]:
-    """Collect packs, and raise what a task refused."""
+    """Collect packs, and raise the refusal of a task."""
     packs = [Pack(row[0], row[1], row[2], row[3], bytes(row[4])) for row in frame.collect()]
     for pack in packs:
         if pack.kind == REFUSED:
@@ -106,7 +106,7 @@ def collected(frame: DataFrame) -> list[Pack]:
 
 
 def totals(packs: Iterable[Pack]) -> dict[str, Counted]:
-    """Add up the counts in packs, by what was counted."""
+    """Add up the counts in packs, by name."""
     total: dict[str, Counted] = {}
     for pack in packs:
         if pack.kind == COUNTS:
@@ -115,7 +115,7 @@ def totals(packs: Iterable[Pack]) -> dict[str, Counted]:
 
 
 def sizes_of(packs: Iterable[Pack]) -> dict[str, tuple[int, int]]:
-    """Add up how many rows have a hash that no other row has, and one that few rows have, by what was hashed."""
+    """Add up how many rows have a hash that no other row has, and one that few rows have, by name."""
     total: dict[str, tuple[int, int]] = {}
     for pack in packs:
         if pack.kind == SINGLED_OUT:
@@ -143,7 +143,7 @@ def _batch(packs: list[Pack]) -> pa.RecordBatch:
 
 
 _BATCH_BYTES, _PACK_BYTES = 1 << 20, 128
-"""Bytes of packs in a batch, about, and what a pack has next to its cells."""
+"""Approximate bytes of packs in a batch, and of a pack without its cells."""
 
 
 _ARROW = pa.schema(
@@ -218,8 +218,8 @@ def judge(
         gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
-            shown = over_shards(spark, staged.shards, partial(show, config))
-            packs = collected(exchanged(shown))
+            tasks = over_shards(spark, staged.shards, partial(show, config))
+            packs = collected(exchanged(tasks))
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
@@ -256,7 +256,7 @@ def _rows(staged: StagedRun) -> Iterator[int]:
         yield from (len(plan.rows) for plan in staged.canaries)
         return
     for shard in staged.shards:
-        with seam("reading what was staged", InputError):
+        with seam("reading staged files", InputError, _HINT):
             try:
                 yield count(staging.path(shard))
             except (OSError, ValueError):
@@ -275,7 +275,7 @@ def _columns(staging: Staging, shard: StagedShard) -> pl.Schema:
 
 @dataclass(frozen=True)
 class GateTaskConfig:
-    """What executors need to make the gates of a run: names, places, references and ids of canary rows, but no key."""
+    """Instructions for executors that make the gates of a run: names, places, and references, but no key."""
 
     policy: str  # the run's policy as JSON, without storage options
     columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
@@ -289,16 +289,18 @@ class GateTaskConfig:
 
 
 def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
-    """Name gates, so that those of one process find their equals in another."""
-    found: dict[str, Gate] = {}
+    """Name gates, so that a gate of one process finds its equal in another."""
+    by_key: dict[str, Gate] = {}
     for gate in gates:
-        found[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in found)}"] = gate
-    return found
+        by_key[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in by_key)}"] = gate
+    return by_key
 
 
 def all_repeats(gates: dict[str, Gate]) -> dict[str, Repeats]:
     """Return the digests that gates hold for others to count, by the names of gate and digests."""
-    return {f"{name}:{what}": held for name, gate in gates.items() for what, held in values_of(gate, Repeats).items()}
+    return {
+        f"{name}:{what}": repeats for name, gate in gates.items() for what, repeats in values_of(gate, Repeats).items()
+    }
 
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:

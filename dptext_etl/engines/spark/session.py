@@ -78,7 +78,7 @@ def _located(path: str) -> str:
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
 """Environment variables of a configured Spark: spark-submit, its arguments, a Connect server, a settings folder."""
-_OWN: dict[str, Any] = {
+_LOCAL_SETTINGS: dict[str, Any] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -111,8 +111,8 @@ def session() -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("dptext")
     if not any(name in os.environ for name in _SURROUNDINGS):
-        builder = builder.master("local[*]").config(map=_OWN)
-    for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # what `--device` and `--dtype` ask for
+        builder = builder.master("local[*]").config(map=_LOCAL_SETTINGS)
+    for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # from `--device` and `--dtype`
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     with seam("starting Spark", PolicyError, f"check its configuration, or {JAVA}"):
         made = builder.getOrCreate()
@@ -126,7 +126,7 @@ def bounds_batches(spark: SparkSession) -> bool:
     """Return whether Spark bounds the bytes of a batch (4.1 and newer), and not only its rows."""
     try:
         return int(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")).rstrip("bB")) > 0
-    except Exception:  # noqa: BLE001  (an older version does not know the setting; each has errors of its own)
+    except Exception:  # noqa: BLE001  (an older version does not know the setting; each has its own errors)
         return False
 
 
@@ -165,7 +165,7 @@ _IN_SPARK: dict[type[pl.DataType], pl.DataType] = {
 def read_source(
     spark: SparkSession, policy: Policy, partition: str | None = None, files: Files | None = None
 ) -> DataFrame:
-    """Read the source of a policy; `files` are what was found of it, if someone looked before."""
+    """Read the source of a policy; `files` are its files, if the caller has found them."""
     layout = Layout.of(policy, partition)
     files = Files.find(layout) if files is None else files
     refuse_own_corpus(policy, files.paths)
@@ -202,10 +202,12 @@ def _read_raw(
     from pyspark.sql.pandas.types import to_arrow_schema
 
     with seam("opening the source with Spark", InputError, READ_HINT):
-        found = _spark_schema(pl.Schema({**schema, **paths.drop(_PATH).schema}))
+        spark_schema = _spark_schema(pl.Schema({**schema, **paths.drop(_PATH).schema}))
         listed = local_frame(spark, paths, _spark_schema(paths.schema)).repartition(paths.height)
         dialect = replace(files, paths=(), storage={}, raw=False)
-        return listed.mapInArrow(partial(_raw_rows, dialect, options, schema, to_arrow_schema(found)), found)
+        return listed.mapInArrow(
+            partial(_raw_rows, dialect, options, schema, to_arrow_schema(spark_schema)), spark_schema
+        )
 
 
 @bare
@@ -228,8 +230,8 @@ def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: p
         reader = reader.options(nullValue=secrets.token_hex(16), escape='"')
     with seam("opening files with Spark", InputError, READ_HINT):
         others = _IN_SPARK if file_format == "csv" else _IN_SPARK | {pl.Decimal: pl.String()}  # JSON has strings there
-        known = pl.Schema({name: others.get(type(dtype), dtype) for name, dtype in schema.items()})
-        reader = reader.schema(_spark_schema(known))
+        read_schema = pl.Schema({name: others.get(type(dtype), dtype) for name, dtype in schema.items()})
+        reader = reader.schema(_spark_schema(read_schema))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)
 
 
@@ -245,7 +247,7 @@ _BATCH_ROWS = 1 << 14
 """Rows of a text file that go from a worker to Spark at a time."""
 _ROWS = 4096
 """Rows of the question: Spark makes a task per slot of them, up to this many."""
-_SHOWN = 3
+_MOST_WORKERS = 3
 _HINT = (
     f"give every worker {extensions.DISTRIBUTION} {__version__} with its extra spark: install it there, send an "
     "archive of an environment (spark.archives), or use an image that has it (docs/spark.md, The package on the "
@@ -299,18 +301,18 @@ def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] 
     return len(answers)
 
 
-def _places(places: list[str], asked: int) -> str:
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return f"{len(places)} of {asked}, {', '.join(places[:_SHOWN])}{more},"
+def _places(places: list[str], workers: int) -> str:
+    more = f" and {len(places) - _MOST_WORKERS} more" if len(places) > _MOST_WORKERS else ""
+    return f"{len(places)} of {workers}, {', '.join(places[:_MOST_WORKERS])}{more},"
 
 
 def _answers(spark: Any, modules: tuple[str, ...], keys: tuple[str, ...]) -> set[Answer]:
     from pyspark.sql.functions import udf
 
-    asked = udf(_question(modules, keys), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
+    question = udf(_question(modules, keys), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
     try:
-        rows = spark.range(_ROWS).select(asked("id").alias("answer")).collect()
-    except Exception as exc:  # noqa: BLE001  (every version of Spark has classes of its own)
+        rows = spark.range(_ROWS).select(question("id").alias("answer")).collect()
+    except Exception as exc:  # noqa: BLE001  (every version of Spark has its own classes)
         failure = _failure(exc)
     else:
         return {Answer.model_validate_json(text) for text in {row.answer for row in rows}}
@@ -334,12 +336,12 @@ def _failure(exc: Exception) -> DPTextError:
 
 
 def _question(modules: tuple[str, ...], keys: tuple[str, ...] = ()) -> Callable[[int], str]:
-    """Make the function that runs on workers: it holds no name of this package, so that pickle takes it by value."""
-    known: list[str] = []
+    """Make the function that runs on workers: it holds no name of this package, so that pickle sends it by value."""
+    answers: list[str] = []
 
     def ask(_row: int) -> str:
-        if known:
-            return known[0]
+        if answers:
+            return answers[0]
         import importlib
         import json
         import socket
@@ -362,7 +364,7 @@ def _question(modules: tuple[str, ...], keys: tuple[str, ...] = ()) -> Callable[
             if not answer.get("key"):
                 answer["module"] = getattr(exc, "name", None) or answer["module"]
             answer["error"] = type(exc).__name__
-        known.append(json.dumps(answer))
-        return known[0]
+        answers.append(json.dumps(answer))
+        return answers[0]
 
     return ask

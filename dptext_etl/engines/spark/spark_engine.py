@@ -45,11 +45,10 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.anchor_files import place_of
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import FASTEST, TABLE, Compression
+from dptext_etl.runner.forecast import Expected
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.publish.parts import Writer, write_part
-from dptext_etl.runner.row_counts import Expected
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, write_part
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult
 from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
@@ -69,7 +68,7 @@ AGAIN = "see the executors' logs. Readers still see the version before; run the 
 def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
     """Write staged shards as parts of a version (see `Engine.write`).
 
-    An attempt drafts a part under a name of its own. The driver takes the one that Spark counts; the others go.
+    An attempt drafts a part under a unique name. The driver uses the one that Spark counts; the others go.
     """
     shards = list(shards)
     if not shards:
@@ -86,7 +85,7 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
 
 
 def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object], wanted: int) -> list[Pack]:
-    """Let executors do what a frame says, and return a pack for every part, in their order."""
+    """Let executors compute a frame, and return a pack for every part, in their order."""
     with watched(config.messages, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = collected(frame)
     if len(packs) != wanted:
@@ -140,14 +139,14 @@ def _moved(
 
 
 def move(config: WriteConfig, place: int, part: str) -> Iterator[Pack]:
-    """Move a part from the store of staging to that of the sink, and check what the sink holds then."""
+    """Move a part from the store of staging to the store of the sink, and check the result there."""
     if config.messages.stopped:
         return
     name, target, digest = json.loads(part)
     sink, missing = config.sink, 0
     if sink.sha256(target) != digest:
         missing = 1
-        with config.staging.with_own_copies() as storage, seam("reading what was staged", InputError, AGAIN):
+        with config.staging.with_own_copies() as storage, seam("reading staged files", InputError, AGAIN):
             path = storage.local_path(name)
             if sha256(path) != digest:
                 raise InputError(f"the staged file {name} has changed since it was staged", AGAIN)
@@ -252,35 +251,36 @@ class SparkEngine(Engine["DataFrame"]):
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
         refs = {item.name: item.ref for item in columns}
         work = replace(work, attempt=attempt, source=source, refs=refs)
-        found = Expected.total(Expected(**facts) for facts in self._run(work, "look", meter))
+        preview = Expected.total(Expected(**facts) for facts in self._run(work, "look", meter))
         spellings = source.seen.spellings if isinstance(source, ExaminedFrame) and source.seen is not None else {}
-        return replace(found, spellings=spellings) if spellings else found
+        return replace(preview, spellings=spellings) if spellings else preview
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)
-        found = self._run(work, phase, meter, None if phase == "reserve" else profile)
+        results = self._run(work, phase, meter, None if phase == "reserve" else profile)
         if phase == "release":
             self.close()
         remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
-        return [ShardResult(**facts) for facts in found]
+        return [ShardResult(**facts) for facts in results]
 
     def close(self) -> None:
-        """Let executors remove the rows that they keep; if they are gone already, so are the rows."""
+        """Let executors remove the rows that they keep; if the executors are gone, the rows are gone, too."""
         kept, self._kept = self._kept, None
         if kept is not None:
             with suppress(Exception):
                 kept.unpersist(blocking=True)
 
     def _rows(self, work: Work[DataFrame], phase: Phase | Literal["look"], shards: range) -> DataFrame:
-        """Return the rows of all shards, canary rows included. From their first use on, executors keep those of a run.
+        """Return the rows of all shards, canary rows included.
 
-        They lie where the files of Spark's exchanges lie, and are gone after the last phase.
+        From their first use on, executors keep the rows of a run. They lie where the files of Spark's exchanges lie,
+        and are gone after the last phase.
         """
         source = work.source
-        known = source.rows is source.known
-        if known or self._kept is None:
-            rows = planted(source.rows, () if known else work.plans, shards, work.attempt.policy)
-            if known or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
+        published = source.rows is source.known
+        if published or self._kept is None:
+            rows = planted(source.rows, () if published else work.plans, shards, work.attempt.policy)
+            if published or phase == "release" or not bounds_batches(work.source.table.frame.sparkSession):
                 return rows  # used once, or bundles would come all at once
             from pyspark import StorageLevel
 
@@ -306,7 +306,7 @@ class SparkEngine(Engine["DataFrame"]):
             step=len(shards),
             most=policy.shard_rows + canary_rows,
             phase=phase,
-            known=work.source.rows is work.source.known,
+            published=work.source.rows is work.source.known,
             checkpoint=work.checkpoint,
             digest=work.digest,
             bundled=rows is self._kept,
@@ -327,7 +327,8 @@ def gpu_profile(spark: Any, gpus: float) -> Any:
     if not gpus:
         return None
     if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not (0 < gpus <= 0.5 or gpus == gpus // 1 > 0):
-        raise PolicyError("gpus_per_task is a whole number, 0 or more, or a fraction of at most 0.5, as Spark has it")
+        msg = "gpus_per_task must be an integer of 0 or more, or a fraction of at most 0.5"
+        raise PolicyError(msg, "for example 1, or 0.5 for two tasks on one GPU")
     if is_local(spark):
         msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
         raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")

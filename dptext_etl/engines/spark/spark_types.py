@@ -25,7 +25,7 @@ def named(name: str) -> Column:
 
 
 def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
-    """Make a frame of rows that the driver holds; from Spark 4.0 on, no Python worker takes part in reading them."""
+    """Make a frame of rows that the driver holds; from Spark 4.0 on, they are read without a Python worker."""
     import pyspark
 
     if pyspark.__version__ < "4":

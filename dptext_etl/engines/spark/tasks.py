@@ -1,10 +1,10 @@
-"""Take the rows of an executor through a phase, and pass messages to the driver: only counts and hashes.
+"""Compute a phase for the rows of an executor, and pass messages to the driver: only counts and hashes.
 
 They prove that the executors reach staging, count finished rows, and ask tasks to stop. A task that outlives its run
 finds no messages and stops.
 
 Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
-once, attempts stage under names of their own, and the driver gets only the records of the attempt that Spark counts.
+once, attempts stage under unique names, and the driver gets only the records of the attempt that Spark counts.
 
 A refusal is not a failure of a machine. It returns as data, with the message for the user, and no task is retried. If a
 retry can help (`DPTextError.transient`), Spark tries the task again, perhaps on another machine, before it becomes a
@@ -34,10 +34,10 @@ from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.forecast import Expected, Preview, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.progress import Checkpoint
-from dptext_etl.runner.row_counts import Expected, Preview, ledger_of
 from dptext_etl.runner.shard.attempt import take_in
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards
@@ -72,7 +72,7 @@ class TaskMessages:
         return self.staging.child(_FOLDER).child(self.name)
 
     def create(self) -> None:
-        """Make the messages, and remove those of runs that were killed."""
+        """Make the messages, and remove the messages of runs that were killed."""
         with suppress(OSError):
             self.staging.delete_folder(_FOLDER)
         self._files.prepare()
@@ -80,7 +80,7 @@ class TaskMessages:
 
     def remove(self) -> None:
         """Remove the messages, first the one that tasks look for: those that still run stop at their next shard."""
-        with suppress(OSError, InputError):  # what is left goes when the next messages are made
+        with suppress(OSError, InputError):  # remaining files are removed when the next messages are made
             self._files.delete(_RUNNING)
             self.staging.delete_folder(_FOLDER)
 
@@ -101,7 +101,7 @@ class TaskMessages:
             )
         if problem is None:
             raise InputError(f"{msg}: its run is over", "run the same policy again")
-        hint = "executors need a role of their own, or the variables of storage_options: spark.executorEnv.NAME"
+        hint = "give executors a role, or the variables of storage_options: spark.executorEnv.NAME"
         raise InputError(f"{msg}: {problem}", hint)
 
     def done(self, number: int, rows: int) -> None:
@@ -126,7 +126,7 @@ class TaskMessages:
 
 @contextmanager
 def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bool = False) -> Iterator[None]:
-    """Make messages for the block, and report the rows that tasks finish, from a thread of its own."""
+    """Make messages for the block, and report the rows that tasks finish, from a separate thread."""
     over, failures = Event(), list[DPTextError]()
 
     def watch() -> None:
@@ -135,7 +135,7 @@ def watched(messages: TaskMessages, report: Callable[[int], object], *, idle: bo
             last = over.wait(messages.poll_seconds)
             try:
                 now = messages.rows_done()
-            except InputError:  # of a store that is away: what is held is held on to
+            except InputError:  # the store cannot be reached: keep the last count
                 now = seen
             if now > seen or idle:
                 try:
@@ -171,7 +171,7 @@ Facts = Mapping[str, Any]
 
 
 class Worker(Protocol):
-    """Takes the shards of a task; what it returns holds plain data alone."""
+    """Computes the shards of a task; its results hold only plain data."""
 
     def take(self, frame: pl.DataFrame, number: int) -> ShardResult | None: ...
     def finish(self) -> ShardResult | Expected | None: ...
@@ -187,12 +187,12 @@ class TaskConfig:
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     job: str  # name of the attempt in the ledger
     staging: Storage  # the run's staging
-    memory: Storage  # what all releases and partitions share
+    memory: Storage  # the storage that all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
     phase: Phase | Literal["look"]
     checkpoint: Checkpoint  # called after every step, for tests
-    known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
+    published: bool = False  # whether the rows may be published: then only the ledger's answers are counted
     digest: str = ""  # of the synthetic table that records are compared and committed with
     bundled: bool = False  # whether batches hold bundles of rows
 
@@ -201,14 +201,14 @@ class TaskConfig:
         return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
     def open(self, stack: ExitStack) -> Worker:
-        """Open on a worker what the phase needs."""
+        """Open the ledger, the staging, and the columns that the phase needs."""
         policy, columns = policies(self.policy, self.columns)
         storage = stack.enter_context(self.staging.with_own_copies())
         key = staging_key(keys.resolve(policy.key), policy.dataset, storage)
         staging = Staging(storage, key, tag=secrets.token_hex(8))
         if self.phase == "look":
-            ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
-            preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
+            ledger, text_columns = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
+            preview = Preview(policy, text_columns, ledger, staging.changed, published=self.published)
             return _Looking(preview, columns)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
@@ -225,20 +225,20 @@ class TaskConfig:
 
 
 def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], object], profile: Any = None) -> list[Any]:
-    """Let executors take the shards of a frame through a phase, and return their facts, or raise what one refused."""
+    """Let executors compute the shards of a frame in a phase, and return their facts, or raise the refusal of one."""
     options = {} if profile is None else {"profile": profile}
     tasks = frame.mapInArrow(partial(_record_batches, config, _attempts(frame.sparkSession)), SCHEMA, **options)
     with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
-        found = [row[0] for row in tasks.collect()]
-    return [read(record) for record in sorted(found, key=lambda record: not record.startswith('{"refused"'))]
+        records = [row[0] for row in tasks.collect()]
+    return [read(record) for record in sorted(records, key=lambda record: not record.startswith('{"refused"'))]
 
 
 def _attempts(spark: Any) -> int:
     """Return how often Spark tries a task: on a local master once, unless the name of the master gives a number."""
     master = str(spark.conf.get("spark.master", None))
     if master == "local" or master.startswith("local["):
-        given = re.fullmatch(r"local\[.*,\s*(\d+)\s*\]", master)
-        return 1 if given is None else int(given[1])
+        tries = re.fullmatch(r"local\[.*,\s*(\d+)\s*\]", master)
+        return 1 if tries is None else int(tries[1])
     return int(spark.conf.get("spark.task.maxFailures", "4"))
 
 
@@ -249,7 +249,7 @@ def _record_batches(config: TaskConfig, attempts: int, batches: Iterator[pa.Reco
 
 @bare
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch], attempts: int = 1) -> Iterator[str]:
-    """Take the rows of a task through a phase, and yield what was done as JSON; Spark tries a task so often."""
+    """Compute the rows of a task in a phase, and yield the results as JSON; Spark tries a task `attempts` times."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
@@ -286,10 +286,10 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
             if stopped():
                 return
             frame = coarsened(frame.lazy(), frame.schema, policies(config.policy, config.columns)[0]).collect()  # noqa: PLW2901
-            found = wait_for_ledger(partial(worker.take, frame, number), stopped)
+            result = wait_for_ledger(partial(worker.take, frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
-            if found is not None:
-                yield asdict(found)
+            if result is not None:
+                yield asdict(result)
         if worker is not None and (last := worker.finish()) is not None:
             yield asdict(last)
 
@@ -362,7 +362,7 @@ def raise_refused(facts: list[Any]) -> None:
 
 
 def read(record: str) -> dict[str, Any]:
-    """Return what a task did, or raise what it refused."""
+    """Return the results of a task, or raise its refusal."""
     facts = json.loads(record)
     if "refused" in facts:
         raise_refused(facts["refused"])
@@ -370,7 +370,7 @@ def read(record: str) -> dict[str, Any]:
 
 
 def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
-    """Remember the ledger's head in the place of what each task wrote into a store."""
+    """Replace the heads that tasks wrote into a store by the ledger's current head."""
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             take_in(ledger, layout.memory, policy, job)
@@ -390,7 +390,7 @@ class _Releasing:
 
 @dataclass(frozen=True)
 class _Looking:
-    """Counts what a run will find; under a cap, all rows of a person are in one task."""
+    """Previews rows of a run; under a cap, all rows of a person are in one task."""
 
     preview: Preview
     columns: Sequence[ColumnPolicy]
@@ -399,9 +399,9 @@ class _Looking:
         self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
 
     def finish(self) -> Expected:
-        found = self.preview.expected()
-        require_models(self.columns, found)
-        return found
+        expected = self.preview.expected()
+        require_models(self.columns, expected)
+        return expected
 
 
 def policy_json(policy: Policy) -> str:

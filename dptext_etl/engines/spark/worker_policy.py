@@ -35,12 +35,12 @@ def take_gpu() -> None:
     """Compute on the first GPU that Spark gave the running task; without one, change nothing."""
     try:
         from pyspark import TaskContext
-    except ImportError:  # this is no worker; tests call this function, too
+    except ImportError:  # this process is not a worker; tests call this function, too
         return
     context = TaskContext.get()
-    given = context.resources().get("gpu") if context is not None else None
-    if given is not None and given.addresses:
-        device.take_gpu(given.addresses[0])
+    gpu = context.resources().get("gpu") if context is not None else None
+    if gpu is not None and gpu.addresses:
+        device.take_gpu(gpu.addresses[0])
 
 
 _LOCAL = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
@@ -48,7 +48,7 @@ _HINT = 'give register(…, artifacts="s3://bucket/folder") or a folder that eve
 
 
 class Location(BaseModel):
-    """Places of an artifact; a worker takes the first one with the right hash."""
+    """Places of an artifact; a worker uses the first one with the right hash."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -133,16 +133,16 @@ def _uploaded(artifact: Artifact, to: str, name: str) -> str:
 
 
 def add_to_session(spark: Any, artifact: Artifact, name: str) -> None:
-    """Add an artifact to the files that Spark gives every worker of a session, under a name of its own."""
-    held = cache_directory() / name  # it stays there, because Spark serves some files from their first path
+    """Add an artifact to the files that Spark gives every worker of a session, under a unique name."""
+    copy = cache_directory() / name  # it stays there, because Spark serves some files from their first path
     with seam("adding an artifact to the Spark session", ArtifactError, _HINT):
-        if not held.is_file():
-            with tempfile.TemporaryDirectory(dir=held.parent) as aside:
-                Path(shutil.copyfile(artifact.path, Path(aside) / name)).replace(held)
+        if not copy.is_file():
+            with tempfile.TemporaryDirectory(dir=copy.parent) as aside:
+                Path(shutil.copyfile(artifact.path, Path(aside) / name)).replace(copy)
         try:
-            spark.addArtifacts(str(held), file=True)
+            spark.addArtifacts(str(copy), file=True)
         except (AttributeError, RuntimeError):  # before Spark 4.0, classic sessions only have this command
-            spark.sql(f"ADD FILE '{held}'")
+            spark.sql(f"ADD FILE '{copy}'")
 
 
 _KEY_FILE = "file:"
@@ -192,9 +192,9 @@ class _WorkerPart(_Plain):
 
     def _make(self, kind: Group, parameters: dict[str, Any], build: Callable[[dict[str, Any]], Any]) -> Any:
         """Make the part again on this machine, and refuse one of another configuration."""
-        found = {role: location.find() for role, location in self.artifacts.items()}
+        artifacts = {role: location.find() for role, location in self.artifacts.items()}
         require(kind, parameters["name"], self.package)
-        part = placed(build(parameters), found)
+        part = placed(build(parameters), artifacts)
         require_cfg(parameters["name"], part.cfg(), self.cfg)
         return part
 
@@ -232,7 +232,7 @@ class WorkerPolicy(_WorkerPart):
     mechanism: dict[str, Any]  # name and parameters, plain data
     spend: bool = False  # return the struct of text, positions, epsilon and delta
     ledger: AccountTerms | None = None  # ledger that is charged for rows, or None
-    postprocess: tuple[WorkerStep, ...] = ()  # in order; runs alone have any
+    postprocess: tuple[WorkerStep, ...] = ()  # in order; only runs have any
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:

@@ -1,4 +1,4 @@
-"""Take people out of everything that the policies of a folder publish or stage, and remove files that no one needs.
+"""Remove people from everything that the policies of a folder publish or stage, and remove files that no one needs.
 
 The plan is made first, and changes nothing. It is refused if a person is unknown, if a source still holds records of
 theirs, or if a policy does not say whose records it publishes.
@@ -26,7 +26,15 @@ from dptext_etl.ledger.storage import ledger_exists
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import versions
-from dptext_etl.runner.publish.forgetting import AS_HELD, forget, forget_drafts, identified, known, listed, subject_ids
+from dptext_etl.runner.publish.forgetting import (
+    AS_IN_TABLE,
+    forget,
+    forget_drafts,
+    identified,
+    listed,
+    look_up,
+    subject_ids,
+)
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.publication import NOTE
 from dptext_etl.runner.publish.versions import alone_at
@@ -82,7 +90,7 @@ def erase(
     dry_run: bool = False,
     progress: Callable[[ErasedTable], None] | None = None,
 ) -> Erasure:
-    """Take people out of every table that the policies in a file, or in a folder at any depth, publish."""
+    """Remove people from every table that the policies in a file, or in a folder at any depth, publish."""
     policies = list(_policies(where))
     if subjects and any(policy.unit == "record" for _, policy in policies):
         names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
@@ -110,19 +118,21 @@ def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
     if place.outcome == "not published":
         noted, staged = forget_drafts(table.policy, **named)
         return replace(place, staged=staged), noted
-    found = forget(table.policy, known=True, **named)
-    if place.outcome == "not in it" and found.removed:  # another table took their ids out of staging before
-        place = replace(place, outcome="removed", records=found.removed)
-    return replace(place, version=found.version, deleted=found.versions, staged=found.staged), found.noted
+    forgotten = forget(table.policy, checked=True, **named)
+    if place.outcome == "not in it" and forgotten.removed:  # another table removed their ids from staging before
+        place = replace(place, outcome="removed", records=forgotten.removed)
+    return replace(
+        place, version=forgotten.version, deleted=forgotten.versions, staged=forgotten.staged
+    ), forgotten.noted
 
 
 def _policies(where: Path) -> Iterator[tuple[Path, Policy]]:
-    """Yield the policies of a folder; other TOML files are none, because they have no dataset."""
+    """Yield the policies of a folder; other TOML files have no dataset."""
     files = sorted(where.rglob("*.toml")) if where.is_dir() else [where]
-    found = [file for file in files if file == where or _has_dataset(file)]
-    if not found:
+    chosen = [file for file in files if file == where or _has_dataset(file)]
+    if not chosen:
         raise PolicyError(f"there is no policy file in {where}", "name the folder that holds them, or one policy file")
-    for file in found:
+    for file in chosen:
         yield file, Policy.load(file)
 
 
@@ -146,7 +156,7 @@ def _known(
         partitions = partitions_of(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             layouts = (Layout.of(policy, partition) for partition in partitions)
-            known_subjects, known_records = known(policy, layouts, ledger, subject_ids(policy, subjects), records)
+            known_subjects, known_records = look_up(policy, layouts, ledger, subject_ids(policy, subjects), records)
             some, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
             ids = pa.array(rows, pa.large_string())
             for entry in ledger.people.publications_of(policy.dataset, ids, subject_ids(policy, some)):
@@ -160,7 +170,7 @@ def _known(
     unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
     if any(unknown):
         msg = f"none of these policies knows {unknown[0]:,} of {len(subjects):,} subjects and {unknown[1]:,} of "
-        raise InputError(f"{msg}{len(records):,} records; nothing was changed", AS_HELD)
+        raise InputError(f"{msg}{len(records):,} records; nothing was changed", AS_IN_TABLE)
     return tables, [*elsewhere.values()]
 
 
@@ -176,7 +186,7 @@ def _refuse_copies(tables: list[_Table]) -> None:
 
 
 def partitions_of(policy: Policy) -> list[str | None]:
-    """Return the partitions that are published or staged; None stands for the whole table."""
+    """Return the partitions that are published or staged; None means the whole table."""
     if PARTITION not in policy.sink:
         return [None]
     head, _, tail = policy.sink.rstrip("/").partition(PARTITION)
@@ -190,15 +200,17 @@ def partitions_of(policy: Policy) -> list[str | None]:
         ends = rf"(?:\.manifest\.json|\.staging|/{TABLE}/manifest\.json)"
     rest = re.escape(tail).replace(re.escape(PARTITION), "(?P=name)")
     pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
-    found = {match["name"] for match in map(pattern.fullmatch, names) if match}
-    found |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
-    return sorted(name for name in found if _manifest(policy, name) or Layout.of(policy, name).staging.folder.is_dir())
+    partitions = {match["name"] for match in map(pattern.fullmatch, names) if match}
+    partitions |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
+    return sorted(
+        name for name in partitions if _manifest(policy, name) or Layout.of(policy, name).staging.folder.is_dir()
+    )
 
 
 def _manifest(policy: Policy, partition: str | None) -> Manifest | None:
     """Return the manifest of a sink if it is of this release: sinks of other policies may lie in the same folder."""
-    found = Manifest.read(Layout.of(policy, partition))
-    return found if found and (found.dataset, found.release) == (policy.dataset, policy.release) else None
+    manifest = Manifest.read(Layout.of(policy, partition))
+    return manifest if manifest and (manifest.dataset, manifest.release) == (policy.dataset, policy.release) else None
 
 
 def _outcome(table: _Table) -> ErasedTable:
@@ -210,22 +222,22 @@ def _outcome(table: _Table) -> ErasedTable:
     if table.subjects or table.records:
         named = subject_ids(policy, table.subjects)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            found = listed(policy, layout, manifest, ledger, named, table.records, missing=False)
-            ids = pa.array(sorted(found.records), pa.large_string())
-            held = ledger.people.publications_of(policy.dataset, ids, named)
-        found.require_gone_from_source()
+            people = listed(policy, layout, manifest, ledger, named, table.records, missing=False)
+            ids = pa.array(sorted(people.records), pa.large_string())
+            publications = ledger.people.publications_of(policy.dataset, ids, named)
+        people.require_gone_from_source()
         if manifest is None:
             outcome = "not published"
         elif not identified(manifest):
-            count = max((entry["records"] for entry in held if entry["release"] == policy.release), default=0)
+            count = max((entry["records"] for entry in publications if entry["release"] == policy.release), default=0)
             outcome = ("statistic stays" if policy.synthetic is not None else "withdrawn") if count else outcome
-        elif found.published:
-            outcome, count = "removed", len(found.published)
+        elif people.published:
+            outcome, count = "removed", len(people.published)
     return ErasedTable(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
 
 
 _DAY = 86_400.0
-_REMOVING = ("removing what is no longer kept", InputError, "the files must be yours")
+_REMOVING = ("removing expired files", InputError, "the files must be yours")
 
 
 @dataclass
@@ -253,21 +265,21 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
-    found = Cleaned()
+    cleaned = Cleaned()
     revoked = _revoked(policy)
     for storage in layout.staging.parent.parent.subfolders(layout.staging.name):
         try:
             with storage.lock("of this release is under way"):
-                _clean_staging(storage, policy, revoked, found, dry_run=dry_run)
+                _clean_staging(storage, policy, revoked, cleaned, dry_run=dry_run)
         except PolicyError as problem:
             if isinstance(problem, InputError):
                 raise
-            found.busy.append(_location(storage))
+            cleaned.busy.append(_location(storage))
     with alone_at(layout):
-        found.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
+        cleaned.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
         if not dry_run:
-            versions.delete(layout, found.versions)
-    return found
+            versions.delete(layout, cleaned.versions)
+    return cleaned
 
 
 def _revoked(policy: Policy) -> set[str]:
@@ -275,21 +287,21 @@ def _revoked(policy: Policy) -> set[str]:
         return {row["release"] for row in ledger.reports.show() if row["burnt"] and row["dataset"] == policy.dataset}
 
 
-def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
+def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], cleaned: Cleaned, *, dry_run: bool) -> None:
     retention, now = policy.retention, time.time()
     if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
-        found.stopped.append(_location(storage))
+        cleaned.stopped.append(_location(storage))
         if not dry_run:
             with seam(*_REMOVING):
                 storage.delete_folder()
         return
     for days, pattern, removed in (
-        (retention.staging_days, "shard-*", found.staged),
-        (retention.staging_days, READING, found.staged),
-        (retention.staging_days, "synthetic.*", found.staged),  # as versions before 0.3 named a staged table
-        (retention.quarantine_days, "quarantine-*", found.quarantined),
-        (retention.quarantine_days, "changed-*", found.quarantined),
-        (retention.kept_days, "kept-*", found.kept),
+        (retention.staging_days, "shard-*", cleaned.staged),
+        (retention.staging_days, READING, cleaned.staged),
+        (retention.staging_days, "synthetic.*", cleaned.staged),  # as versions before 0.3 named a staged table
+        (retention.quarantine_days, "quarantine-*", cleaned.quarantined),
+        (retention.quarantine_days, "changed-*", cleaned.quarantined),
+        (retention.kept_days, "kept-*", cleaned.kept),
     ):
         if days is not None:
             old = [name for name, written in storage.modified(pattern).items() if now - written > days * _DAY]

@@ -1,6 +1,6 @@
 """Export a published version for readers elsewhere, as a folder or a zip file, and verify such an export.
 
-An export holds only what is published: the parts, the manifest, the public statement, a data contract (Open Data
+An export holds only published facts: the parts, the manifest, the public statement, a data contract (Open Data
 Contract Standard 3.1), a page for readers, and checksums. The same version under the same caps gives the same bytes.
 """
 
@@ -29,7 +29,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import statement
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, Part, published_manifest, stated
-from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.publish.parts import id_finder
 from dptext_etl.storage import Storage
 
 FORMAT = "dptext-export/1"
@@ -78,7 +78,7 @@ def export(policy: Policy, target: Path, partition: str | None = None) -> dict[s
     layout = Layout.of(policy, partition)
     manifest = published_manifest(layout)
     manifest.require_of(policy, layout.partition)
-    require(check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger)))
+    require(check_published(layout.sink, policy, own_ids=id_finder(layout.staging, policy.ledger)))
     facts = statement.facts(policy=policy, partition=partition, public=True)
     if facts["manifest_sha256"] != manifest.digest:
         raise InputError("a run published to this sink meanwhile", "export again")
@@ -163,9 +163,9 @@ def contract(manifest: Manifest) -> dict[str, Any]:
     def column(name: str, kind: str) -> dict[str, Any]:
         logical = next((name for name, pattern in _LOGICAL.items() if re.fullmatch(pattern, kind)), "string")
         keys = dict.fromkeys(("required", "unique", "primaryKey"), name == manifest.id)
-        found = {"name": name, "logicalType": logical, "physicalType": kind, **keys}
+        described = {"name": name, "logicalType": logical, "physicalType": kind, **keys}
         claims = {f"dptext_{claim}": value for claim, value in texts.get(name, {}).items()}
-        return found | {"customProperties": _properties(claims)} if claims else found
+        return described | {"customProperties": _properties(claims)} if claims else described
 
     where = "" if manifest.partition is None else f":{manifest.partition}"
     rows = {"name": "rows", "type": "library", "metric": "rowCount", "mustBe": manifest.rows}
@@ -217,22 +217,22 @@ def verify(place: Path) -> dict[str, Any]:
 
     Raises:
         InputError: There is no export that can be read.
-        GateError: A file is missing, surplus, or a link, or differs from what the export says of it.
+        GateError: A file is missing, surplus, or a link, or differs from its description in the export.
     """
     with seam("reading the export", InputError, _HINT):
         if place.is_dir():
-            found = _verified(_names(place), lambda name: (place / name).read_bytes())
+            contents = _verified(_names(place), lambda name: (place / name).read_bytes())
         else:
             with zipfile.ZipFile(place) as archive:
-                found = _verified(_entries(archive), archive.read)
-    return _summary(place, *found)
+                contents = _verified(_entries(archive), archive.read)
+    return _summary(place, *contents)
 
 
 def _names(folder: Path) -> list[str]:
     """Return the names of all files; a link, or anything else that is neither a file nor a folder, is refused."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-    _require(all(path.is_file() and not path.is_symlink() for path in found), "the export holds a link")
-    return [path.relative_to(folder).as_posix() for path in found]
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    _require(all(path.is_file() and not path.is_symlink() for path in paths), "the export holds a link")
+    return [path.relative_to(folder).as_posix() for path in paths]
 
 
 def _entries(archive: zipfile.ZipFile) -> list[str]:
@@ -251,19 +251,19 @@ def _verified(names: list[str], read: Any) -> tuple[Manifest, bytes]:
     manifest = Manifest.parse(text)
     parts = _data(manifest)
     expected = [README, CONTRACT, MANIFEST, *STATEMENTS, *parts]
-    _require(sorted(names) == sorted([*expected, SUMS]), "the files are not those of the manifest")
+    _require(sorted(names) == sorted([*expected, SUMS]), "the files do not match the manifest")
     lines = [f"{_digest(read(name))}  {name}" for name in expected]
     sums = read(SUMS)
-    _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files are not those of {SUMS}")
+    _require(sums == "".join(f"{line}\n" for line in lines).encode(), f"the files do not match {SUMS}")
     _require(manifest.text() == text, "the manifest is not written as a run writes it")
-    _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement is that of another manifest")
-    known = {kind.value for kind in GuaranteeClass}
-    _require(all(column["class"] in known for column in manifest.columns), "a guarantee class is unknown")
+    _require(manifest.digest in read(STATEMENTS[0]).decode(), "the statement belongs to another manifest")
+    classes = {kind.value for kind in GuaranteeClass}
+    _require(all(column["class"] in classes for column in manifest.columns), "a guarantee class is unknown")
     # bytes, because JSON of repeated keys says one thing to one reader and another to the next
-    _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract is not that of the manifest")
+    _require(read(CONTRACT) == contract_text(manifest).encode(), "the contract does not match the manifest")
     for name, part in parts.items():
         content = read(name)
-        _require(_digest(content) == part.sha256, "a data file is not that of the manifest")
+        _require(_digest(content) == part.sha256, "a data file does not match the manifest")
         _require(_table(content, manifest) == part.rows, "a data file holds another number of rows")
     return manifest, sums
 
@@ -274,7 +274,7 @@ def _require(agrees: bool, problem: str) -> None:
 
 
 def _table(content: bytes, manifest: Manifest) -> int:
-    """Return the number of rows of a data file, whose columns must be those of the manifest."""
+    """Return the number of rows of a data file, whose columns must match the manifest."""
     kinds, file = manifest.kinds, io.BytesIO(content)
     if manifest.file_format == "parquet":
         rows = pl.scan_parquet(file)
@@ -283,6 +283,6 @@ def _table(content: bytes, manifest: Manifest) -> int:
         rows = pl.scan_csv(file, infer_schema=False) if csv else pl.scan_ndjson(file, infer_schema_length=None)
     typed = manifest.file_format == "parquet" and not manifest.carries
     schema = rows.collect_schema().items()
-    found = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
-    _require(found == [*kinds.items()], "a data file has other columns than the manifest")
+    columns = [(name, kind_of(plain_type(dtype, rename=True)) if typed else kinds.get(name)) for name, dtype in schema]
+    _require(columns == [*kinds.items()], "a data file has other columns than the manifest")
     return int(rows.select(pl.len()).collect(engine="streaming").item())

@@ -29,10 +29,9 @@ from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TABLE
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
-from dptext_etl.runner.publish import own_ids, versions
+from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest, as_stored, is_whole, published_manifest, require_whole, scan
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, blank_ids, ids_of_parts, keep_id_lists
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
 from dptext_etl.runner.shard.charging import subjects_of
@@ -44,11 +43,11 @@ from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
 from dptext_etl.storage import Storage
 
 _BATCH_ROWS = 1 << 18
-AS_HELD = "name ids as the table holds them"
+AS_IN_TABLE = "name ids as the table holds them"
 
 
 class Listed(NamedTuple):
-    """Canonical ids of records to forget, those of them that are published, and those that the source still holds."""
+    """Canonical ids of records to forget, with the published ones and the ones that the source still holds."""
 
     records: frozenset[str]
     published: frozenset[str]
@@ -58,14 +57,14 @@ class Listed(NamedTuple):
         """Refuse records that the source still holds: they are not erased there."""
         if self.in_source:
             msg = f"the source still holds {len(self.in_source):,} of these records, and nothing erases them there"
-            raise InputError(msg, "take them out of the source first")
+            raise InputError(msg, "remove them from the source first")
 
 
 def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
     return normalized(pa.array(subjects, pa.large_string()), policy.normalize)
 
 
-def known(
+def look_up(
     policy: Policy, layouts: Iterable[Layout], ledger: Ledger, subjects: pa.Array, records: Sequence[str]
 ) -> tuple[Mask, Mask]:
     """Return which subjects and which records the ledger, lists in staging, or the source of a policy know."""
@@ -77,8 +76,8 @@ def known(
     units = ledger.people.unit_hashes(subjects).to_pylist()
     places = chain.from_iterable(_places(policy, layout, units, subjects.to_pylist()) for layout in layouts)
     while not (people.all() and rows.all()) and (place := next(places, None)) is not None:
-        ids, theirs, asked = place
-        people |= np.array([one in theirs for one in asked], np.bool_)
+        ids, theirs, wanted = place
+        people |= np.array([one in theirs for one in wanted], np.bool_)
         rows |= np.array([one in ids for one in records], np.bool_)
     return people, rows
 
@@ -104,10 +103,10 @@ def _canonical(rows: pl.DataFrame, column: str) -> set[str]:
 
 def require_known(policy: Policy, layout: Layout, ledger: Ledger, subjects: pa.Array, records: Sequence[str]) -> None:
     """Refuse people and records that nothing here knows, such as ids with a typing error."""
-    masks = zip(known(policy, [layout], ledger, subjects, records), ("subject", "record"), strict=True)
+    masks = zip(look_up(policy, [layout], ledger, subjects, records), ("subject", "record"), strict=True)
     unknown = [f"{int((~mask).sum())} of {counted(len(mask), what)}" for mask, what in masks if not mask.all()]
     if unknown:
-        raise UnknownIdError(f"{' and '.join(unknown)}: unknown here; nothing was changed", AS_HELD)
+        raise UnknownIdError(f"{' and '.join(unknown)}: unknown here; nothing was changed", AS_IN_TABLE)
 
 
 def listed(  # noqa: PLR0917
@@ -125,7 +124,7 @@ def listed(  # noqa: PLR0917
         msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
         raise InputError(msg, "name subjects or records")
     if manifest is not None and manifest.ids != policy.ids:
-        msg = f"what is published has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
+        msg = f"the published table has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
         raise LedgerError(msg, "name the policy that published it, or run this one first")
     published = set[str]()
     for ids in () if manifest is None else published_ids(layout, policy.ledger, manifest):
@@ -134,8 +133,10 @@ def listed(  # noqa: PLR0917
     there = set() if source is None else {*source["id"]}
     gone = {*records}
     if len(subjects):
-        held = pa.array(sorted(published | there), pa.large_string())
-        gone |= set(held.filter(pa.array(ledger.people.of_subjects(policy.dataset, subjects, held))).to_pylist())
+        candidates = pa.array(sorted(published | there), pa.large_string())
+        gone |= set(
+            candidates.filter(pa.array(ledger.people.of_subjects(policy.dataset, subjects, candidates))).to_pylist()
+        )
         if source is not None:
             gone |= {*source.filter(pl.col("subject").is_in(subjects.to_pylist()))["id"]}
     if missing:
@@ -152,16 +153,16 @@ def identified(manifest: Manifest) -> bool:
 
 
 def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
-    """Yield the canonical ids of what is published, if anything knows them; null where forgotten in another table."""
+    """Yield the canonical ids of published rows, if they are known; null where forgotten in another table."""
     if manifest.ids != "keep":
-        yield from own_ids.of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
+        yield from ids_of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
     elif manifest.id is not None:
         for batch in batches(scan(layout, manifest).select(manifest.id), _BATCH_ROWS):
             yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
 
 
 def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Series | None = None) -> pl.Series:
-    """Return which records are forgotten; ids of some that were are null (`own_ids.blank`)."""
+    """Return which records are forgotten; ids of some that were are null (`blank_ids`)."""
     gone, there = ids.is_null().to_numpy(writable=True), ids.is_not_null()
     theirs = None if units is None else pa.array(units.filter(there).to_list(), pa.binary(32))
     gone[there.to_numpy()] = ledger.people.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()), theirs)
@@ -179,9 +180,9 @@ def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs
     published = published_ids(layout, spec, manifest)
     count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)
     if count:
-        are = counted(count, "row of what is published here is", "rows of what is published here are")
+        are = counted(count, "row of the published table is", "rows of the published table are")
         msg = f"{are} of people or records that were forgotten in another release or sink"
-        raise LedgerError(msg, "`dptext forget` takes them out: name the same people for this policy, too")
+        raise LedgerError(msg, "`dptext forget` removes them: name the same people for this policy, too")
 
 
 def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.DataFrame | None:
@@ -192,9 +193,9 @@ def source_of(policy: Policy, layout: Layout, *, with_subjects: bool) -> pl.Data
     names = (policy.id, policy.subject) if with_subjects and policy.subject is not None else (policy.id,)
     files = Files.find(layout)
     scanned = with_logical_types(files.scan(names), policy, logical_types(files))
-    found = schema_of(scanned)
-    if set(names) <= set(found):
-        rows = in_pinned_order(scanned.select(names), found, policy)
+    schema = schema_of(scanned)
+    if set(names) <= set(schema):
+        rows = in_pinned_order(scanned.select(names), schema, policy)
     else:  # a column in the names of folders
         rows = open_table(policy, layout).frame.select(names)
     with seam("reading record ids", InputError, READ_HINT):
@@ -236,7 +237,7 @@ def forget(
     subjects: Sequence[str] = (),
     records: Sequence[str] = (),
     missing: bool = False,
-    known: bool = False,
+    checked: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> Forgotten:
     """Publish a version without some people, retire the older ones, and delete their files.
@@ -244,18 +245,18 @@ def forget(
     An unlinked release that holds them is withdrawn as a whole, because a reader of a version without them would know
     their texts from the difference. Publish those who stay under a new release name.
 
-    A synthetic table stays: its noisy statistic is what was charged. The people are noted in the ledger, so no later
-    release holds them; a table without them takes a new release name, and charges all others again.
+    A synthetic table stays: its noisy statistic was charged. The people are noted in the ledger, so no later
+    release holds them; a table without them needs a new release name, and charges all others again.
 
     Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
     call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
-    changed; `known` leaves this check out, for a caller that looked in other places as well.
+    changed; `checked` leaves this check out, for a caller that looked in other places as well.
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
     if Manifest.read(layout) is None:  # a table that was never published may have no ledger
-        hint = "`dptext forget POLICY --everywhere` also takes people out of staging; `dptext run POLICY` publishes"
+        hint = "`dptext forget POLICY --everywhere` also removes people from staging; `dptext run POLICY` publishes"
         raise InputError(f"nothing is published at {layout.sink}", hint)
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
@@ -266,11 +267,12 @@ def forget(
             for ref in refs:
                 ledger.releases.require_key(ref, keys.resolve(policy.key))
         ids = subject_ids(policy, subjects)
-        if not known:
+        if not checked:
             require_known(policy, layout, ledger, ids, records)
-        found = listed(policy, layout, before, ledger, ids, records, missing=missing)
-        found.require_gone_from_source()
-        new = ledger.people.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
+        people = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        people.require_gone_from_source()
+        # the ledger first: if this call is killed, no later run releases these people, and the same call completes it
+        new = ledger.people.forget(policy.dataset, pa.array(sorted(people.records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
         checkpoint("forgotten")
         is_forgotten = partial(forgotten_among, ledger, policy.dataset)
@@ -279,13 +281,13 @@ def forget(
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         else:
             show(layout, before)  # a run that was killed may not have done so, and older versions go
-        with suppress(LedgerError):  # a revoked or frozen release takes no more records; the commit holds the digest
+        with suppress(LedgerError):  # a revoked or frozen release accepts no more records; the commit holds the digest
             versions.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)
         checkpoint("shown")
         older = versions.unlisted(layout, now)
         versions.delete(layout, older, every_older=True)
-        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
         selection.carry(storage, before.digest, now.digest)
         staged = _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn = not identified(before) and before.rows > now.rows
@@ -297,7 +299,7 @@ def forget(
 def forget_drafts(
     policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
-    """Take people out of the staging of a table that was never published; count newly noted records, and files."""
+    """Remove people from the staging of a table that was never published; count newly noted records, and files."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
     with _opened(layout, policy) as ledger:
@@ -312,6 +314,7 @@ def forget_drafts(
 def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
     """Lock the staging folder, which a release that did not run yet lacks, and open the ledger."""
     layout.staging.prepare()
+    # no run of this release may stage or publish these people while they are removed
     with (
         layout.staging.lock("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
@@ -323,7 +326,7 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
 def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     changed = 0
     for folder in layout.staging.parent.parent.subfolders():
-        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + own_ids.blank(
+        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + blank_ids(
             folder, policy.ledger, is_forgotten
         )
     return changed
@@ -339,10 +342,12 @@ def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *,
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
     """Return the published releases, if the ledger knows this manifest."""
     refs = list(ledger.releases.find_all(policy).values())
-    known = [{*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs]  # in any sink
+    recorded = [
+        {*ledger.releases.published(ref).values(), *ledger.releases.retired(ref)} for ref in refs
+    ]  # in any sink
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
-        raise LedgerError("what is published is no release of this policy", "name the policy that published it")
-    if not all(manifest.digest in digests for digests in known):
+        raise LedgerError("the published table is not a release of this policy", "name the policy that published it")
+    if not all(manifest.digest in digests for digests in recorded):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
 
@@ -362,13 +367,13 @@ def _publish_without(  # noqa: PLR0917
     hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
     digests = (part.sha256 for part in before.parts)
-    own = None if hidden is None else own_ids.of_parts(layout.staging, policy.ledger, digests)
+    own_ids = None if hidden is None else ids_of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
-            with seam("reading what is published", InputError, READ_HINT):
+            with seam("reading the published table", InputError, READ_HINT):
                 rows = as_stored(layout, before, (layout.part(part.path),)).collect()
-            if own is not None:
-                rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
+            if own_ids is not None:
+                rows = rows.select(own_ids[number].alias(str(column)), pl.exclude(str(column)))
             left = rows.clear() if column is None else rows.filter(~is_forgotten(rows[column]))
             if left.height:
                 writer.add_rows(left)
@@ -393,10 +398,10 @@ def _publish_without(  # noqa: PLR0917
 
 @bare
 def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing) -> None:
-    """Publish anew what an older version of dptext-etl published with names or categories in its types, and retire it.
+    """Publish a table of an older version of dptext-etl anew, if its types hold names or categories, and retire it.
 
-    A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). What
-    is of another release is left to `publish`, which takes its place.
+    A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). The
+    table of another release is left to `publish`, which replaces it.
     """
     before = Manifest.read(layout)
     same = before is not None and (before.dataset, before.release) == (policy.dataset, policy.release)
@@ -411,16 +416,16 @@ def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing
         versions.require_alone(layout)
         try:
             refs = _refs(ledger, policy, before)
-        except LedgerError:  # the run says what is wrong, or takes the place of the table
+        except LedgerError:  # the run reports the problem, or replaces the table
             return
         storage.write(_RENEWING, b"", action="noting that a version is replaced")
-        gone = pl.Series.is_null  # ids of people who were forgotten in another table (`own_ids.blank`)
+        gone = pl.Series.is_null  # ids of people who were forgotten in another table (`blank_ids`)
         now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         with suppress(LedgerError):
             versions.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)
         versions.delete(layout, versions.unlisted(layout, now), every_older=True)
-        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        keep_id_lists(storage, (part.sha256 for part in now.parts), lists)
         selection.carry(storage, before.digest, now.digest)
         storage.delete(_RENEWING)
 
@@ -430,20 +435,20 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
 
     A list holds records that may never have been charged, so only the units in it show whose they are.
     """
-    changed, action = 0, "taking records out of staging"
-    with seam(action, InputError, "call this again: it goes on from here"):
+    changed, action = 0, "removing records from staging"
+    with seam(action, InputError, "call this again: it continues from here"):
         lists = {name for pattern in LISTS for name in storage.glob(pattern)}
         for name in storage.glob("*.parquet"):
             frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
             units = frame[UNIT] if UNIT in frame.columns else None
-            known = policy.id in frame.columns and not (name in lists and by_subject and units is None)
+            identifies = policy.id in frame.columns and not (name in lists and by_subject and units is None)
             every = pl.Series([True] * frame.height, dtype=pl.Boolean)
-            forgotten = is_forgotten(frame[policy.id], units) if known else every
+            forgotten = is_forgotten(frame[policy.id], units) if identifies else every
             if not forgotten.any():
                 continue
             changed += 1
             draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
-            if name.startswith("shard-") or not known:
+            if name.startswith("shard-") or not identifies:
                 storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records
@@ -456,5 +461,5 @@ def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_sub
 
 
 def _without(rows: pl.DataFrame, forgotten: pl.Series) -> pl.DataFrame:
-    """Take records out, unless a call that was killed half-way has taken them out of this file already."""
+    """Remove records, unless an interrupted call has already removed them from this file."""
     return rows.filter(~forgotten) if rows.height == len(forgotten) else rows

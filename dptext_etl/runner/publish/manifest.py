@@ -1,9 +1,9 @@
-"""State what a run claims of every text column, and write the manifest of a published table.
+"""State the claims of a run on every text column, and write the manifest of a published table.
 
 If a count over the whole run decides about publication, every row pays twice the gate's false-alarm probability as
 delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Without it the mechanisms' own claims hold.
 
-It is replaced in one step. Nothing in it depends on a text beyond what is published anyway: configuration, its
+It is replaced in one step. Nothing in it depends on a text, except through published rows: configuration, its
 constants, row counts, and hashes of the published files. It holds no time, so a run that was killed and resumed writes
 the same bytes.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from glob import escape
@@ -25,20 +25,18 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks import Verdict
 from dptext_etl.checks.published import MANIFEST
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.data_types import carries, from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
+from dptext_etl.data_types import carries, from_text, in_json, parsed, published_kind, readable
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.families.choice import COUNT, ChoiceMechanism
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef, anchor_files
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.shard.staging import ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
+from dptext_etl.runner.shard.staging import ColumnHardware
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Objects, Storage
 
@@ -61,7 +59,7 @@ def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
 
 
 def worst_with_gate(mechanism: Mechanism, delta: int, positions: int | None = None) -> Spend:
-    """Return the cost of the longest text, or of so many positions, with the delta of a gate in steps of 10^-15."""
+    """Return the cost of the longest text, or of `positions`, with the delta of a gate in steps of 10^-15."""
     spend = worst_spend(mechanism, positions)
     if not delta:
         return spend
@@ -79,27 +77,27 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with what is claimed of it; without `pin`, only refuse it.
+    """Pin the release of a column in the ledger, with its claims; without `pin`, only refuse it.
 
-    What is pinned was looked at before, with `pin=False` and `refuse_unproven_key`.
+    Pinned terms were checked before, with `pin=False` and `refuse_unproven_key`.
     """
     worst, claimed = worst_with_gate(column.mechanism, gate_delta(policy)), _claimed(policy, column)
     return ledger.releases.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
-    """Return what a policy claims of a column: the claim of its mechanism, and what its choices about rows add to it.
+    """Return the claims of a policy on a column: from its mechanism, and from its choices about rows.
 
     Specification: docs/spec/privacy.md#release-again, docs/spec/privacy.md#unknown-subject.
     """
     stated = guarantee_of(column.mechanism, gate_delta(policy))
     changed = {Disclosure.CHANGED} if policy.discloses_changes else set()
-    own = {OWN_PERSONS} if policy.on_null_subject == "own" else set()
-    return replace(stated, disclosures=stated.disclosures | changed, assumptions=stated.assumptions | own)
+    assumptions = {OWN_PERSONS} if policy.on_null_subject == "own" else set()
+    return replace(stated, disclosures=stated.disclosures | changed, assumptions=stated.assumptions | assumptions)
 
 
 def claims(policy: Policy) -> list[dict[str, Any]]:
-    """State what is claimed of every text column. Everything follows from the configuration and may be published."""
+    """State the claims on every text column. Everything follows from the configuration and may be published."""
     delta = gate_delta(policy)
     claimed = [_claim(column, _claimed(policy, column), delta) for column in policy.charged_columns()]
     if policy.synthetic is None:
@@ -122,7 +120,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "name": column.column,
         "mechanism": mechanism.name,
         "parameter": mechanism.epsilon,
-        "unit": "record" if one.eps_approx == worst.eps_approx else mechanism.guarantee.unit,  # what a charge is per
+        "unit": "record" if one.eps_approx == worst.eps_approx else mechanism.guarantee.unit,  # the unit of a charge
         "unit_epsilon": _units(one.eps_approx),
         "unit_delta": _units(one.delta, FINE),
         "class": guarantee.guarantee_class.value,
@@ -145,7 +143,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
 
 
 def postprocessing_facts(column: ColumnPolicy) -> list[dict[str, Any]]:
-    """Return what the ledger and the manifest hold of each post-processing of a column, in order."""
+    """Return the facts in ledger and manifest about each post-processing of a column, in order."""
     return [
         {"name": step.name, "cfg": step.cfg(), "model_hash": step.model_hash, "training_provenance": step.provenance}
         for step in column.postprocess
@@ -157,9 +155,9 @@ def _units(amount: Micro, unit: int = MICRO) -> float | str:
 
 
 def policy_notes(policy: Policy) -> list[str]:
-    """Say what the choices of a policy about units and caps do not bound, and what may go unnoticed."""
+    """Say which losses the choices of a policy about units and caps do not bound, and which may go unnoticed."""
     notes = {
-        "the policy sets no cap: what a unit can lose over several releases is not bounded": policy.cap is None,
+        "the policy sets no cap: the loss of a unit over several releases is not bounded": policy.cap is None,
         'on_null_subject = "own": a person with k records that name no person has k times the loss': (
             policy.on_null_subject == "own"
         ),
@@ -181,8 +179,8 @@ def require_provenance(policy: Policy) -> None:
                 )
                 raise PolicyError(msg, hint)
             if step.provenance != "public":
-                msg = f"{where} learned from other private records, and what it reveals about them is charged nowhere"
-                raise PolicyError(msg, "take a model that learned from public texts, or from released ones")
+                msg = f"{where} learned from other private records, and nothing is charged for revealing them"
+                raise PolicyError(msg, "use a model that learned from public texts, or from released ones")
 
 
 FORMAT = "dptext-release/1"
@@ -208,7 +206,7 @@ class Manifest:
     file_format: str  # "parquet", "csv" or "ndjson"
     id: str | None  # column of record ids; None where none are published
     schema: dict[str, str]  # output columns and their types, in order
-    # what is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and where a
+    # the claims on every text column: mechanism, configuration hash, class, disclosures, constants; and where a
     # model computed (`computed`)
     columns: list[dict[str, Any]]
     gates: list[str]  # names of the gates that all passed
@@ -265,7 +263,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Its name in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
+        """Its name in the ledger: unique over partitions and sinks, the same when a killed run continues."""
         where = "" if self.partition is None else f"{self.partition}/"
         return f"{where}v{self.version}-{self.digest[:12]}"
 
@@ -285,16 +283,16 @@ class Manifest:
     @classmethod
     def of_release(cls, policy: Policy, layout: Layout) -> Self | None:
         """Return the manifest of a sink, or None if it is not one of this release."""
-        found = cls.read(layout)
-        own = found is not None and (found.dataset, found.release) == (policy.dataset, policy.release)
-        return found if own else None
+        manifest = cls.read(layout)
+        same = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
+        return manifest if same else None
 
     def require_of(self, policy: Policy, partition: str | None) -> None:
         """Refuse a version of another release, or of another configuration of a column, than the policy's."""
         hint = "`dptext run POLICY` publishes; or name the policy of the published release"
-        held, own = (self.dataset, self.release, self.partition), (policy.dataset, policy.release, partition)
-        if held != own:
-            there, named = (" / ".join(filter(None, names)) for names in (held, own))
+        here, wanted = (self.dataset, self.release, self.partition), (policy.dataset, policy.release, partition)
+        if here != wanted:
+            there, named = (" / ".join(filter(None, names)) for names in (here, wanted))
             raise InputError(f"the sink holds the release {there}, and the policy is of {named}", hint)
         stated = {item["name"]: (item["cfg"], item.get("chain")) for item in self.columns}
         for column in policy.charged_columns():
@@ -320,7 +318,7 @@ class Manifest:
 
 
 def _short(configured: tuple[str, str | None]) -> str:
-    """Return the first digits of the hash of a configuration, and of that of post-processing."""
+    """Return the first digits of the hashes of a configuration and of its post-processing."""
     return " and ".join(f"{digest[:12]}…" for digest in configured if digest) or "none"
 
 
@@ -331,64 +329,10 @@ _CLAIMS = (
 
 
 def stated(manifest: Manifest) -> dict[str, Any]:
-    """Return what a data contract and a lineage event state of a version: names, gates, and claims by text column."""
+    """Return the facts of a version for a data contract and a lineage event: names, gates, claims by text column."""
     columns = {item["name"]: {name: item[name] for name in _CLAIMS if name in item} for item in manifest.columns}
     names = {"release": manifest.release, "ids": manifest.ids, "manifestSha256": manifest.digest}
     return {**names, "gates": manifest.gates, "columns": columns}
-
-
-def draft(
-    staged: StagedRun, verdicts: Iterable[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
-) -> Manifest:
-    """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
-    policy, layout = staged.policy, staged.layout
-    before = Manifest.of_release(policy, layout)
-    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
-    if policy.unlinked is not None:
-        names = policy.unlinked.columns(policy.columns[0].name)
-        schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
-    schema = schema if hidden is None else hidden.schema(schema)
-    computed = {name: {"computed": found} for name, found in merge_hardware([older, staged.computed]).items()}
-    return Manifest(
-        policy.dataset,
-        policy.release,
-        layout.partition,
-        version,
-        layout.sink_format,
-        None if policy.one_table or policy.ids == "drop" else policy.id,
-        {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
-        [{**claim, **computed.get(claim["name"], {})} for claim in claims_of(policy, staged.shards)],
-        [verdict.name for verdict in verdicts],
-        parts,
-        staged.origin,
-        policy.ids,
-        staged.exact or (before is not None and before.exact),
-        {item.column: item.rule for item in policy.kept if item.rule},
-    )
-
-
-def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:
-    """State what is claimed of every column, with the noisy statistic that a synthetic table was drawn from."""
-    if policy.synthetic is None:
-        return claims(policy)
-    from dptext_etl.families.aggregate.contributions import published_facts
-    from dptext_etl.runner.shard.summing import statistic_of
-
-    return [
-        {**claim, "statistic": published_facts(statistic_of(policy, shard))}
-        for claim, shard in zip(claims(policy), shards, strict=True)
-    ]
-
-
-def same_content(before: Manifest, now: Manifest) -> bool:
-    """Return whether readers would see the same bytes with the same description."""
-
-    def content(manifest: Manifest) -> dict[str, object]:
-        parts = [(part.rows, part.sha256) for part in manifest.parts]
-        schema = [*manifest.kinds.items()]  # in order
-        return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
-
-    return content(before) == content(now)
 
 
 def published_manifest(layout: Layout, *, verify: bool = False) -> Manifest:
@@ -402,13 +346,11 @@ def published_manifest(layout: Layout, *, verify: bool = False) -> Manifest:
 
 
 def require_whole(layout: Layout, manifest: Manifest) -> None:
-    """Refuse files that are not those of the manifest, byte for byte."""
+    """Refuse files that do not match the manifest, byte for byte."""
     changed = _changed(layout, manifest)
     if changed:
-        msg = (
-            f"{len(changed):,} of {len(manifest.parts):,} published files are not those of their manifest: {changed[0]}"
-        )
-        raise InputError(msg, "`dptext check` says more; the same policy, run again, writes what is damaged anew")
+        msg = f"{len(changed):,} of {len(manifest.parts):,} published files do not match their manifest: {changed[0]}"
+        raise InputError(msg, "`dptext check` says more; the same policy, run again, replaces damaged files")
 
 
 def is_whole(layout: Layout, manifest: Manifest) -> bool:
@@ -426,7 +368,19 @@ def _changed(layout: Layout, manifest: Manifest) -> list[str]:
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
-    """Scan the current version of a published table, and check first that its files are those of its manifest."""
+    """Scan the current version of a published table, and check first that its files match its manifest.
+
+    Args:
+        sink: Folder or object-store URL of the table.
+        storage_options: Options for object stores; values may be "env:NAME".
+        verify: Read every file once and compare its hash.
+
+    Returns:
+        A lazy frame of the rows, in order; columns of text files get the types of the manifest.
+
+    Raises:
+        InputError: Nothing is published there, or a file has changed.
+    """
     layout = Layout.of_sink(sink, dict(storage_options or {}))
     return scan(layout, published_manifest(layout, verify=verify))
 
@@ -437,9 +391,9 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     rows = as_stored(layout, manifest, paths)
     if manifest.file_format == "parquet":
         return rows
-    with seam("opening what is published", InputError, READ_HINT):
-        found = rows.collect_schema()
-    types = {name: parsed(kind) for name, kind in manifest.kinds.items() if found.get(name) == pl.String}
+    with seam("opening the published table", InputError, READ_HINT):
+        schema = rows.collect_schema()
+    types = {name: parsed(kind) for name, kind in manifest.kinds.items() if schema.get(name) == pl.String}
     return rows.with_columns(
         from_text(pl.col(name), dtype, strict=True)
         for name, dtype in types.items()
@@ -451,23 +405,3 @@ def as_stored(layout: Layout, manifest: Manifest, paths: tuple[str, ...]) -> pl.
     """Scan parts of a manifest as their files hold them: all columns of CSV files are text."""
     files = Files(paths, manifest.file_format, layout.storage_options)
     return files.scan(all_text=True, in_json=in_json(manifest.kinds))
-
-
-def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:
-    """Return whether published files hold the rows of local drafts, in any order: then readers need no new version.
-
-    Engines cut and order rows in ways of their own. Columns and claims are compared elsewhere.
-    """
-    if layout.remote_sink or before.rows != rows or not is_whole(layout, before):
-        return False
-    published, names = [layout.part(part.path) for part in before.parts], tuple(before.schema)
-
-    def sums(paths: Iterable[str]) -> tuple[int, ...]:
-        """Add up 64-bit hashes of rows, which no order changes."""
-        row = pl.struct(pl.col(name) for name in names)
-        frame = Files(tuple(paths), before.file_format, {}).scan(names)
-        found = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
-        return tuple(found.row(0))
-
-    with seam("comparing with what is published", InputError, READ_HINT):
-        return sums(published) == sums(map(str, drafts))

@@ -1,39 +1,204 @@
-"""Write the files of a version where no reader looks, then put them in place in one step."""
+"""Write the files of a version where no reader looks, then put them in place in one step.
+
+A part may hold other ids than the records' own, or none. A file in staging then lists the canonical ids of its rows, in
+their order. The name of the list holds the hashes of the part and of the ids, and a seal over both under the ledger's
+id key (docs/spec/stream.md#id-lists). Two parts of equal bytes have a list each, and either fits either. A null is a
+record that was forgotten in another table and is still in this one.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, Literal, NamedTuple, Self
 
 import polars as pl
+import pyarrow as pa
 
-from dptext_etl import files
+from dptext_etl import _kernel, files, keys
+from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.published import part_name
 from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.choice import COUNT, OTHER, Unlinked
+from dptext_etl.files import sha256
+from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import map_in_order
-from dptext_etl.policy import Policy
+from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.terms import FASTEST, Compression
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
-from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.shard.staging import StagedShard, Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
 from dptext_etl.storage import Storage
 
+_LABEL = b"dptext/published-id/v1\0"
+_LIST_LABEL = b"dptext/id-list/v1\0"
+_DIGITS = 32
+_LISTS_AGAIN = (
+    "they are in the staging folder of this release and partition, inside the boundary: is it that folder? A run of "
+    "the same policy with incremental = false writes them again, at no cost"
+)
+
+
+@dataclass(frozen=True)
+class HiddenIds:
+    """How a release publishes ids in the place of the records' own."""
+
+    mode: Literal["drop", "keyed"]  # "drop" publishes none, "keyed" a keyed hash
+    column: str  # the column of ids
+    key: str  # reference to the secret
+    dataset: str
+    release: str
+    ledger: LedgerSpec  # the ledger whose id key seals lists
+
+    @classmethod
+    def of(cls, policy: Policy) -> HiddenIds | None:
+        if policy.ids == "keep":
+            return None
+        return cls(policy.ids, policy.id, policy.key, policy.dataset, policy.release, policy.ledger)
+
+    def schema(self, schema: pl.Schema) -> pl.Schema:
+        if self.mode == "keyed":
+            return pl.Schema({**schema, self.column: pl.String()})
+        return pl.Schema({name: dtype for name, dtype in schema.items() if name != self.column})
+
+    def shown(self, frame: pl.DataFrame) -> pl.DataFrame:
+        if self.mode == "drop":
+            return frame.drop(self.column)
+        return frame.with_columns(self._hashed(frame).bin.encode("hex").alias(self.column))
+
+    def arranged(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return rows in the order of the keyed hashes of their ids; this order says nothing of the source."""
+        return frame[self._hashed(frame).arg_sort()]
+
+    def _hashed(self, frame: pl.DataFrame) -> pl.Series:
+        secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
+        ids = keys.canonical_series(frame[self.column])
+        hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
+        return pl.Series(self.column, hashed).cast(pl.Binary)
+
+    def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
+        """Keep the records' own ids of a part inside, and return the name of the list."""
+        ids = keys.canonical_series(frame[self.column])
+        return _write_list(staging, self.ledger, digest[:_DIGITS], ids, action="keeping the ids of a part")
+
+
+def _write_list(staging: Storage, spec: LedgerSpec, part: str, ids: pl.Series, *, action: str) -> str:
+    whole = _hash(ids)
+    with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
+        name = f"ids-{part}-{whole}-{_seal(ledger, part, whole)}.ids"
+    staging.write(name, ids.alias("id").to_frame().write_parquet, action=action)
+    return name
+
+
+def _hash(ids: pl.Series) -> str:
+    return hashlib.sha256(canon(ids.to_list())).hexdigest()[:_DIGITS]
+
+
+def _seal(ledger: Ledger, part: str, whole: str) -> str:
+    return ledger.seal(_LIST_LABEL + canon([part, whole]))[:_DIGITS]
+
+
+def _lists(staging: Storage, spec: LedgerSpec) -> dict[str, list[str]]:
+    """Return the names of all sealed lists, by the hash of their parts as names hold it."""
+    by_part, names = dict[str, list[str]](), staging.glob("ids-*-*-*.ids")
+    if names:
+        with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
+            for name in names:
+                _, part, whole, *seal = name.removesuffix(".ids").split("-")
+                if hmac.compare_digest("-".join(seal), _seal(ledger, part, whole)):
+                    by_part.setdefault(part, []).append(name)
+    return by_part
+
+
+def id_lists(staging: Storage, spec: LedgerSpec, digests: Iterable[str]) -> list[str]:
+    """Return the names of the lists of published parts, given by their hashes, in row order."""
+    parts, every = [digest[:_DIGITS] for digest in digests], _lists(staging, spec)
+    by_part = {part: every.get(part, []) for part in parts}
+    for part, count in Counter(parts).items():
+        if len(by_part[part]) > count:  # of a run that was killed: another list may name other people
+            raise InputError("staging holds more lists of ids than parts of equal bytes are published", _LISTS_AGAIN)
+    return [_next_list(by_part[part]) for part in parts]
+
+
+def _next_list(lists: list[str]) -> str:
+    if not lists:
+        raise InputError("the records' own ids of a published part are not in staging", _LISTS_AGAIN)
+    return lists.pop(0)
+
+
+def ids_of_parts(staging: Storage, spec: LedgerSpec, digests: Iterable[str]) -> list[pl.Series]:
+    """Return the records' own ids of published parts, given by their hashes, in row order; null where forgotten."""
+    return [read_ids(staging, name) for name in id_lists(staging, spec, digests)]
+
+
+def read_ids(staging: Storage, name: str) -> pl.Series:
+    """Read a list, and refuse one that holds other ids than its name says."""
+    with seam("reading the ids of a published part", InputError, _LISTS_AGAIN):
+        ids = pl.read_parquet(staging.local_path(name, fresh=True))["id"]
+        if _hash(ids) != name.split("-")[2]:
+            raise InputError("a list of the ids of a published part has changed since it was written", _LISTS_AGAIN)
+        return ids
+
+
+def id_finder(staging: Storage, spec: LedgerSpec) -> Callable[[Path], pl.Series]:
+    """Return a function that finds the records' own ids of published files; call it once per file."""
+    lists = cache(lambda: _lists(staging, spec))
+
+    def find(path: Path) -> pl.Series:
+        ids = read_ids(staging, _next_list(lists().get(sha256(path)[:_DIGITS], [])))
+        if ids.null_count():
+            whose = counted(ids.null_count(), "row of a published part is", "rows of a published part are")
+            msg = f"{whose} of people who were forgotten in another table"
+            raise InputError(msg, "`dptext forget` removes them from this table: name the same people")
+        return ids
+
+    return find
+
+
+def keep_id_lists(staging: Storage, digests: Iterable[str], written: Collection[str]) -> None:
+    """Remove the lists of all other parts; lists just written come before older ones of parts of equal bytes."""
+    left = Counter(digest[:_DIGITS] for digest in digests)
+    for name in sorted(staging.glob("ids-*.ids"), key=lambda name: name not in written):
+        digest = name.split("-")[1]
+        left[digest] -= 1
+        if left[digest] < 0:
+            staging.delete(name)
+
+
+def blank_ids(staging: Storage, spec: LedgerSpec, is_forgotten: Callable[[pl.Series], pl.Series]) -> int:
+    """Remove forgotten ids from the lists of other releases, and return how many lists held one; rows stay in order.
+
+    Lists that no run sealed go: no one reads them.
+    """
+    sealed, changed = {name for names in _lists(staging, spec).values() for name in names}, 0
+    staging.delete(*(name for name in staging.glob("ids-*.ids") if name not in sealed))
+    for name in sorted(sealed):
+        ids = read_ids(staging, name)
+        present = ids.drop_nulls()
+        forgotten = set(present.filter(is_forgotten(present)))
+        if forgotten:
+            left = pl.Series("id", [None if one in forgotten else one for one in ids], dtype=pl.String)
+            _write_list(staging, spec, name.split("-")[1], left, action="removing records from staging")
+            staging.delete(name)
+            changed += 1
+    return changed
+
+
 GROUP_BYTES = 4 << 20
-"""About so many bytes of strings are in a row group of Parquet: groups are encoded, and read, in parallel."""
+"""The approximate bytes of strings in a row group of Parquet: groups are encoded, and read, in parallel."""
 _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
@@ -42,9 +207,9 @@ _WHOLE = "`dptext check` says more; incremental = false publishes every row agai
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 Move = Callable[[Sequence[tuple[str, str, str]], Callable[[], object]], int]
-"""Brings parts from the store of staging to that of the sink.
+"""Moves parts from the store of staging to the store of the sink.
 
-It gets the name of each, the name of its object and its hash, and what to call now and then. It returns how many
+It gets the name of each, the name of its object and its hash, and a function to call now and then. It returns how many
 objects were missing or held other bytes.
 """
 
@@ -62,7 +227,7 @@ class _Draft(NamedTuple):
 class Writer:
     """Write the parts of one version.
 
-    They are drafted for their owner alone, until the ledger has recorded the publication. A local sink then gets them
+    Only their owner can read drafts, until the ledger has recorded the publication. A local sink then gets them
     by one rename. An object store gets its objects one by one, under names that no other version has: no manifest names
     them yet, so no reader sees them.
     """
@@ -111,7 +276,7 @@ class Writer:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts so far; folders in object stores are named after what is in them."""
+        """The parts so far; folders in object stores are named after their contents."""
         folder, kept = f"v{self.version}", self._kept
         if self._layout.plain:
             names = (self._final(number, part.sha256) for number, part in enumerate(kept))
@@ -132,8 +297,8 @@ class Writer:
     def add(self, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Write the rows of staged shards in their order, without canary rows, and report the rows of each part.
 
-        Shards of this process end where raw texts fill them, so parts are cut anew: where one ends follows from
-        published rows alone (docs/spec/privacy.md#structure). A shard of Spark is a part.
+        Shards of this process end where raw texts fill them, so parts are cut anew: its end follows only from published
+        rows (docs/spec/privacy.md#structure). A shard of Spark is a part.
         """
         first = len(self._written)
         places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
@@ -161,7 +326,7 @@ class Writer:
 
     @contextmanager
     def elsewhere(self) -> Iterator[Path]:
-        """Make a folder where other machines draft parts, for the block; drafts that no one takes go with it.
+        """Make a folder where other machines draft parts, for the block; unused drafts are removed with it.
 
         It is next to the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
         """
@@ -174,12 +339,12 @@ class Writer:
             shutil.rmtree(folder, ignore_errors=True)
 
     def take(self, path: Path, rows: int, digest: str, kept: str) -> None:
-        """Take a part that `write_part` drafted elsewhere as the next one."""
-        with seam("taking a part", InputError, _AGAIN):
+        """Add a part that `write_part` drafted elsewhere as the next one."""
+        with seam("adding a part", InputError, _AGAIN):
             self._append(path, rows, digest, kept)
 
     def take_objects(self, objects: Iterable[tuple[str, int, str, str, int]], move: Move) -> None:
-        """Take parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
+        """Add parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
         for source, rows, digest, kept, size in objects:
             self._written.append(_Draft(self._name(len(self._written)), rows, digest, size, source))
             self.lists.add(kept)
@@ -189,7 +354,7 @@ class Writer:
         return f"part-{number:05d}.{self.format}"
 
     def _final(self, number: int, digest: str) -> str:
-        """Name a part of a folder by its hash, too; versions in stores and tables have folders of their own."""
+        """Name a part of a folder by its hash, too; versions in stores and tables have separate folders."""
         return part_name(number, digest, self.format) if self._layout.plain else self._name(number)
 
     def finish(self, each: Callable[[], object] = lambda: None) -> None:
@@ -229,7 +394,7 @@ class Writer:
         return restored
 
     def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:
-        """Write the objects that are missing or hold other bytes, look at what the store holds then, and count them."""
+        """Write the objects that are missing or hold other bytes, check the result in the store, and count them."""
         both = list(zip(parts, self._written, strict=True))
         if self._move is not None:
             return self._move([(str(draft.source), part.path, part.sha256) for part, draft in both], each)
@@ -281,9 +446,9 @@ def _write(
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame = frame if hidden is None else hidden.arranged(frame)
-    shown = frame if hidden is None else hidden.shown(frame)
-    shown = all_plain(shown.lazy(), shown.schema, rename=True).collect()
-    files.write(path, sink_of(shown.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
+    public = frame if hidden is None else hidden.shown(frame)
+    public = all_plain(public.lazy(), public.schema, rename=True).collect()
+    files.write(path, sink_of(public.rechunk(), file_format, compression), action="writing a part", flush_folder=False)
     digest = files.sha256(path)
     return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)
 
@@ -294,7 +459,7 @@ def sink_of(frame: pl.DataFrame, file_format: str, compression: Compression = FA
     if file_format != "parquet":
         return lazy.sink_csv if file_format == "csv" else lazy.sink_ndjson
     size = lazy.select(size_of(lazy.collect_schema()).sum()).collect().item()
-    groups = round(size / GROUP_BYTES)  # they follow from the rows alone
+    groups = round(size / GROUP_BYTES)  # they follow only from the rows
     rows = -(-frame.height // groups) if groups > 1 else None
     name, _, level = compression.replace("none", "uncompressed").partition("-")
     options: dict[str, Any] = {"compression": name, "compression_level": int(level) if level else None}
@@ -313,7 +478,7 @@ def write_unlinked(
 ) -> None:
     """Write an unlinked release as a multiset of texts, or of labels with texts: no ids, no order, no other columns.
 
-    They are sorted by their bytes, and a part holds `shard_rows` rows: what is written depends on the multiset alone
+    They are sorted by their bytes, and a part holds `shard_rows` rows: the bytes depend only on the multiset
     (docs/spec/unlinked.md#published).
     """
     text, most = policy.columns[0].name, policy.shard_rows
@@ -330,7 +495,7 @@ def write_unlinked(
         return
     counts = counts.with_columns(end=pl.col(COUNT).cum_sum())
     for start in range(0, max(int(counts[COUNT].sum()), 1), most):
-        # how often a text stands among the rows from `start` up to `start + most`
+        # how often a text occurs in the rows from `start` up to `start + most`
         inside = pl.min_horizontal("end", start + most) - pl.max_horizontal(pl.col("end") - pl.col(COUNT), start)
         chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
         writer.add_rows(chosen.select(pl.col(cells).repeat_by(COUNT)).explode(cells))

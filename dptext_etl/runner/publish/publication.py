@@ -6,9 +6,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import polars as pl
 
@@ -23,32 +24,26 @@ from dptext_etl.checks.text_counts import (
     rewriting_reports,
     total_copies,
 )
+from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError, bare, counted, seam
+from dptext_etl.families.choice import COUNT
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
-from dptext_etl.runner.publish import own_ids, versions
+from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.forgetting import refuse_forgotten_base
-from dptext_etl.runner.publish.manifest import (
-    Manifest,
-    Part,
-    claims_of,
-    draft,
-    is_whole,
-    same_content,
-    same_rows,
-)
-from dptext_etl.runner.publish.own_ids import HiddenIds
-from dptext_etl.runner.publish.parts import Writer, write_table, write_unlinked
+from dptext_etl.runner.publish.manifest import Manifest, Part, claims, is_whole
+from dptext_etl.runner.publish.parts import HiddenIds, Writer, keep_id_lists, write_table, write_unlinked
 from dptext_etl.runner.publish.versions import alone_at, expire, show
 from dptext_etl.runner.shard.attempt import remember, require_same_ledger
-from dptext_etl.runner.shard.replay import replays
-from dptext_etl.runner.shard.staging import StagedRun, StagedShard, Staging
+from dptext_etl.runner.shard.computing import replays
+from dptext_etl.runner.shard.staging import ColumnHardware, StagedRun, StagedShard, Staging, merge_hardware
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.selection import continues
+from dptext_etl.runner.source.table import READ_HINT, Files
 
 NOTE = "fired.txt"
 """Mark of a staging folder without texts; `dptext clean` removes the rest."""
@@ -84,7 +79,21 @@ def check(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> tuple[Verdict, ...]:
-    """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging."""
+    """Evaluate all gates over a staged run; if one fires, revoke the release name and remove texts from staging.
+
+    Args:
+        staged: The staged run.
+        judge: Evaluates the gates; `Engine.judge` of the engine that staged the run.
+        progress: Called with the number of rows that are judged, or None.
+        checkpoint: Called after the step, for tests.
+
+    Returns:
+        The verdicts of all gates; none if nothing is staged.
+
+    Raises:
+        InputError: A staged file has changed.
+        LedgerError: The ledger cannot be opened.
+    """
     if not staged.shards or staged.other:
         return ()
     with staged.profile.stage("gates"):
@@ -179,8 +188,8 @@ _WHY = {
     "without_subject": "without a person",
     "changed_left_out": "with a changed text",
 }
-"""Why rows are left out. Counts follow from balances, spends, and ids alone, and, where the policy consents, from which
-texts changed; never from what a text says (docs/spec/privacy.md#over-cap)."""
+"""Why rows are left out. Counts follow only from balances, spends, and ids, and, if the policy consents, from which
+texts changed; never from the contents of a text (docs/spec/privacy.md#over-cap)."""
 
 Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 """Writes staged shards as parts of a version, and says now and then how many more rows are written."""
@@ -195,7 +204,7 @@ class Published:
     manifest: str | None  # SHA-256 of the manifest; None if nothing is published
     rows: int  # rows that readers see now
     changed: bool  # whether this run made a new version
-    note: str  # what happened, in a sentence
+    note: str  # the outcome, in a sentence
 
 
 @bare
@@ -207,12 +216,28 @@ def publish(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> Published:
-    """Publish a staged run if all its gates passed and its policy says so."""
+    """Publish a staged run if all its gates passed and its policy says so.
+
+    Args:
+        staged: The staged run.
+        verdicts: The verdicts that `check` returned.
+        write: Writes staged shards; `Engine.write` of the engine that staged the run.
+        progress: Called with the number of rows that are written, or None.
+        checkpoint: Called after every step, for tests.
+
+    Returns:
+        The version that readers see now, with its row count and the SHA-256 of its manifest.
+
+    Raises:
+        GateError: A gate failed.
+        BudgetError: Fewer rows than `min_released` would be published.
+        LedgerError: The ledger does not allow the publication, such as after a revocation.
+    """
     layout, policy = staged.layout, staged.policy
     if staged.other:
         before = Manifest.read(layout)
         if before is None:
-            msg, hint = "what was published is gone; nothing was published", "bring its files back, then run again"
+            msg, hint = "the published table is gone; nothing was published", "bring its files back, then run again"
             raise LedgerError(msg, hint)
         return unchanged(layout, before, "this machine would draw a few other rows from the same statistic")
     if staged.shards:
@@ -224,8 +249,9 @@ def publish(
         )
         return Published(None, None, None, 0, changed=False, note=note)
     staging = Staging(layout.staging, staged.staging_key)
-    shown = sum(shard.counts["rows"] for shard in staged.shards)
-    meter = Meter("publish", shown, progress)
+    total = sum(shard.counts["rows"] for shard in staged.shards)
+    meter = Meter("publish", total, progress)
+    # staging is locked before the sink: a second attempt at this release is refused before it touches the sink
     with (
         staged.profile.stage("publish"),
         staging.storage.lock("of this release is under way"),
@@ -248,8 +274,8 @@ def _publish(  # noqa: PLR0917
 ) -> Published:
     layout, policy = staged.layout, staged.policy
     before = Manifest.read(layout)
-    known = before if before is not None and _is_recorded(staged, before) else None
-    kept = _continued(staged, before, known)
+    recorded = before if before is not None and _is_recorded(staged, before) else None
+    kept = _continued(staged, before, recorded)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
     if not staged.rows["released"]:
         if before is not None:
@@ -263,30 +289,30 @@ def _publish(  # noqa: PLR0917
             meter.add(rows)
 
         filled = [shard for shard in staged.shards if shard.counts["rows"]]
-        shown = sum(shard.counts["rows"] for shard in filled)
+        total = sum(shard.counts["rows"] for shard in filled)
         if policy.unlinked is not None:
             write_unlinked(writer, staging, filled, policy, policy.unlinked)
-            each(shown)
+            each(total)
         elif policy.synthetic is not None:
             write_table(writer, staging, filled[0], policy)
-            each(shown)
+            each(total)
         else:
             write(writer, filled, each)
-        staged.profile.count("publish", rows=shown, size=writer.size)
+        staged.profile.count("publish", rows=total, size=writer.size)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = draft(staged, verdicts, writer.parts, writer.version, older)
-        same = known is not None and not kept and same_content(known, manifest)
-        if known is not None and not kept and not same and _only_order(staged, known, manifest, writer):
-            show(layout, known)
+        same = recorded is not None and not kept and same_content(recorded, manifest)
+        if recorded is not None and not kept and not same and _only_order(staged, recorded, manifest, writer):
+            show(layout, recorded)
             staging.clear()
-            return unchanged(layout, known, "nothing changed but the order of rows")
-        manifest = known if same and known is not None else manifest
+            return unchanged(layout, recorded, "nothing changed but the order of rows")
+        manifest = recorded if same and recorded is not None else manifest
         _record(staged, manifest)
         checkpoint("recorded")
 
         def clean_up() -> None:
-            own_ids.keep_only(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
+            keep_id_lists(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
             if replays(policy):
                 staging.set_aside()
             staging.clear()
@@ -306,6 +332,7 @@ def finish(  # noqa: PLR0917
     same: bool,
 ) -> Published:
     """Let readers see a version that the ledger has recorded, then clean up staging; every step can be repeated."""
+    # files, then the manifest, then the folder: a reader who follows a manifest always finds its files
     if same:
         restored = writer.restore(manifest.parts, renew_lock)
     else:
@@ -330,12 +357,12 @@ def finish(  # noqa: PLR0917
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
 
 
-def _continued(staged: StagedRun, before: Manifest | None, known: Manifest | None) -> tuple[Part, ...]:
+def _continued(staged: StagedRun, before: Manifest | None, recorded: Manifest | None) -> tuple[Part, ...]:
     """Return the published parts that an incremental run adds to; only a manifest that the ledger knows is added to."""
     base = before if before is not None and continues(staged.policy, staged.layout, before) else None
     if staged.base != (None if base is None else base.digest):
         raise PolicyError("another run has published here since this run was staged", "run the same policy again")
-    if base is not None and known is None:
+    if base is not None and recorded is None:
         refuse_foreign(staged.layout)
     return () if base is None else base.parts
 
@@ -353,7 +380,7 @@ def refuse_unrecorded(
 
 
 def refuse_foreign(layout: Layout) -> NoReturn:
-    """Refuse to add rows to what no run published."""
+    """Refuse to add rows to a table that no run published."""
     msg = f"the manifest of {layout.sink} is none that the ledger recorded: it was changed, or replaced"
     raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
 
@@ -377,14 +404,14 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
 
 
 def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, ReleaseRef], shard: StagedShard) -> None:
-    """Refuse a release that holds another table, unless one of the same statistic is published, and whole."""
+    """Refuse a release that holds another table, unless an intact table of the same statistic is published."""
     before = Manifest.read(layout) if policy.publish else None
     if before is not None and before.columns == claims_of(policy, [shard]) and is_whole(layout, before):
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             if all(before.digest in ledger.releases.published(ref, layout.place).values() for ref in refs.values()):
                 return
     msg = "the release holds another table: other rows or names, or one that another machine drew"
-    hint = "the first commit is the release; take a new release name, or draw rows from its statistic"
+    hint = "the first commit is the release; use a new release name, or draw rows from its statistic"
     raise LedgerError(f"{msg}; nothing was published", hint)
 
 
@@ -418,14 +445,14 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger, manifest: Manifest) -> 
         refuse_forgotten_base(staged.layout, policy.ledger, ledger, staged.refs.values())
     count, staging = 0, Staging(staged.layout.staging)
     for shard in staged.shards:
-        own = staging.read(shard).filter(~pl.col(CANARY))
-        count += int(ledger.people.forgotten(policy.dataset, canonical_ids(own[policy.id].to_arrow())).sum())
+        records = staging.read(shard).filter(~pl.col(CANARY))
+        count += int(ledger.people.forgotten(policy.dataset, canonical_ids(records[policy.id].to_arrow())).sum())
     if count:
         msg = (
             f"{counted(count, 'of the staged records was', 'of the staged records were')} forgotten since "
             "this run staged them; nothing was published"
         )
-        raise LedgerError(msg, "run the same policy again: it leaves them out, and what is charged costs nothing again")
+        raise LedgerError(msg, "run the same policy again: it leaves them out, and charged records cost nothing again")
 
 
 def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writer) -> bool:
@@ -439,7 +466,7 @@ def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writ
 
 
 def unchanged(layout: Layout, before: Manifest | None, note: str) -> Published:
-    """Return what readers still see."""
+    """Return the version that readers still see."""
     if before is None:
         return Published(None, None, None, 0, changed=False, note=note)
     note = f"already published: {note}"
@@ -448,11 +475,11 @@ def unchanged(layout: Layout, before: Manifest | None, note: str) -> Published:
 
 def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> None:
     """Refuse a version that would hold fewer rows than `min_released` says."""
-    found = {reason: rows.get(name, 0) for name, reason in _WHY.items()}
-    released, selection = rows["released"] + kept, sum(found.values())
+    counts = {reason: rows.get(name, 0) for name, reason in _WHY.items()}
+    released, selection = rows["released"] + kept, sum(counts.values())
     if not selection or released >= Fraction(repr(policy.min_released)) * (released + selection):
         return
-    why = " or ".join(reason for reason, count in found.items() if count)
+    why = " or ".join(reason for reason, count in counts.items() if count)
     msg = (
         f"{selection} of {released + selection} rows would be left out ({why}); the policy publishes only if "
         f"a share of {policy.min_released:g} of them is there (min_released). "
@@ -461,3 +488,77 @@ def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> No
     hint = "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes fewer rows"
     fields = {"left_out": selection, "rows": released + selection, "min_released": policy.min_released}
     raise BudgetError(msg, hint, fields)
+
+
+def draft(
+    staged: StagedRun, verdicts: Iterable[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
+) -> Manifest:
+    """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
+    policy, layout = staged.policy, staged.layout
+    before = Manifest.of_release(policy, layout)
+    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
+    if policy.unlinked is not None:
+        names = policy.unlinked.columns(policy.columns[0].name)
+        schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
+    schema = schema if hidden is None else hidden.schema(schema)
+    computed = {name: {"computed": hardware} for name, hardware in merge_hardware([older, staged.computed]).items()}
+    return Manifest(
+        policy.dataset,
+        policy.release,
+        layout.partition,
+        version,
+        layout.sink_format,
+        None if policy.one_table or policy.ids == "drop" else policy.id,
+        {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
+        [{**claim, **computed.get(claim["name"], {})} for claim in claims_of(policy, staged.shards)],
+        [verdict.name for verdict in verdicts],
+        parts,
+        staged.origin,
+        policy.ids,
+        staged.exact or (before is not None and before.exact),
+        {item.column: item.rule for item in policy.kept if item.rule},
+    )
+
+
+def claims_of(policy: Policy, shards: Iterable[StagedShard]) -> list[dict[str, Any]]:
+    """State the claims on every column, with the noisy statistic that a synthetic table was drawn from."""
+    if policy.synthetic is None:
+        return claims(policy)
+    from dptext_etl.families.aggregate.contributions import published_facts
+    from dptext_etl.runner.shard.summing import statistic_of
+
+    return [
+        {**claim, "statistic": published_facts(statistic_of(policy, shard))}
+        for claim, shard in zip(claims(policy), shards, strict=True)
+    ]
+
+
+def same_content(before: Manifest, now: Manifest) -> bool:
+    """Return whether readers would see the same bytes with the same description."""
+
+    def content(manifest: Manifest) -> dict[str, object]:
+        parts = [(part.rows, part.sha256) for part in manifest.parts]
+        schema = [*manifest.kinds.items()]  # in order
+        return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
+
+    return content(before) == content(now)
+
+
+def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:
+    """Return whether published files hold the rows of local drafts, in any order: then readers need no new version.
+
+    Engines cut and order rows in different ways. Columns and claims are compared elsewhere.
+    """
+    if layout.remote_sink or before.rows != rows or not is_whole(layout, before):
+        return False
+    published, names = [layout.part(part.path) for part in before.parts], tuple(before.schema)
+
+    def sums(paths: Iterable[str]) -> tuple[int, ...]:
+        """Add up 64-bit hashes of rows, which no order changes."""
+        row = pl.struct(pl.col(name) for name in names)
+        frame = Files(tuple(paths), before.file_format, {}).scan(names)
+        totals = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
+        return tuple(totals.row(0))
+
+    with seam("comparing with the published table", InputError, READ_HINT):
+        return sums(published) == sums(map(str, drafts))

@@ -1,13 +1,13 @@
 """Show one version of a published table to readers, and delete the versions that they no longer see.
 
 The parts of a version and its manifest are in place before the commit, as in any sink. The commit holds the number of
-the version. So a run that was killed right before it commits the same version next time, and one that was killed right
-after it finds the version there and commits nothing.
+the version. A run that was killed right before the commit makes the same commit next time. A run that was killed right
+after it finds the version there, and commits nothing.
 
-Readers of a folder look at `<sink>`, which holds the current data files alone, under names in row order, so a glob
-meets every row once. A version is made in `<sink>.versions`, where files that stay are further names of those before.
-When the manifest names it, it changes places with the folder that readers see. A run that was killed in between leaves
-a manifest whose files are not shown yet, or not under their lasting names; the next run completes this first.
+Readers of a folder look at `<sink>`, which holds only the current data files, under names in row order, so a glob meets
+every row once. A version is made in `<sink>.versions`, where files that stay are further names of those before. When
+the manifest names it, it changes places with the folder that readers see. A run that was killed in between leaves a
+manifest whose files are not shown yet, or not under their lasting names; the next run completes this first.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from dptext_etl.table_formats import DataFile, Facts, TableState, rewrites
 log = logging.getLogger("dptext_etl.runner")
 _PART = re.compile(r"v\d+(-[0-9a-f]{12})?/part-\d+\.parquet")
 _REWRITTEN = "rewritten"
-"""Holds the version of a table whose files another tool wrote again, until the next commit takes their place."""
+"""Holds the version of a table whose files another tool rewrote, until the next commit replaces them."""
 _RESTORE = "restore the version that a run committed (its log names it `dptext`), or name another sink and release"
 
 
 def require_own(layout: Layout) -> TableState | None:
-    """Refuse a table that another writer made or changed: a publication takes the place of all its rows.
+    """Refuse a table that another writer made or changed: a publication replaces all its rows.
 
     Another tool may write the same rows into other files, as OPTIMIZE does; then the state of the table is returned.
     """
@@ -50,19 +50,19 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
         return None
     if state.release is None:
         msg = f"the sink {layout.sink} is a table that no run of dptext made"
-        raise InputError(msg, "publication takes the place of the whole table: name a new one")
+        raise InputError(msg, "publication replaces the entire table: name a new one")
     if manifest is None or state.release > manifest.version:
-        found = "is missing" if manifest is None else f"is that of version {manifest.version}"
-        msg = f"the table {layout.sink} shows version {state.release}, and its manifest {found}"
+        problem = "is missing" if manifest is None else f"is for version {manifest.version}"
+        msg = f"the table {layout.sink} shows version {state.release}, and its manifest {problem}"
         raise InputError(msg, f"bring back {layout.manifest}")
     listed = {part.path for part in manifest.parts}
     if state.release < manifest.version:  # a run was killed before its commit; the files before are in no manifest
         rewritten = layout.described.read(_REWRITTEN) == state.version.encode()
-        own = rewritten or all(map(_PART.fullmatch, state.files))
+        ours = rewritten or all(map(_PART.fullmatch, state.files))
     else:
         rewritten = state.files != listed and rewrites(layout.published, listed - state.files, state.files - listed)
-        own = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
-    if not own:
+        ours = rewritten or (state.files == listed and all(map(_PART.fullmatch, state.files)))
+    if not ours:
         msg = f"another writer has changed the rows of the table {layout.sink} (its version {state.version})"
         raise InputError(msg, _RESTORE)
     return state if rewritten else None
@@ -100,7 +100,7 @@ def commit(layout: Layout, manifest: Manifest) -> None:
 
 
 def _properties(manifest: Manifest) -> dict[str, str]:
-    """Return the properties that tell readers of a catalog what is claimed of each text column, per unit."""
+    """Return the properties with the claims on each text column, per unit, for readers of a catalog."""
     names = {"guarantee": "class", "unit": "unit", "epsilon": "unit_epsilon", "delta": "unit_delta"}
     columns = {
         f"dptext.{column['name']}.{name}": str(column[entry])
@@ -127,10 +127,10 @@ def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[Re
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12}|\.files)?")
 _DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?|\.dptext-[0-9a-f]+"
 _IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
-"""What a table holds before its first commit."""
-_SHOWN = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
-"""What a folder holds that a run published, or a copy of one."""
-_AGAIN = "is there room and access? Run the same policy again: it goes on from here"
+"""Names in a table before its first commit."""
+_DATA_FILE = re.compile(r"part-\d+(-[0-9a-f]{16})?\.(parquet|csv|ndjson)")
+"""Names in a folder that a run published, or in a copy of one."""
+_AGAIN = "is there room and access? Run the same policy again: it continues from here"
 _MOUNT = 'name a folder in it, such as sink = "MOUNT/published"; nothing was spent'
 PUBLISHING = "is publishing to this sink"
 _BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
@@ -152,7 +152,7 @@ def require_sink(layout: Layout, *, making: bool = True) -> None:
 
 @contextmanager
 def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
-    """Let one release at a time publish to a sink, after what a run that was killed left to do there."""
+    """Let one release at a time publish to a sink, after it completes the work of a killed run there."""
     require_sink(layout)
     described = layout.described
     with described.lock(PUBLISHING):
@@ -172,7 +172,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
 def show(layout: Layout, manifest: Manifest) -> None:
     """Let readers see the files of a manifest, in one step: by a folder, or by a commit of a table with a log.
 
-    Plain files in an object store are read by manifest. A folder shows what it did where a file is missing.
+    Plain files in an object store are read by manifest. A folder stays as it is if a file is missing.
     """
     if layout.logged:
         commit(layout, manifest)
@@ -202,7 +202,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def _fill(folder: Path, sources: Mapping[str, Path]) -> bool:
-    """Make a folder of further names of files, unless one of them is missing, or is a link to what others wrote."""
+    """Make a folder of further names of files, unless one of them is missing, or is a link to files of others."""
     if not all(path.is_file() and not path.is_symlink() for path in sources.values()):
         return False
     folder.mkdir()
@@ -212,15 +212,15 @@ def _fill(folder: Path, sources: Mapping[str, Path]) -> bool:
     return True
 
 
-def _name_current(current: Path, shown: Path, before: Path) -> None:
+def _name_current(current: Path, public: Path, before: Path) -> None:
     """Let the name of the current version link to the folder that shows it, and give the one before its own name.
 
     Who opened a version by its manifest finds its files there until they expire.
     """
-    target = Path(os.pardir, shown.name)
+    target = Path(os.pardir, public.name)
     if current.is_symlink() and current.readlink() == target:
         return
-    # the two have changed places; version 0.2 had files of its own under the name of the one before
+    # the two have changed places; version 0.2 kept separate files under the name of the previous version
     if not current.is_symlink() and current.is_dir() and (before.is_symlink() or not before.exists()):
         files.remove(before)
         current.rename(before)
@@ -230,53 +230,53 @@ def _name_current(current: Path, shown: Path, before: Path) -> None:
 
 
 def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
-    """Refuse to take the place of files that no run wrote, or of a table of another kind."""
+    """Refuse to replace files that no run wrote, or a table of another kind."""
     plain = LocalSink(sink.path)
     if layout.logged and (plain.linked or plain.manifest.is_file()):
         msg = f"the sink {sink.path} holds plain files that a run published, and the policy has an entry table"
-        raise InputError(msg, "name a folder of its own as the sink")
+        raise InputError(msg, "name a separate folder as the sink")
     if sink.table and not layout.logged:
         msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
-        raise InputError(msg, "describe it in an entry table of the policy, or name a folder of its own as the sink")
+        raise InputError(msg, "describe it in an entry table of the policy, or name a separate folder as the sink")
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if layout.plain and sink.path.is_mount():
-            raise InputError(f"the sink {sink.path} is a mount point, so no other folder can take its place", _MOUNT)
+            raise InputError(f"the sink {sink.path} is a mount point, so no other folder can replace it", _MOUNT)
         if sink.linked or not sink.path.is_dir():
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
-            known = sink.manifest.is_file() or sink.versions.is_dir()
-            ours = _IN_TABLE if sink.table else _SHOWN if known else None
+            published = sink.manifest.is_file() or sink.versions.is_dir()
+            ours = _IN_TABLE if sink.table else _DATA_FILE if published else None
             foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
-        return  # `tables.require_own` looks at what it lists
+        return  # `require_own` checks the files that it lists
     if foreign:
         msg = (
             f"the sink {sink.path} holds {counted(foreign, 'file or folder', 'files or folders')} "
             "that no run of dptext wrote"
         )
-        raise InputError(msg, "publication takes the place of the whole folder: name one that is new or empty")
+        raise InputError(msg, "publication replaces the entire folder: name one that is new or empty")
 
 
 def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:
     """Return the versions that hold no file of the current one, or that a table shows, and are not among the newest.
 
-    Call it alone at the sink: then a version that is not older than the current one was left by a publication that was
-    killed or refused. No reader was pointed at it.
+    Call it under the lock of the sink: then a version that is not older than the current one was left by a publication
+    that was killed or refused. No reader was pointed at it.
     """
     with seam("looking at the versions", InputError, "is the sink readable?"):
         if layout.remote_sink:
-            found = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
+            names = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
         else:
-            found = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
-            found -= {layout.local.path.readlink().name} if layout.local.linked else set()
+            names = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
+            names -= {layout.local.path.readlink().name} if layout.local.linked else set()
     table = layout.table_format
     state = (
         None if table is None else table.state()
     )  # a run that was killed may not have committed the manifest's parts
     paths = [] if manifest is None else [part.path for part in manifest.parts]
     listed = {path.partition("/")[0] for path in (*paths, *(() if state is None else state.files))}
-    numbers = {name: int(known[1]) for name in found - listed if (known := _NAME.fullmatch(name))}
+    numbers = {name: int(match[1]) for name in names - listed if (match := _NAME.fullmatch(name))}
     now = 0 if manifest is None else manifest.version
     last = 0 if newest is None else now - newest if newest else now
     old = (name for name, number in numbers.items() if number <= last or number >= now)
@@ -286,13 +286,13 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
 def delete(layout: Layout, versions: Iterable[str], *, every_older: bool = False) -> None:
     """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach.
 
-    A table with a log forgets its own versions that list them; with `every_older`, all but the current one, with all
-    files that it does not list.
+    A table with a log forgets its own versions that list them; with `every_older`, every version except the current
+    one, with all files that it does not list.
     """
     folders, table = list(versions), layout.table_format
     if table is not None and (folders or every_older):
         table.retire(None if every_older else folders)
-    with seam("deleting older versions", InputError, "call this again: it goes on from here"):
+    with seam("deleting older versions", InputError, "call this again: it continues from here"):
         for version in folders:
             layout.published.delete_folder(version)
 

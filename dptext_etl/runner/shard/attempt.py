@@ -1,8 +1,8 @@
 """Set up one attempt at a run: its places, its key, its name in the ledger, and the ledger's head.
 
-The staging folder lies inside the boundary and apart from the ledger, so what a run left there shows the difference
-(docs/spec/privacy.md#lost-ledger). Next to it, the place of anchors (`dptext_etl.ledger.anchor_files`) reveals what
-others charged: datasets that share a cap, SQL functions, other machines.
+The staging folder lies inside the boundary and apart from the ledger, so the files of a run there show the difference
+(docs/spec/privacy.md#lost-ledger). Next to it, the place of anchors (`dptext_etl.ledger.anchor_files`) reveals the
+charges of others: datasets that share a cap, SQL functions, other machines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import register, require_provenance
 from dptext_etl.runner.publish.versions import require_sink
-from dptext_etl.runner.shard.replay import replays
+from dptext_etl.runner.shard.computing import replays
 from dptext_etl.runner.shard.staging import Staging, WholeTable, staging_key
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.storage import Storage
@@ -34,20 +34,20 @@ from dptext_etl.storage import Storage
 FILE = "ledger.json"
 """One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
 _FILES = "ledger-*.json"
-"""What processes wrote into a store, each under a name of its own."""
+"""Files that processes wrote into a store, each under a unique name."""
 _ONE = Lock()
 
 
 def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
     """Refuse a ledger that does not hold the head that an earlier run saw, and freeze the dataset if asked to.
 
-    None stands for a ledger that a run would make: it holds no head at all.
+    None means a ledger that a run would create: it holds no head at all.
     """
     for seen in _memories(layout.memory):
         if ledger is None or seen.missing(ledger, policy.dataset):
             seen.refuse(ledger, policy.dataset, Scope.of(policy), freezing=freezing)
     if ledger is not None:
-        # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
+        # staging knows of no ledger here, so another one at this place is not a loss: its owner may have started over
         anchors = AnchorFiles(ledger, policy.ledger.anchors, policy.storage_options)
         anchors.require(Scope.of(policy), replaced=False, freezing=freezing)
 
@@ -71,22 +71,22 @@ def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
 
 
 def _memories(memory: Storage) -> list[StoredAnchor]:
-    """Read what earlier runs left; where it lies in a store, it is fetched to the folder of this process."""
-    found: list[StoredAnchor | None] = [None]
+    """Read the heads of earlier runs; from a store, they are fetched to the folder of this process."""
+    heads: list[StoredAnchor | None] = [None]
     if not memory.remote:
-        found = [read(memory.folder / FILE)]
-    while memory.remote and None in found:  # others have put one object in the place of several since
+        heads = [read(memory.folder / FILE)]
+    while memory.remote and None in heads:  # others have put one object in the place of several since
         names = memory.glob(_FILES)
-        found = [read(memory.local_path(name)) for name in names]
+        heads = [read(memory.local_path(name)) for name in names]
         for path in memory.folder.glob(_FILES):
             if path.name not in names:
                 path.unlink(missing_ok=True)
-    return [seen for seen in found if seen is not None]
+    return [seen for seen in heads if seen is not None]
 
 
 def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str, job: str) -> None:
-    """Write the head into a store, then remove what it takes in: no two processes ever write one object."""
-    with _ONE:
+    """Write the head into a store, then remove the heads that it includes: no two processes ever write one object."""
+    with _ONE:  # two threads would each list and then delete the object of the other
         before = sorted(memory.folder.glob(_FILES))
         path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"
         write(ledger, path, scope, release, before)
@@ -108,8 +108,8 @@ class Attempt:
     partition: str | None
     layout: Layout  # where the run reads, stages and publishes
     columns: list[ColumnPolicy]  # the policies of the text columns
-    secret: Secret = field(repr=False)  # the noise secret, checked for what the policy asks
-    accept_lower_cap: bool = False  # whether the pinned cap may be lowered to that of the policy
+    secret: Secret = field(repr=False)  # the noise secret, checked against the policy
+    accept_lower_cap: bool = False  # whether the pinned cap may be lowered to the policy's cap
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
@@ -177,9 +177,10 @@ def refuse_over_cap(over: int) -> None:
 
 
 def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:
-    """Pin a table, or refuse another one than is pinned; what is not pinned holds the records of the table alone.
+    """Pin a table, or refuse a table other than the pinned one.
 
-    A record that was read twice counts twice here and once in the ledger; records of an earlier attempt count there.
+    A release without a pinned table must hold only the records of the table. A record that was read twice counts twice
+    here and once in the ledger; records of an earlier attempt count there.
     """
     spec = attempt.policy.ledger
     with Ledger.open(spec.url, spec.id_key) as ledger:
@@ -192,8 +193,8 @@ def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTabl
 
 def refuse_other_records(ref: ReleaseRef) -> NoReturn:
     """Refuse a table whose records are not just those that its release holds, before it is pinned."""
-    msg = f"{ref} does not hold just the records of this table: one stands in it twice, or an earlier attempt "
-    hint = "run again when no one writes to the source; a table that changed takes a new release name"
+    msg = f"{ref} does not hold just the records of this table: one record occurs twice, or an earlier attempt"
+    hint = "run again when no one writes to the source; a table that changed needs a new release name"
     raise LedgerError(f"{msg}reserved others", hint)
 
 
@@ -213,7 +214,7 @@ def refuse_too_few(policy: Policy, texts: int, labels: Mapping[str, int] | None 
     few = [f"{counted(number, 'text')} of {name!r}" for name, number in each.items() if number < rows]
     if few or texts < rows:
         msg = f"[unlinked]: {', '.join(few) or counted(texts, 'text')} would be published, and the bound is "
-        more = "; or take the label out of labels.values: its texts are left out then" * bool(few)
+        more = "; or remove the label from labels.values: its texts are left out then" * bool(few)
         raise InputError(f"{msg}stated for rows = {rows}", f"{hint} a new release name{more}")
 
 
@@ -234,7 +235,7 @@ def refuse_other_rows(wanted: int, read: int) -> None:
             f"the source changed while it was read: {counted(wanted, 'row was', 'rows were')} "
             f"checked, then there were {then}"
         )
-        raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+        raise InputError(msg, "run again when no one writes to it; no record is charged twice")
 
 
 def row_counts(
@@ -263,6 +264,6 @@ def row_counts(
 def usable_secret(policy: Policy, secret: Secret) -> Secret:
     """Return the noise secret of a policy; refuse a published one if the policy publishes."""
     if policy.publish and secret.published:
-        msg = "the key is printed in documents, so anyone can undo what is released under it"
+        msg = "the key is printed in documents, so anyone can undo a release under it"
         raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
     return secret

@@ -1,11 +1,16 @@
-"""Charge a shard before it is computed: identities and worst-case spends of every record in every column."""
+"""Charge a shard before it is computed, and add up what it spent, in whole millionths.
+
+A charge holds the identity and the worst-case spend of every record in every column. Amounts are rounded up for people
+and JSON.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +18,18 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_arrow
+from dptext_etl.accounting import log10_odds
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.text_counts import gate_delta
-from dptext_etl.column import worst_case
+from dptext_etl.column import spends, step_costs, worst_case
 from dptext_etl.families.choice import OTHER, UnlinkedLabels
+from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
-from dptext_etl.ledger.storage.hashed_ids import matrix
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, matrix, plus
+from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.publish.manifest import with_gate
 from dptext_etl.runner.shard.staging import WholeTable
@@ -33,7 +41,7 @@ MODULUS = 1 << 256
 
 @dataclass(frozen=True)
 class Column:
-    """A text column of a run, with what all its shards share."""
+    """A text column of a run, with the state that all its shards share."""
 
     policy: ColumnPolicy
     ref: ReleaseRef
@@ -96,11 +104,11 @@ class Reserved:
 
     def whole_table(self, labels: UnlinkedLabels | None) -> WholeTable:
         """Return the records among the rows, also by label; canary rows do not count."""
-        own = self.charged.take(~self.canary)
-        drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
-        counts = len(own.ids), int(drawn.sum())
+        records = self.charged.take(~self.canary)
+        drawn = np.any([np.asarray(item.n_worst) > 0 for item in records.charges], axis=0)
+        counts = len(records.ids), int(drawn.sum())
         named = by_label(self.frame.filter(~self.canary), drawn, labels)
-        return WholeTable(*counts, f"{own.sum_of_identities():064x}", named)
+        return WholeTable(*counts, f"{records.sum_of_identities():064x}", named)
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
@@ -116,8 +124,8 @@ def by_label(frame: pl.DataFrame, drawn: npt.NDArray[np.bool_], labels: Unlinked
     """Count the records of each label that have a draw, shape (rows,); None without labels."""
     if labels is None:
         return None
-    found = frame[labels.column].filter(pl.Series(drawn)).fill_null(OTHER)
-    return dict(found.value_counts(name="records").iter_rows())
+    labels_drawn = frame[labels.column].filter(pl.Series(drawn)).fill_null(OTHER)
+    return dict(labels_drawn.value_counts(name="records").iter_rows())
 
 
 def digest_of(*parts: bytes) -> str:
@@ -130,7 +138,7 @@ def digest_of(*parts: bytes) -> str:
 
 
 def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
-    """Return a text column as an Arrow array of strings that rows can be taken from: a copy."""
+    """Return a text column as an Arrow array of strings that rows can be selected from: a copy."""
     return frame[column].to_arrow()
 
 
@@ -161,7 +169,7 @@ def charge(
 
 
 def contents_of(frame: pl.DataFrame, column: str, policy: Policy) -> pa.Array:
-    """Return what the identities of records cover next to their ids: texts, and labels if the release has any.
+    """Return the cells that identities of records cover in addition to ids: texts, and labels if the release has any.
 
     No two pairs of a text and a label, null or not, have one string (docs/spec/synthetic.md#identity).
     """
@@ -189,8 +197,122 @@ def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
     if policy.unit == "record" or policy.subject is None:
         return None
     subjects = frame[policy.subject]
-    known = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
+    canonical = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
     if not subjects.null_count():
-        return known
+        return canonical
     places = np.cumsum(subjects.is_not_null().to_numpy()) - 1
-    return known.take(pa.array(places, mask=subjects.is_null().to_numpy()))
+    return canonical.take(pa.array(places, mask=subjects.is_null().to_numpy()))
+
+
+_CHARGED = "eps_charged"
+"""The pure epsilon that the ledger holds: less than the declared one where it gives back draws that were not made."""
+AMOUNTS = (PURE, "eps_tight", "eps_approx", "delta", "rho", _CHARGED)
+"""The amounts in a summary."""
+_UNBOUNDED = -1
+"""An infinite amount in a staging record."""
+VACUOUS = 30
+"""From this epsilon on, a bound says nothing in practice (docs/spec/privacy.md#odds)."""
+
+
+def settles(policy: Policy) -> bool:
+    """Return whether the ledger gives back unused amounts: only under a pure cap (docs/spec/privacy.md#expost)."""
+    return policy.cap is not None and policy.cap.measure == "pure"
+
+
+def refunds(policy: Policy) -> bool:
+    """Return whether the ledger may give back draws of a policy, which the cap then admits to later records."""
+    return settles(policy) and any(column.mechanism.refundable for column in policy.charged_columns())
+
+
+def shard_spends(
+    columns: list[Column],
+    released: Mapping[str, Released],
+    canary: npt.NDArray[np.bool_],
+    delta: int,
+    *,
+    settled: bool = False,
+) -> tuple[dict[str, int], dict[str, int | float]]:
+    """Return counts of a computed shard, and sums and maxima of its spends, without its canary rows."""
+    records, draws = ~canary, dict[str, Any]()
+    counts = {"rows": int(records.sum()), "words": 0, "null": 0}
+    for column in columns:
+        texts, positions, steps, _ = released[column.name]
+        draws[f"positions of {column.name}"] = to_numpy(positions)
+        if settled and column.policy.mechanism.refundable and steps is not None:
+            draws[f"steps of {column.name}"] = to_numpy(steps)
+        counts["words"] += int(to_numpy(positions)[records].sum())
+        counts["null"] += int(to_numpy(texts.is_null())[records].sum())
+    groups = pl.DataFrame(draws).filter(pl.Series(records)).group_by(pl.all()).agg(pl.len().alias("rows"))
+    times = groups["rows"].to_list()  # rows of equal draws cost the same
+    totals = {name: np.zeros(groups.height, dtype=np.int64) for name in AMOUNTS}
+    unbounded = dict.fromkeys(AMOUNTS, False)
+    for column in columns:
+        mechanism = column.policy.mechanism
+        costs = with_gate(spends(mechanism, groups[f"positions of {column.name}"].to_arrow()), delta)
+        costs[_CHARGED] = costs[PURE]
+        if f"steps of {column.name}" in draws:
+            costs[_CHARGED] = step_costs(mechanism, groups[f"steps of {column.name}"].to_numpy())
+        for name in AMOUNTS:
+            totals[name] = plus(totals[name], costs[name])
+            unbounded[name] |= bool((totals[name] >= SATURATED).any())
+    result: dict[str, int | float] = {}
+    for name, amounts in totals.items():
+        total = sum(amount * count for amount, count in zip(amounts.tolist(), times, strict=True))
+        for kind, amount in (("sum", total), ("max", int(amounts.max(initial=0)))):
+            result[f"{kind}_{name}"] = _UNBOUNDED if unbounded[name] else millionths(name, amount)
+    return counts, result
+
+
+def total_spends(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
+    """Add the sums of several shards, and keep the largest of their maxima."""
+    total: dict[str, int | float] = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in AMOUNTS}
+    for shard in shards:
+        for name, amount in shard.items():
+            if _UNBOUNDED in {total[name], amount}:
+                total[name] = _UNBOUNDED
+            else:
+                total[name] = total[name] + amount if name.startswith("sum_") else max(total[name], amount)
+    return total
+
+
+def equal_spends(amounts: Mapping[str, float | str], rows: int) -> dict[str, int | float]:
+    """Return the result of `total_spends` for rows that each spend the same; amounts that are missing are unbounded."""
+    each = {name: amounts.get(name, "inf") for name in AMOUNTS}
+    result: dict[str, int | float] = {}
+    for name, amount in each.items():
+        result[f"sum_{name}"] = _UNBOUNDED if isinstance(amount, str) else amount * rows
+        result[f"max_{name}"] = _UNBOUNDED if isinstance(amount, str) else amount
+    return result
+
+
+def spend_facts(total: Mapping[str, int | float]) -> dict[str, dict[str, float | str]]:
+    """Convert amounts for people and JSON: units instead of millionths, "inf" where there is no bound."""
+    facts: dict[str, dict[str, float | str]] = {"sum_over_records": {}, "largest_record": {}}
+    for key, amount in total.items():
+        kind, _, name = key.partition("_")
+        facts["sum_over_records" if kind == "sum" else "largest_record"][name] = (
+            "inf" if amount == _UNBOUNDED else amount / MICRO
+        )
+    largest = total.get("max_eps_approx", 0)
+    facts["largest_record"]["log10_odds"] = "inf" if largest == _UNBOUNDED else round(log10_odds(largest), 3)
+    return facts
+
+
+def refund_notes(total: Mapping[str, int | float]) -> list[str]:
+    """Say how much less a run charged than its records are guaranteed, if draws were given back."""
+    charged, worst = total[f"sum_{_CHARGED}"], total[f"sum_{PURE}"]
+    if charged in {worst, _UNBOUNDED}:
+        return []
+    amounts = f"epsilon {at_most(charged / MICRO)} of at most {at_most(worst / MICRO)}"
+    return [f"{amounts}: draws that were not made were given back"]
+
+
+def at_most(amount: float | str, digits: int = 6) -> str:
+    """Write an amount to `digits` digits, rounded up, so that a printed bound holds."""
+    if isinstance(amount, str):
+        return "unbounded"
+    exact = Decimal(repr(float(amount)))
+    if not exact:
+        return "0"
+    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING).normalize()
+    return f"{up:,f}" if up >= Decimal("0.001") else f"{up.normalize():g}".replace("E", "e")

@@ -1,16 +1,22 @@
-"""Compute a charged shard: release its texts and count; after the commit, post-process what was released.
+"""Compute a charged shard: release its texts and count; after the commit, post-process the released texts.
 
-Post-processing comes after the commit, so that what is released is fixed before anything is made of it, and before the
-gates, which judge both. What an earlier attempt staged or recorded is served and never computed again
+Some texts are not computed again. The scores of a model differ in their last digits by hardware and library, so a
+second computation may draw other words. The first commit is the release: committed texts are read from staged files,
+row by row, and each is checked against the digest in the ledger (docs/spec/privacy.md#digest,
+docs/spec/privacy.md#durable-staging). Where the policy says so, a record whose text changed keeps its released text in
+the same way, so readers see no difference (docs/spec/privacy.md#keep-changed).
+
+Post-processing comes after the commit, so that the release is fixed before anything is made of it, and before the
+gates, which judge both. Results that an earlier attempt staged or recorded are reused and never computed again
 (docs/spec/privacy.md#rewrite-again).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,22 +36,212 @@ from dptext_etl.checks.text_counts import (
     ngram_words,
     sample,
 )
-from dptext_etl.column import release, rewrite
-from dptext_etl.errors import DPTextError, LedgerError, seam
+from dptext_etl.column import release, rewrite, spends, steps_of
+from dptext_etl.errors import DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.families.words import by_word
-from dptext_etl.ledger import CommitOutcome, Postprocessed
+from dptext_etl.guarantee import PURE
+from dptext_etl.keys import canonical_series
+from dptext_etl.ledger import CommitOutcome, Committed, Ledger, Outcome, Postprocessed
+from dptext_etl.ledger.types import I64, Mask
 from dptext_etl.mechanism import Released
-from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import settles, shard_spends
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.publish.manifest import postprocessing_facts
-from dptext_etl.runner.shard.charging import Column, Reserved, canary_marks, texts_of, views_of
-from dptext_etl.runner.shard.replay import Replay, matches
-from dptext_etl.runner.shard.staging import Facts, Hardware, StagedShard, merge_hardware, read_draws, write_draws
+from dptext_etl.runner.publish.manifest import Manifest, postprocessing_facts, scan
+from dptext_etl.runner.publish.parts import ids_of_parts
+from dptext_etl.runner.shard.charging import (
+    Charged,
+    Column,
+    Reserved,
+    canary_marks,
+    settles,
+    shard_spends,
+    texts_of,
+    views_of,
+)
+from dptext_etl.runner.shard.staging import (
+    Facts,
+    Hardware,
+    KeptShard,
+    StagedShard,
+    Staging,
+    merge_hardware,
+    read_draws,
+    read_released,
+    write_draws,
+)
 from dptext_etl.runner.source.roles import output_columns, published_columns
 
 if TYPE_CHECKING:
     from dptext_etl.runner.shard.shard import Shards
+
+
+_HINT = "are the published parts all there? No record is charged twice"
+_NOTHING_DRAWN = "bring back the published version, or use a new release name; nothing was drawn"
+
+Extra = TypeVar("Extra")
+
+
+def replays(policy: Policy) -> bool:
+    """Return whether a run keeps the bytes that it released, because a model may give others next time."""
+    columns = policy.charged_columns()
+    steps = (step for column in columns for step in column.postprocess)
+    return not all(item.mechanism.reproducible for item in columns) or not all(step.reproducible for step in steps)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Rows of a column of a shard that are released already, with their bytes."""
+
+    rows: pl.DataFrame = field(repr=False)  # columns `row` (place in the shard), `text` and `draws`
+    computed: Sequence[Hardware] = ()  # where they were computed, as far as that was noted
+
+    def missing(self, rows: int) -> npt.NDArray[np.bool_]:
+        new = np.ones(rows, dtype=bool)
+        new[self.rows["row"].to_numpy()] = False
+        return new
+
+    def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
+        """Release the missing rows, and return all rows in order."""
+        new, rows, failed = self.missing(len(texts)), self.rows, None
+        if new.any():
+            mask = to_arrow(new)
+            made = release(texts.filter(mask), ids.filter(mask), policy)
+            text = pl.Series(made.text, dtype=pl.String)
+            more = pl.DataFrame({"row": np.flatnonzero(new), "text": text, "draws": write_draws(made)})
+            rows, failed = pl.concat([rows, more]), made.failed
+        rows = rows.sort("row")
+        return read_released(rows["text"], rows["draws"], failed)
+
+
+def find_replay(  # noqa: PLR0917
+    staging: Staging,
+    index: int,
+    id_column: str,
+    column: ColumnPolicy,
+    ids: pa.Array,
+    committed: Committed,
+    settled: Callable[[], tuple[Mask, I64]],
+) -> Replay | None:
+    """Find the bytes of committed rows in staged files; None where nothing is committed or found."""
+    if not committed.mask.any():
+        return None
+    name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
+    drawn = _draws(column, committed.positions, settled)
+    for matching, shard in matches(ids, committed, (_texts(shard, id_column, name) for shard in staging.kept(index))):
+        counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
+        rows.append(matching.select("row", "text").with_columns(counts))
+        computed.extend(shard.computed.get(name, ()) if matching.height else ())
+    return Replay(pl.concat(rows), computed) if rows else None
+
+
+def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
+    texts = shard.frame.select(pl.col(name).alias("text"))
+    if shard.draws is not None:
+        texts = texts.with_columns(shard.draws[name].alias("draws"))
+    return shard.frame[id_column], texts, shard
+
+
+def matches(
+    ids: pa.Array, wanted: Committed | Postprocessed, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
+) -> Iterator[tuple[pl.DataFrame, Extra]]:
+    """Yield the rows of each kept frame whose id and digest of `text` are wanted, with `row`, their place in `ids`."""
+    left = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(wanted.digests)}).filter(wanted.mask)
+    for kept_ids, frame, extra in kept:
+        if not left.height:
+            return
+        written = canonical_series(kept_ids)
+        kept_rows = frame.with_columns(id=written, digest=_binary(pa.array(_kernel.digests(frame["text"]))))
+        matching = left.join(kept_rows, on=["id", "digest"], how="inner").unique("row")
+        yield matching, extra
+        left = left.join(matching, on="row", how="anti")
+
+
+def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
+    """Replace the identities and draws of changed texts by the ones of the earlier texts."""
+    changed = outcome == Outcome.CHANGED
+    if not changed.any():
+        return charged
+    ids, places = charged.ids.filter(to_arrow(changed)), np.flatnonzero(changed)
+    charges = []
+    for item in charged.charges:
+        committed = ledger.committed(item.ref, ids)
+        missing = int((~committed.mask).sum())
+        if missing:
+            msg = f"the texts of {counted(missing, 'changed record')} were never released: there is nothing to keep"
+            raise InputError(msg, "bring their texts back, or use a new release name")
+        identities, n_worst = item.idem_keys.to_pylist(), np.array(item.n_worst)
+        for place, identity in zip(places.tolist(), committed.idem_keys.to_pylist(), strict=True):
+            identities[place] = identity
+        n_worst[places] = committed.positions
+        charges.append(replace(item, idem_keys=pa.array(identities, item.idem_keys.type), n_worst=n_worst))
+    return replace(charged, charges=tuple(charges))
+
+
+def require_found(replay: Replay | None, changed: npt.NDArray[np.bool_]) -> None:
+    """Refuse to continue without the released text of a changed record."""
+    missing = int((changed if replay is None else changed & replay.missing(len(changed))).sum())
+    if missing:
+        msg = f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
+        raise InputError(msg, _NOTHING_DRAWN)
+
+
+def require_earlier_texts(layout: Layout, policy: Policy) -> None:
+    """Refuse to keep texts where none are published or staged."""
+    glob = layout.staging.glob
+    if Manifest.of_release(policy, layout) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
+        msg = "released texts of changed records are to be kept, and none are published or kept in staging"
+        raise InputError(msg, "bring back the published version, or use a new release name; nothing was charged")
+
+
+def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
+    """Copy published parts of the release into staging; the ledger has the draws of their rows."""
+    for index, digest, rows in _published_texts(staging, layout, policy, columns):
+        staging.keep(index, digest, rows)
+
+
+def require_published_texts(layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
+    """Refuse published parts that cannot be read, as `keep_published` would."""
+    for _ in _published_texts(Staging(layout.staging), layout, policy, columns):
+        pass
+
+
+def _published_texts(
+    staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]
+) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    """Read the published parts that staging does not keep: their numbers, digests, and rows with their ids."""
+    manifest = Manifest.of_release(policy, layout)
+    if manifest is None:
+        return
+    published = {item.name: f"{item.name}_intermediate" if item.policy.postprocess else item.name for item in columns}
+    wanted = [*published.values()] if manifest.ids != "keep" else [policy.id, *published.values()]
+    if not set(wanted) <= manifest.schema.keys():
+        return
+    digests = (part.sha256 for part in manifest.parts)
+    own_ids = None if manifest.ids == "keep" else ids_of_parts(layout.staging, policy.ledger, digests)
+    for index, part in enumerate(manifest.parts):
+        if staging.keeps(index, part.sha256):
+            continue
+        with seam("reading the published table", InputError, _HINT):
+            part_rows = scan(layout, replace(manifest, parts=(part,)))
+            ids = pl.col(policy.id) if own_ids is None else pl.lit(own_ids[index]).alias(policy.id)
+            texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
+            rows = part_rows.select(*texts, ids).filter(ids.is_not_null()).collect()
+        yield index, part.sha256, rows
+
+
+def _draws(column: ColumnPolicy, positions: I64, settled: Callable[[], tuple[Mask, I64]]) -> pl.Series:
+    """Write the draws that the ledger knows of committed rows; where it settled nothing, all that were charged."""
+    drawn, mechanism = pl.Series("positions", positions, dtype=pl.UInt32), column.mechanism
+    if not mechanism.refundable:
+        return drawn
+    settled_rows, used = settled()
+    costs = np.where(settled_rows, used, spends(mechanism, to_arrow(positions))[PURE])
+    return pl.DataFrame([drawn, pl.Series("steps", steps_of(mechanism, costs))]).to_struct()
+
+
+def _binary(digests: pa.Array) -> pl.Series:
+    return pl.Series(digests.cast(pa.large_binary()))
 
 
 class Computed(NamedTuple):
@@ -79,15 +275,15 @@ def compute(  # noqa: PLR0917
     draws = pl.DataFrame({name: write_draws(item) for name, item in released.items()})
     again = {item.name: recomputed(raw, frame, ids, item, replays[item.name]) for item in columns}
     hardware = merge_hardware({item.name: _hardware(item, replays[item.name], ~canary)} for item in columns)
-    own = raw.filter(~pl.col(CANARY))
+    records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
-    read = {item.name: count_reading(item.policy.mechanism, own[item.name], every=every) for item in columns}
+    read = {item.name: count_reading(item.policy.mechanism, records[item.name], every=every) for item in columns}
     facts = Facts(counts, spends, copies, hardware, failures_of(released), again, read=read)
     return Computed(frame, draws, facts)
 
 
 def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
-    """Count what models failed on, by text column; none where none failed. The counts stay inside the boundary."""
+    """Count the failures of models, by text column; none where none failed. The counts stay inside the boundary."""
     failed = {name: item.failed.to_numpy() for name, item in released.items() if item.failed is not None}
     return {
         name: {"texts": int((counts > 0).sum()), "draws": int(counts.sum())}
@@ -114,14 +310,14 @@ def recomputed(
     return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 
 
-def _hardware(column: Column, replay: Replay | None, own: npt.NDArray[np.bool_]) -> list[Hardware]:
+def _hardware(column: Column, replay: Replay | None, records: npt.NDArray[np.bool_]) -> list[Hardware]:
     """Return where texts of a column were computed: where replayed ones were, and here, if any row of `own` was."""
     computing = column.policy.mechanism.computing
-    here = own if replay is None else own & replay.missing(len(own))
-    found = [] if replay is None else list(replay.computed)
+    here = records if replay is None else records & replay.missing(len(records))
+    hardware = [] if replay is None else list(replay.computed)
     if computing is not None and here.any():
-        found.append({"device": computing.device, "dtype": computing.dtype})
-    return found
+        hardware.append({"device": computing.device, "dtype": computing.dtype})
+    return hardware
 
 
 def copies_of(
@@ -161,14 +357,14 @@ class _Rewriting:
     def run(self, staged: StagedShard, inputs: str) -> StagedShard:
         shards, schedule = self.shards, partial(self.shards.schedule.run, None, self.index)
         posted = schedule(self.posted)
-        found = self.find(staged, posted)
-        if found is None:
+        rewritten = self.find(staged, posted)
+        if rewritten is None:
             with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
-                found = self.rewrite(staged, posted)
+                rewritten = self.rewrite(staged, posted)
             schedule(lambda: shards.checkpoint("rewriting staged"))
-        diverged = schedule(partial(self.record, found))
+        diverged = schedule(partial(self.record, rewritten))
         if not diverged:
-            return found
+            return rewritten
         for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
             first = self.find(other, schedule(self.posted))
             if first is not None and not schedule(partial(self.record, first)):
@@ -177,7 +373,7 @@ class _Rewriting:
         raise LedgerError(f"{diverged:,} released texts, rewritten again, became others than were recorded", _OTHER)
 
     def posted(self) -> dict[str, Postprocessed]:
-        """Look up what is recorded of the rows, by text column."""
+        """Look up recorded results of the rows, by text column."""
         ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
         return {
             item.name: ledger.postprocessed(item.ref, str(item.policy.chain), ids, canary=canary)
@@ -185,11 +381,11 @@ class _Rewriting:
         }
 
     def find(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard | None:
-        """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
+        """Return a shard whose staged results are intact and match the ledger; None if they must be computed."""
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
             return None
-        with seam("reading what was staged", DPTextError, _DEFECT):
+        with seam("reading staged files", DPTextError, _DEFECT):
             frame = staging.outcome(staged)
             texts = {name: frame[name] for name in self.chains}
             for name, recorded in posted.items():
@@ -202,7 +398,7 @@ class _Rewriting:
             return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
     def rewrite(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard:
-        """Rewrite what is not kept, and stage the results."""
+        """Rewrite texts without a kept result, and stage the results."""
         staging, policy = self.shards.staging, self.shards.policy
         frame, draws = staging.read(staged), staging.draws(staged)
         texts, failed, copies = {}, {}, {}
@@ -217,7 +413,7 @@ class _Rewriting:
         return self.stage(staged, texts, {"failed": failed, "copies": copies})
 
     def column(self, item: Column, released: pl.Series, posted: Postprocessed) -> tuple[pl.Series, int]:
-        """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
+        """Return the results of a column, recorded ones from kept files, and how many texts failed."""
         ids = self.reserved.charged.ids
         kept = (
             (post[self.shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
@@ -226,7 +422,7 @@ class _Rewriting:
             if item.name in post.columns
         )
         empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
-        rows = pl.concat([empty, *(found.select("row", "text") for found, _ in matches(ids, posted, kept))])
+        rows = pl.concat([empty, *(matching.select("row", "text") for matching, _ in matches(ids, posted, kept))])
         new = np.ones(len(released), np.bool_)
         new[rows["row"].to_numpy()] = False
         failed = 0
@@ -257,7 +453,7 @@ class _Rewriting:
         )
 
     def record(self, staged: StagedShard) -> int:
-        """Record the digests of staged results in the ledger, and return how many differ from what is recorded."""
+        """Record the digests of staged results in the ledger, and return how many differ from the recorded ones."""
         frame, ids, diverged = self.shards.staging.outcome(staged), self.reserved.charged.ids, 0
         for item in self.columns:
             digests = pa.array(_kernel.digests(frame[item.name]))

@@ -1,8 +1,8 @@
-"""Take one shard through its steps: charge, compute, stage, commit, rewrite; return counts and hashes.
+"""Move one shard through its steps: charge, compute, stage, commit, rewrite; return counts and hashes.
 
 Every step can be repeated: by the same run after it was killed, by a retried task, or by two tasks at once. A run first
-takes up what was staged from the same inputs, and computes only if there is nothing. So the first commit keeps its
-bytes, even under a mechanism that would not give them twice.
+reuses shards that were staged from the same inputs, and computes only if there is nothing. So the first commit keeps
+its bytes, even under a mechanism that would not give them twice.
 """
 
 from __future__ import annotations
@@ -34,8 +34,16 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.shard.attempt import remember
 from dptext_etl.runner.shard.charging import MODULUS, Charged, Column, Reserved, canary_marks, charge, digest_of
-from dptext_etl.runner.shard.computing import Computed, compute, rewrite_shard
-from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
+from dptext_etl.runner.shard.computing import (
+    Computed,
+    Replay,
+    compute,
+    find_replay,
+    replays,
+    require_found,
+    rewrite_shard,
+    with_earlier_texts,
+)
 from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable, read_draws
 from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 from dptext_etl.storage import Storage
@@ -52,11 +60,11 @@ Result = TypeVar("Result")
 
 
 class StoppedError(DPTextError):
-    """A shard stops because one before it has failed; the error of that one is what users see."""
+    """A shard stops because one before it has failed; users see the error of that one."""
 
 
 class Schedule:
-    """Decide when a shard may use what all shards share: here at once, because one shard comes after the other."""
+    """Decide when a shard may use shared state: here at once, because one shard comes after the other."""
 
     parallel = False
 
@@ -67,7 +75,7 @@ class Schedule:
 
 
 def give_back(ledger: Ledger, job: str) -> None:
-    """Give back what an attempt reserved, because nothing was drawn. What cannot be given back stays charged."""
+    """Give back the reservations of an attempt, because nothing was drawn. Others stay charged."""
     try:
         returned = ledger.abort(job, compute_never_started=True)
     except LedgerError:
@@ -92,7 +100,7 @@ class Shards:
     staging: Staging  # the folder where results wait for the gates
     memory: Storage  # the place that all releases and partitions share; it remembers the head of the ledger
     checkpoint: Checkpoint  # called after every step
-    profile: Profile = field(default_factory=Profile)  # counts what the stages take
+    profile: Profile = field(default_factory=Profile)  # counts the cost of the stages
     # decides when a shard may use the ledger, and call `checkpoint`
     schedule: Schedule = field(default_factory=Schedule)
     computed: bool = False  # whether this attempt has scored a text, or is about to
@@ -103,17 +111,18 @@ class Shards:
             charged = charge(raw, self.columns, self.policy)
             canary = canary_marks(raw)
             batch = (charged.ids, charged.subjects, charged.charges)
-            own, make = self.policy.on_null_subject == "own", self.ledger.make_ready
-            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own)
+            own_persons, make = self.policy.on_null_subject == "own", self.ledger.make_ready
+            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own_persons)
         return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, ready, job or self.job))
 
     def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: PreparedBatch, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
-            asked = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
+            batch = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
             again = self.policy.on_changed == "release_again"
-            result = self.ledger.reserve(job, *asked, canary=canary, forms=charged.forms, ready=ready, again=again)
+            result = self.ledger.reserve(job, *batch, canary=canary, forms=charged.forms, ready=ready, again=again)
+            # before any text is scored: if the ledger is lost later, the stored head shows it
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
@@ -128,7 +137,7 @@ class Shards:
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
-        """Stage and commit a raw shard, and return its admitted rows. What an earlier attempt finished is not repeated.
+        """Stage and commit a raw shard, and return its admitted rows. Work of an earlier attempt is not repeated.
 
         All of an unlinked release is reserved before: then a new record is one that came into the source meanwhile.
         """
@@ -157,18 +166,18 @@ class Shards:
         if reserved.answers[Outcome.RESERVED.name]:
             self.schedule.run(None, index, lambda: self.ledger.abort(again, compute_never_started=True))
             msg = "the source changed while it was read, or records were admitted that were left out before"
-            raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+            raise InputError(msg, "run again when no one writes to it; no record is charged twice")
         return reserved
 
     def give_back(self) -> None:
-        """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
+        """Give back the reservations of this attempt, if it has scored no text. Others stay charged."""
         if not self.computed:
             give_back(self.ledger, self.job)
 
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
         for staged in self.staging.find(index, inputs):
-            with seam("reading what was staged", DPTextError, _DEFECT):
+            with seam("reading staged files", DPTextError, _DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
             if self.schedule.run(None, index, partial(self._agree, reserved, results)):
                 if not np.isin(reserved.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all():
@@ -179,11 +188,13 @@ class Shards:
 
     def _compute(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
-        found = self._replays(reserved, index)
+        replays_by_column = self._replays(reserved, index)
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
-            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, found, self.profile)
+            done = compute(
+                reserved.frame, reserved.charged.ids, self.columns, self.policy, replays_by_column, self.profile
+            )
             for column in self.columns:
-                replay = found[column.name]
+                replay = replays_by_column[column.name]
                 if replay is None or replay.missing(reserved.frame.height).any():
                     column.policy.mechanism.probe()
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
@@ -199,7 +210,7 @@ class Shards:
                 "commit", index, lambda: self._commit_first(reserved, index, inputs, staged, ready)
             )
         except StoppedError:
-            self.staging.discard(index)  # no one has compared it with what is committed
+            self.staging.discard(index)  # no one has compared it with the ledger
             raise
 
     def _save(self, index: int, done: Computed, inputs: str) -> StagedShard:
@@ -212,7 +223,7 @@ class Shards:
     def _commit_first(
         self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[PreparedCommit]
     ) -> StagedShard:
-        """Commit what was computed, or take up what another attempt committed first."""
+        """Commit the computed shard, or reuse the shard that another attempt committed first."""
         diverged = self._commit(reserved, ready)
         if diverged is None:
             return staged
@@ -220,26 +231,26 @@ class Shards:
         first = self._resume(reserved, index, inputs)  # of an attempt at the same time, which was faster
         if first is not None:
             return first
-        hint = "the first commit is the release: bring back the kept files of its staging, or take a new release name"
+        hint = "the first commit is the release: bring back the kept files of its staging, or use a new release name"
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
     def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay | None]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, found, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
+        ids, by_column, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
         canary, ask_settled = reserved.canary, self.ledger.settled_epsilons
         for column in self.columns:
-            reproducible, found[column.name] = column.policy.mechanism.reproducible, None
+            reproducible, by_column[column.name] = column.policy.mechanism.reproducible, None
             if reproducible and not changed.any():
                 continue
             ask = partial(self.ledger.committed, column.ref, ids, canary=canary)
             committed = self.schedule.run(None, index, ask)
             wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
-            with seam("reading what was staged", DPTextError, _DEFECT):
+            with seam("reading staged files", DPTextError, _DEFECT):
                 settled = partial(self.schedule.run, None, index, partial(ask_settled, column.ref, ids, canary=canary))
                 which = index, self.policy.id, column.policy, ids, wanted
-                found[column.name] = find_replay(self.staging, *which, settled)
-            require_found(found[column.name], changed)
-        return found
+                by_column[column.name] = find_replay(self.staging, *which, settled)
+            require_found(by_column[column.name], changed)
+        return by_column
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
         results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
@@ -281,7 +292,7 @@ class Shards:
         return self.schedule.run(None, index, examine)
 
     def _commit(self, reserved: Reserved, ready: list[PreparedCommit]) -> str | None:
-        """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
+        """Commit all columns of a shard, or say how many rows of one differ from committed ones."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
             for column, one in zip(self.columns, ready, strict=True):
@@ -317,15 +328,15 @@ class Shards:
             raise
 
     def _refuse_changed(self, outcome: npt.NDArray[np.uint8], canary: npt.NDArray[np.bool_]) -> None:
-        """Refuse changed texts, unless the policy says what becomes of them; canary rows never change."""
+        """Refuse changed texts, unless the policy allows changes; canary rows never change."""
         changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
         if changed.any():
             self.give_back()
-            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release took them"
-            raise InputError(msg, "nothing of these rows was charged; another key, too, takes a new release name")
+            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release charged them"
+            raise InputError(msg, "nothing of these rows was charged; another key also needs a new release name")
 
     def _inputs(self, reserved: Reserved) -> str:
-        """Hash what a staged shard depends on: identities (keyed hashes of the texts), ids, kept values, order."""
+        """Hash the inputs of a staged shard: identities (keyed hashes of the texts), ids, kept values, order."""
         clear = reserved.frame[[self.policy.id, *self.policy.kept_columns, CANARY]]
         with seam("hashing kept columns", DPTextError, _DEFECT):
             buffer = io.BytesIO()
@@ -334,9 +345,9 @@ class Shards:
 
 
 Phase = Literal["reserve", "compare", "release"]
-"""What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits.
+"""The step that is applied to the shards: "reserve" charges only; "release" charges, computes, stages and commits.
 
-Of a table that is summed, "reserve" also sums, "compare" looks at what is committed, and "release" commits.
+Of a table that is summed, "reserve" also sums, "compare" compares committed digests, and "release" commits.
 """
 
 
@@ -352,7 +363,7 @@ class ShardResult:
     admitted: Mapping[str, Any] | None = None
     pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
     sums: str | None = None  # exact sums of a table that is summed (`families.aggregate.Partial`), in base64
-    agrees: bool = True  # whether what is committed of a table that is summed was committed with the drawn table
+    agrees: bool = True  # whether the records of a summed table were committed with the drawn table
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
@@ -376,8 +387,8 @@ class ShardResult:
 
 def pairs_of(reserved: Reserved) -> int | None:
     """Return the sum of digests of records with their persons, without canary rows; None without persons."""
-    subjects, own = reserved.charged.subjects, to_arrow(~reserved.canary)
-    return None if subjects is None else sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own))
+    subjects, records = reserved.charged.subjects, to_arrow(~reserved.canary)
+    return None if subjects is None else sum_of_pairs(reserved.charged.ids.filter(records), subjects.filter(records))
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Keep what is computed but not published, inside the boundary, under seals: files of shards, records, staged runs.
+"""Keep computed but unpublished rows inside the boundary, under seals: files of shards, records, staged runs.
 
 Anyone who can write to a staging folder can replace a file and every hash next to it, but cannot seal the result.
 
@@ -51,11 +51,11 @@ def staging_key(secret: Secret, dataset: str, storage: Storage) -> bytes:
 
 def sealed(key: bytes, kind: str, facts: Mapping[str, Any]) -> bytes:
     """Write facts as one line of JSON that ends with a seal over everything before it."""
-    return _sealed(key, kind, json.dumps(facts).encode())  # in one line: long records are written by C code alone
+    return _sealed(key, kind, json.dumps(facts).encode())  # in one line: C code writes long records
 
 
 def opened(key: bytes, kind: str, content: bytes | None) -> dict[str, Any] | None:
-    """Read what `sealed` wrote; None if there is nothing, or if no holder of the key wrote it for this use."""
+    """Read the output of `sealed`; None if there is nothing, or if no holder of the key wrote it for this use."""
     body = (content or b"")[:-_TAIL] + b"}"
     if content is None or not hmac.compare_digest(content, _sealed(key, kind, body)):
         return None
@@ -81,11 +81,11 @@ ColumnHardware = Mapping[str, Sequence[Hardware]]
 
 def merge_hardware(parts: Iterable[ColumnHardware]) -> ColumnHardware:
     """Unite the hardware of several shards, each once, in order."""
-    found: dict[str, set[tuple[tuple[str, str], ...]]] = {}
+    merged: dict[str, set[tuple[tuple[str, str], ...]]] = {}
     for part in parts:
         for column, items in part.items():
-            found.setdefault(column, set()).update(tuple(sorted(item.items())) for item in items)
-    return {column: [dict(item) for item in sorted(items)] for column, items in found.items() if items}
+            merged.setdefault(column, set()).update(tuple(sorted(item.items())) for item in items)
+    return {column: [dict(item) for item in sorted(items)] for column, items in merged.items() if items}
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ class StagedShard:
     index: int  # number of the shard in its run
     sha256: str  # hash of the file
     draws: str  # hash of the file of its draw counts
-    # hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it
+    # hash of the inputs of the file (keyed hashes of texts, kept values); a resumed run compares it
     inputs: str
-    counts: Mapping[str, int]  # whole numbers: rows by kind, words
+    counts: Mapping[str, int]  # integers: rows by kind, words
     spends: Mapping[str, int | float]  # sums and maxima in millionths, by name
     # texts that equal their originals, by column (`checks.leaks`); stays inside the boundary
     copies: Mapping[str, Mapping[str, Any]]
     computed: ColumnHardware = field(default_factory=dict)  # where the texts' models computed; none without a model
-    # what models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and inside the
+    # failures of models, by column: `texts`, and `draws` that were uniform; none where none failed, and inside the
     # boundary
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of another text
@@ -111,8 +111,8 @@ class StagedShard:
     statistic: str = ""  # the noisy sums that a synthetic table was drawn from, in base64; empty for released texts
     # how texts were read, by column (`checks.reports.count_reading`); stays in staging
     read: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    tag: str = ""  # what names the files of one attempt; empty where attempts cannot meet
-    # what post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts a model
+    tag: str = ""  # part of the file names of one attempt; empty where attempts cannot meet
+    # the post-processed texts: `sha256` of the file next to it, `chains` by column, how many texts a model
     # `failed` on, by column, and `copies` among its results, as above; none where nothing is post-processed, or before
     # it was
     post: Mapping[str, Any] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class StagedShard:
 
     @property
     def by_ids(self) -> bool:
-        """Whether ids and counts alone decided which rows it holds, as on Spark; else raw texts filled it."""
+        """Whether only ids and counts decided which rows it holds, as on Spark; otherwise raw texts filled it."""
         return bool(self.tag)
 
     @classmethod
@@ -155,7 +155,7 @@ def stem_of(index: int, tag: str = "") -> str:
 
 
 class WholeTable(NamedTuple):
-    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch)."""
+    """The records of a table that a release charges, in numbers (docs/spec/unlinked.md#one-batch)."""
 
     records: int  # records, those without a text included
     draws: int  # records with a draw
@@ -180,7 +180,7 @@ class KeptShard(NamedTuple):
     frame: pl.DataFrame  # its rows, canary rows included
     draws: pl.DataFrame | None  # draws made, one column per text column; None where no record vouches for them
     computed: ColumnHardware  # where the texts' models computed
-    posts: tuple[pl.DataFrame, ...] = ()  # what post-processing made of its rows, a frame for each time
+    posts: tuple[pl.DataFrame, ...] = ()  # the post-processed texts of its rows, a frame for each time
 
 
 def write_draws(released: Released) -> pl.Series:
@@ -192,7 +192,7 @@ def write_draws(released: Released) -> pl.Series:
 
 
 def read_draws(written: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None]:
-    """Read what `write_draws` wrote: charged draws, and those really made or None, shape (rows,)."""
+    """Read the output of `write_draws`: charged draws, and those really made or None, shape (rows,)."""
     if not isinstance(written.dtype, pl.Struct):
         return written.to_numpy(), None
     return written.struct.field("positions").to_numpy(), written.struct.field("steps").to_numpy()
@@ -216,7 +216,7 @@ READING: Final = "texts.txt"
 _RECORD: Final = "shard"
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
-_AGAIN = "run the same policy again: it goes on from what is committed"
+_AGAIN = "run the same policy again: it continues after the committed records"
 
 
 class Staging:
@@ -233,7 +233,7 @@ class Staging:
         return self.folder / f"{shard.stem}.parquet"
 
     def post(self, shard: StagedShard) -> Path:
-        """Return the local path of what post-processing made of a shard."""
+        """Return the local path of the post-processed texts of a shard."""
         return self.folder / f"{shard.stem}.post"
 
     def save(
@@ -250,7 +250,7 @@ class Staging:
         return self.record(StagedShard(index, whole, counts, inputs, *facts, self._tag))
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
-        """Write what post-processing made of a shard, then its record."""
+        """Write the post-processed texts of a shard, then its record."""
         name = f"{shard.stem}.post"
         self.storage.write(name, frame.write_parquet, action="staging a shard")
         return self.record(replace(shard, post={"sha256": sha256(self.folder / name), **facts}))
@@ -265,18 +265,18 @@ class Staging:
         if not shard.post:
             return self.read(shard)
         self.require(shard)
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             return pl.read_parquet(self.post(shard))
 
     def shards(self) -> list[StagedShard]:
         """Return the shards that a run under this key left here, in order."""
-        found = map(self._recorded, self.storage.glob("shard-*.json"))
-        return sorted((shard for shard in found if shard is not None), key=lambda shard: shard.index)
+        records = map(self._recorded, self.storage.glob("shard-*.json"))
+        return sorted((shard for shard in records if shard is not None), key=lambda shard: shard.index)
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
-        """Return the whole attempts at a shard that were computed from these inputs."""
-        found = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
-        return [shard for shard in found if shard is not None and self._whole(shard, index, inputs)]
+        """Return the intact attempts at a shard that were computed from these inputs."""
+        records = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
+        return [shard for shard in records if shard is not None and self._whole(shard, index, inputs)]
 
     def _recorded(self, name: str) -> StagedShard | None:
         """Read a record; None if there is none, or if no run under this key and version wrote it."""
@@ -305,20 +305,20 @@ class Staging:
     def draws(self, shard: StagedShard) -> pl.DataFrame:
         """Read the draw counts of a staged shard, and check their hash."""
         name = f"{shard.stem}.draws"
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             self._require(name, shard.draws)
             return pl.read_ipc(self.storage.local_path(name))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard and check its hash."""
         self.require(shard)
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             return pl.read_parquet(self.path(shard))
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
         digests = {**_digests(shard), **({f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {})}
-        with seam("reading what was staged", hint=_AGAIN):
+        with seam("reading staged files", hint=_AGAIN):
             for name, digest in digests.items():
                 self._require(name, digest)
 
@@ -328,9 +328,9 @@ class Staging:
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
-        with seam("reading what was staged", hint=_AGAIN):
-            found = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
-        return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
+        with seam("reading staged files", hint=_AGAIN):
+            schema = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
+        return pl.Schema({name: dtype for name, dtype in schema.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
         return self._schema(f"{shard.stem}.parquet")
@@ -351,9 +351,9 @@ class Staging:
         if self.storage.remote:
             self.storage.write(name, ids.write_parquet, action="staging a list of records that are left out")
             return
-        own = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
-        files.write(own, ids.write_parquet, action="staging a list of records that are left out")
-        own.replace(self.folder / name)
+        draft = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
+        files.write(draft, ids.write_parquet, action="staging a list of records that are left out")
+        draft.replace(self.folder / name)
 
     def no_changes(self) -> None:
         self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
@@ -368,7 +368,7 @@ class Staging:
         self.storage.delete(*_files(stem_of(index, self._tag)))
 
     def report(self, shards: Collection[StagedShard]) -> None:
-        """Write the report on the texts of a run, also where it took none."""
+        """Write the report on the texts of a run, also of a run without texts."""
         page = reading_page(shard.read for shard in shards)
         self.storage.write(READING, page.encode(), action="writing the report on the texts")
 
@@ -405,15 +405,15 @@ class Staging:
     def keep(self, index: int, digest: str, frame: pl.DataFrame) -> None:
         """Keep published rows, as if they had been set aside."""
         name = f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"
-        self.storage.write(name, frame.write_parquet, action="keeping what is published")
+        self.storage.write(name, frame.write_parquet, action="keeping published rows")
 
     def kept(self, index: int) -> Iterator[KeptShard]:
-        """Read what was set aside, shards near `index` first. The ledger vouches for rows, records for all else."""
+        """Read kept shards, the ones near `index` first. The ledger vouches for rows, records for all else."""
         names = self.storage.glob(f"{_KEPT}-*.parquet")
         rewritten = self.storage.glob(f"{_KEPT}-*.post")
         for name in sorted(names, key=lambda name: abs(int(name.split("-")[1]) - index)):
             stem = name.removesuffix(".parquet")
-            with seam("reading what was staged", hint=_AGAIN):
+            with seam("reading staged files", hint=_AGAIN):
                 posts = tuple(pl.read_parquet(self._fresh(post)) for post in rewritten if post.startswith(f"{stem}-"))
                 rows, shard = self._fresh(name).read_bytes(), self._recorded(f"{stem}.json")
                 draws = None if shard is None or _sha256(rows) != shard.sha256 else self._kept_draws(stem, shard)
@@ -475,13 +475,15 @@ class StagedRun:
     seconds: float  # the duration of staging
     # which version of a table of Delta Lake or Iceberg was read; None for anything else
     origin: dict[str, str] | None = None
-    # what the stages of the run took so far
+    # the cost of the stages of the run so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
-    # what publication notes of the input (`runner.unchanged`); or, if it is that of the run before and nothing is
-    # staged, by what it was `recognized`
+    # facts about the input, for the publication (`runner.summary`); or, if it is the same as before and nothing is
+    # staged, the seal by which it was `recognized`
     input: dict[str, Any] | None = None
     exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
-    table: dict[str, Any] = field(default_factory=dict)  # what `runner.table_check` found of the table around the texts
+    table: dict[str, Any] = field(
+        default_factory=dict
+    )  # findings of `runner.table_check` about the table around the texts
     other: bool = False  # whether another machine's table of the same statistic is committed and published instead
 
     @property

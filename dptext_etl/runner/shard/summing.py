@@ -27,8 +27,7 @@ from dptext_etl.ledger import CommitOutcome
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic, no_rows
-from dptext_etl.runner.amounts import equal_spends
-from dptext_etl.runner.shard.charging import Reserved, digest_of, texts_of
+from dptext_etl.runner.shard.charging import Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, pairs_of
 from dptext_etl.runner.shard.staging import Facts, StagedShard, Staging, WholeTable
 from dptext_etl.runner.source.selection import PAIRS
@@ -37,16 +36,16 @@ _DEFECT = "this is a defect; its message is left out, because it may quote a tex
 
 
 class Summing:
-    """Takes the shards of a table through a phase, one after the other, and returns one result for all of them.
+    """Computes the shards of a table in a phase, one after the other, and returns one result for all of them.
 
-    A call that the ledger refused can be repeated: what was counted changes last.
+    A call that the ledger refused can be repeated: counts change last.
     """
 
     def __init__(self, shards: Shards, phase: Phase, digest: str) -> None:
-        """Begin a phase; `digest` is that of the drawn table, 64 hex digits, and empty before it is drawn."""
+        """Begin a phase; `digest` is the hash of the drawn table, 64 hex digits, and empty before it is drawn."""
         self._shards, self._phase, self._table = shards, phase, digest
         (self._column,) = shards.columns
-        self._read = self._records = 0  # rows, and those of them that count
+        self._read = self._records = 0  # rows, and records that count
         self._answers, self._sums = Counter[str](), Partial.zero(shards.policy.statistic)
         self._pairs: int | None = None
         self._agrees = True
@@ -55,14 +54,14 @@ class Summing:
         shards = self._shards
         if self._phase == "compare":
             ids = canonical_ids(raw[shards.policy.id].to_arrow())
-            held = shards.ledger.committed(self._column.ref, ids).digests
-            self._agrees &= not pc.any(pc.not_equal(self._digests(ids), held)).as_py()
+            committed = shards.ledger.committed(self._column.ref, ids).digests
+            self._agrees &= not pc.any(pc.not_equal(self._digests(ids), committed)).as_py()
         else:
             again = self._phase == "release"
             reserved = shards.reserved_before(raw, index) if again else shards.reserve(raw, index)
             counted = shards.leave_out(reserved, index)
-            found, pairs = self._committed(counted) if again else self._summed(counted), pairs_of(reserved)
-            self._sums += found
+            partial, pairs = self._committed(counted) if again else self._summed(counted), pairs_of(reserved)
+            self._sums += partial
             self._pairs = None if pairs is None else ((self._pairs or 0) + pairs) % PAIRS
             self._answers.update(reserved.answers)
             self._records += len(counted.charged.ids)
@@ -91,8 +90,8 @@ class Summing:
         shards.checkpoint("committed")
         with seam("summing the records", DPTextError, _DEFECT):
             texts, labels = _contents(counted.frame, shards.policy)
-            given = pa.nulls(len(ids), pa.string()) if labels is None else labels
-            digest = _kernel.table_digest(self._column.key, ids, texts, given)
+            label_cells = pa.nulls(len(ids), pa.string()) if labels is None else labels
+            digest = _kernel.table_digest(self._column.key, ids, texts, label_cells)
         return replace(Partial.zero(shards.policy.statistic), digest=digest)
 
     def _digests(self, ids: pa.Array) -> pa.Array:
@@ -121,16 +120,20 @@ def whole_sum(policy: Policy, results: Iterable[ShardResult]) -> Partial:
 
 
 def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> StagedShard:
-    """Draw the noise and the rows of a table and stage them, or take what was staged for these very records.
+    """Draw the noise and the rows of a table and stage them, or reuse the table that was staged for the same records.
 
-    Under equal input the noise is the same everywhere. The rows may differ a little by machine, so an attempt goes on
-    with what an earlier one staged: the first commit is the release.
+    Under equal input the noise is the same everywhere. The rows may differ a little by machine, so an attempt continues
+    with the staged table of an earlier one: the first commit is the release.
     """
     synthetic, (column,) = described(policy), policy.charged_columns()
-    shown = {"rows": synthetic.rows, "columns": list(synthetic.columns), "names": dict(sorted(synthetic.names.items()))}
-    inputs = digest_of(sums.digest, canon({**shown, "cfg": column.mechanism.cfg()}))
-    for found in staging.find(0, inputs):
-        return found
+    described_rows = {
+        "rows": synthetic.rows,
+        "columns": list(synthetic.columns),
+        "names": dict(sorted(synthetic.names.items())),
+    }
+    inputs = digest_of(sums.digest, canon({**described_rows, "cfg": column.mechanism.cfg()}))
+    for staged in staging.find(0, inputs):
+        return staged
     with seam("drawing the table", DPTextError, "this is a defect; nothing was published"):
         statistic = noisy(policy.statistic, column.release_key(), sums)
         made = pl.DataFrame(table(statistic, synthetic.rows, synthetic.names))

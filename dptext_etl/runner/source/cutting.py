@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import refunds
+from dptext_etl.runner.shard.charging import refunds
 from dptext_etl.runner.source.table import batches
 
 READ_ROWS = 1 << 14

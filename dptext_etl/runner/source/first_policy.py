@@ -18,8 +18,8 @@ from dptext_etl.parameters import validated
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Labels
 from dptext_etl.policy.terms import PLAIN_CSV, Encoding
-from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
+from dptext_etl.runner.shard.charging import VACUOUS, at_most
 from dptext_etl.runner.source.guessing import Guess, guess
 from dptext_etl.runner.table_check import kept_share
 

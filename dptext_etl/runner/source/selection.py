@@ -29,10 +29,10 @@ from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
+from dptext_etl.runner.forecast import ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, scan
-from dptext_etl.runner.row_counts import ledger_of
+from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
 from dptext_etl.storage import Storage
@@ -137,7 +137,7 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
         if policy.ids == "keep":
             return scan(layout, manifest).select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
-        ids = own_ids.of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
+        ids = ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
 
 

@@ -130,7 +130,7 @@ def _sentences(facts: dict[str, Any]) -> list[str]:
 
 
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
-    from dptext_etl.runner.amounts import at_most
+    from dptext_etl.runner.shard.charging import at_most
 
     made = [
         (

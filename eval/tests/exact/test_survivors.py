@@ -140,7 +140,7 @@ def test_a_report_needs_something_staged(run):
     with pytest.raises(InputError, match="nothing is staged"):
         sealed(replace(run, shards=()))
     run.parts[0].unlink()
-    with pytest.raises(InputError, match="reading what was staged failed"):
+    with pytest.raises(InputError, match="reading staged files failed"):
         survivors(run)
 
 

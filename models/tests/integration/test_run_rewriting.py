@@ -71,7 +71,7 @@ def test_released_texts_are_rewritten_at_no_cost(rewriting, make_job, reviews, s
     manifest = Manifest.read(Layout.of(policy, None))
     assert manifest.columns[0]["postprocess"] == done["steps"]
     assert all(verdict.passed for verdict in check_published(rewriting.folder / "published", policy))
-    assert any("again rewrites what was released, at no cost" in note for note in plan(policy).notes)
+    assert any("again rewrites the released texts, at no cost" in note for note in plan(policy).notes)
 
 
 def test_a_second_run_serves_what_was_recorded(rewriting):
@@ -142,7 +142,7 @@ def test_only_what_learnt_from_public_texts_is_free(rewriting):
 
     assert "no one declares it" in refused(None)
     for unit in ({}, {"unit": "record", "subject": None}):
-        assert "is charged nowhere" in refused("disjoint-records", **unit)
+        assert "nothing is charged for revealing" in refused("disjoint-records", **unit)
     assert not (rewriting.folder / "ledger.db").exists(), "nothing was charged"
 
 
