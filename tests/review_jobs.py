@@ -156,7 +156,7 @@ def save():
     return save_table
 
 
-def _maker(place: Path, vectors: str) -> Callable[..., Job]:
+def jobs_in(place: Path, vectors: str) -> Callable[..., Job]:
     secret = _kernel.Secret()
 
     def make(name: str = "job", frame: pl.DataFrame | None = None, suffix: str = ".parquet", **values: Any) -> Job:
@@ -172,13 +172,13 @@ def _maker(place: Path, vectors: str) -> Callable[..., Job]:
 @pytest.fixture
 def make_job(tmp_path, small_vectors):
     """Make folders with the reviews and a key; every job of a test has the same key."""
-    return _maker(tmp_path, small_vectors)
+    return jobs_in(tmp_path, small_vectors)
 
 
 @pytest.fixture(scope="module")
 def make_shared(tmp_path_factory, small_vectors):
     """Make jobs that run once for a file: its tests read what they published, and change nothing."""
-    return _maker(tmp_path_factory.mktemp("shared"), small_vectors)
+    return jobs_in(tmp_path_factory.mktemp("shared"), small_vectors)
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
+from dptext_etl import Ledger
+from dptext_etl.ledger import Scope
 
-from dptext_etl import Ledger  # noqa: E402
-from dptext_etl.ledger import Scope  # noqa: E402
+from ..later import later
+from .dagster_runs import kept
 
-from .test_dagster_privacy import kept  # noqa: E402
-
-pytestmark = pytest.mark.slow
+dg = later("dagster")
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 PARTS = ("a", "b", "c")
 PATIENCE = 1500
 SETTINGS = "telemetry:\n  enabled: false\n"
@@ -188,7 +188,6 @@ def test_steps_can_be_processes_of_their_own(make_job, locate, sentinel):
     assert sentinel.encode() not in kept(location.home)
 
 
-@pytest.mark.thorough
 def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, locate, save, reviews):
     reference, used = undisturbed
     location = locate(make_job("together"))
@@ -209,7 +208,6 @@ assets.engines.stage = together
     assert location.verified() == used
 
 
-@pytest.mark.thorough
 def test_two_runs_of_one_partition_charge_once(undisturbed, make_job, locate, save, reviews):
     location = locate(make_job("twice"))
     waiting = """
@@ -244,7 +242,6 @@ if "DPTEXT_TEST_KILL" in os.environ:
 """
 
 
-@pytest.mark.thorough
 def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save, reviews, monkeypatch):
     reference, used = undisturbed
     location = locate(make_job("killed"))
@@ -294,7 +291,6 @@ The second starts when the first is in: over SQLite, Dagster may assign the last
 """
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("slots", "both"), [(1, False), (2, True)])
 def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, locate, save, reviews, slots, both):
     location = locate(make_job("pool"))
