@@ -66,8 +66,14 @@ SOME = {
     "santext-plus",
 }
 
-SERVERS = ("spark", "postgres")
-"""Tests with one of these in their names go to one worker, so that its server is started once."""
+TOGETHER = {
+    "spark": ("spark",),
+    "postgres": ("postgres",),
+    "dagster": ("dagster", "orchestration/"),
+    "models": ("models/tests/", "contract/"),
+    "expectations": ("expectations", "gates_downstream", "gates_suite_file", "gates_frame_metadata"),
+}
+"""Tests with one of these words in their names go to one worker, so that a server is started once, or torch loaded."""
 
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
@@ -147,10 +153,10 @@ def skip_without_the_other_packages():
 
 
 def scope(nodeid):
-    """Which tests go to one worker together: those of a server, or those of a file."""
+    """Which tests go to one worker together: those of a server or a large library, or those of a file."""
     path, _, test = nodeid.partition("::")
     name = f"{path.removeprefix('tests/')}::{test}"
-    return next((server for server in SERVERS if server in name), path)
+    return next((group for group, words in TOGETHER.items() if any(word in name for word in words)), path)
 
 
 QUICK = ("exact/", "integration/test_run_dpmlm.py", "integration/test_run_evaluate.py")
@@ -175,22 +181,22 @@ def pytest_collection_modifyitems(items):
 
     def turn(item):
         name = scope(item.nodeid)
-        return SERVERS.index(name) if name in SERVERS else len(SERVERS) + (name not in slow)
+        return [*TOGETHER].index(name) if name in TOGETHER else len(TOGETHER) + (name not in slow)
 
     items.sort(key=turn)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give the tests of a server to one worker, all others file by file (the order within a file stays)."""
+    """Give the tests of a group to one worker, all others file by file (the order within a file stays)."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByServerAndFile(LoadScopeScheduling):
+    class ByGroupAndFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return scope(nodeid)
 
     config.option.loadscopereorder = False  # the order of the collection is better than by number of tests
-    return ByServerAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
+    return ByGroupAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_generate_tests(metafunc):

@@ -8,7 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+from tests.later import later
+
+later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = [("UCI", "custext", "", 2.0, 0), ("UCI", "surrogate", "everyday-30k", 4.0, 1)]

@@ -5,10 +5,11 @@ import subprocess
 
 import pytest
 
-pytest.importorskip("dagster", reason="dagster is not installed")
-pytest.importorskip("dagster_dg_cli", reason="dagster-dg-cli is not installed")
-
 from dptext_etl import Policy, _kernel
+from tests.later import later
+
+later("dagster", reason="dagster is not installed")
+later("dagster_dg_cli", reason="dagster-dg-cli is not installed")
 
 TYPE = "dptext_etl.orchestration.PolicyComponent"
 PROJECT = """\

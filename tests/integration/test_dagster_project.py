@@ -11,7 +11,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-pytest.importorskip("dagster", reason="dagster is not installed")
+from tests.later import later
+
+later("dagster", reason="dagster is not installed")
 
 PROJECT = Path(__file__).resolve().parents[2] / "dagster_project"
 

@@ -4,14 +4,12 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import scan_published
+from tests.later import later
 from tests.quick import quick
 
-pytest.importorskip("great_expectations")
+later("great_expectations")
 
-from dptext_etl.checks.great_expectations.expectations import (
-    validate,
-    validate_table,
-)
+expectations = later("dptext_etl.checks.great_expectations.expectations")
 
 
 def published(job):
@@ -31,7 +29,7 @@ def sql_table(job, frame, write):
     engine = sqlalchemy.create_engine(f"sqlite:///{job.folder}/warehouse.db")
     write(frame, engine)
     engine.dispose()
-    return validate_table(f"sqlite:///{job.folder}/warehouse.db", "released", job.policy())
+    return expectations.validate_table(f"sqlite:///{job.folder}/warehouse.db", "released", job.policy())
 
 
 WRITERS = {
@@ -69,6 +67,6 @@ def test_a_release_without_types_passes_the_expectations_as_it_is_read(make_job,
     job.run()
     found = scan_published(job.values["sink"]).collect()
     for table in (found, found.to_pandas()):
-        validate(table, job.policy()).require()
+        expectations.validate(table, job.policy()).require()
     in_sqlite = found.with_columns(pl.selectors.decimal().cast(pl.Float64))  # it has no decimals
     assert sql_table(job, in_sqlite, WRITERS["polars"]).success

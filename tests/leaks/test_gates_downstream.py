@@ -6,10 +6,11 @@ import polars as pl
 import pytest
 
 from dptext_etl.errors import GateError
+from tests.later import later
 
-gx = pytest.importorskip("great_expectations")
+gx = later("great_expectations")
 
-from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
+dptx = later("dptext_etl.checks.great_expectations.expectations")
 
 col = pl.col
 

@@ -12,19 +12,20 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import privatize
-from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.mechanisms.custext import CusText
-
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-from dptext_etl.engines.spark.worker_policy import (  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import (
     Location,
     WorkerPolicy,
     ship,
 )
-from dptext_etl.spark import register, worker  # noqa: E402
-from tests.quick import quick  # noqa: E402
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.spark import register, worker
+from tests.later import later
+from tests.quick import quick
 
-from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe  # noqa: E402
+from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe
+
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.mark.parametrize("form", quick(FORMS))

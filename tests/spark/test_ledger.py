@@ -5,16 +5,14 @@ from pathlib import Path
 import pytest
 
 from dptext_etl import Ledger
+from dptext_etl.engines.spark.worker_policy import is_file, opened
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, LedgerSpec
+from dptext_etl.spark import worker
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-
-from dptext_etl.engines.spark.worker_policy import is_file, opened  # noqa: E402
-from dptext_etl.spark import worker  # noqa: E402
-
-from .films import (  # noqa: E402
+from .films import (
     CLUSTER,
     EVERYBODY,
     QUERY,
@@ -28,6 +26,8 @@ from .films import (  # noqa: E402
     register_only,
     texts,
 )
+
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 from dptext_etl.engines.spark import tasks
 from dptext_etl.errors import BudgetError
 from dptext_etl.spark import run_frame
+from tests.later import later
 
 from .. import review_jobs
+
+later("pyspark")
 
 job, make_job, reviews = review_jobs.job, review_jobs.make_job, review_jobs.reviews  # fixtures
 
