@@ -46,16 +46,6 @@ def manifest(job):
     return (job.folder / "published.manifest.json").read_text()
 
 
-@pytest.mark.parametrize("ids", quick(["keyed", "drop"]))
-def test_keep_finds_the_record_where_readers_see_another_id_or_none(job, save, ids):
-    job.run(ids=ids)
-    before = published(job)
-    edit(job, save)
-    summary = job.run(ids=ids, on_changed="keep")
-    assert (summary.rows["changed_kept"], summary.changed) == (3, False)
-    assert published(job).equals(before)
-
-
 def test_keep_publishes_what_was_released(job, save):
     job.run()
     before, spent, head = published(job), used(job), job.charged()

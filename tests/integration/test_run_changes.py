@@ -163,24 +163,6 @@ def passing_through(self, texts, keys):
     return Released(texts.cast("large_string"), self.positions(texts))
 
 
-def test_a_gate_stops_a_pass_through_and_revokes_the_name(job, monkeypatch, sentinel, caplog):
-    with monkeypatch.context() as patch:
-        patch.setattr(TableMechanism, "release", passing_through)
-        with pytest.raises(GateError) as caught:
-            job.run()
-    assert caught.value.exit_code == 4
-    assert "canary_text_absent" in str(caught.value)
-    assert sentinel not in str(caught.value) + caplog.text
-    assert not (job.folder / "published.manifest.json").exists()
-    assert min(records for records, _ in job.charged().values()) == 264
-    with pytest.raises(LedgerError, match="revoked"):
-        job.run()
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-        assert all(row["burnt"] for row in ledger.reports.show())
-    assert job.run(release="2026-12").version == 1
-
-
 def test_what_was_published_before_a_gate_fired_stays(job, monkeypatch, reviews, save):
     job.run(incremental=True)
     before = job.files()
