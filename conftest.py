@@ -69,11 +69,22 @@ SOME = {
 TOGETHER = {
     "spark": ("spark",),
     "postgres": ("postgres",),
+    "processes": (
+        "docs/test_readme",
+        "integration/test_cli_",
+        "integration/test_dagster_component",
+        "integration/test_run_bad_",
+        "integration/test_run_kill",
+        "integration/test_run_terminated",
+        "ledger/test_processes",
+        "ledger/test_stopped",
+        "ledger/test_writers",
+    ),
     "dagster": ("dagster", "orchestration/"),
     "models": ("models/tests/", "contract/"),
     "expectations": ("expectations", "gates_downstream", "gates_suite_file", "gates_frame_metadata"),
 }
-"""Tests with one of these words in their names go to one worker, so that a server is started once, or torch loaded."""
+"""Tests with one of these in their names go to one worker: a server is started, or a large library loaded, once."""
 
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
@@ -163,10 +174,15 @@ QUICK = ("exact/", "integration/test_run_dpmlm.py", "integration/test_run_evalua
 """Of the tests of the two other packages, those that `make test` runs: exact claims, and one run from end to end."""
 
 
+STUDIES = {f"test_{name}.py" for name in ("latent_utility", "rewriting_again", "score_utility", "surrogate_utility")}
+"""Of the tests of pages, those of studies that load models or learners."""
+
+
 def is_thorough(path):
-    """Whether a file of tests is left to `make test-thorough`: a drill, or of another package and not in `QUICK`."""
+    """Whether a file is left to `make test-thorough`: a drill, a study, or of another package and not in `QUICK`."""
     package, _, within = path.relative_to(TESTS.parent).as_posix().partition("/tests/")
-    return TESTS / "drills" in path.parents or (package in {"models", "eval"} and not within.startswith(QUICK))
+    of_other = package in {"models", "eval"} and not within.startswith(QUICK)
+    return TESTS / "drills" in path.parents or path.name in STUDIES or of_other
 
 
 def pytest_collection_modifyitems(items):

@@ -113,6 +113,7 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
     assert not (project / "published" / "2026-01").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_wrong_yaml_is_told_by_its_line(project, dg):
     room = project / "src" / "clinic" / "defs" / "reviews"

@@ -63,6 +63,7 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     assert not [note for note in notes.unique() if note.encode() in said]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_project_materialises_all_of_itself(checkout, warm):
     done = shell(checkout, "dagster_project", python=warm)
@@ -79,6 +80,7 @@ def test_the_project_materialises_all_of_itself(checkout, warm):
     assert not [note for note in raw_notes(checkout).unique() if note in done.stdout + done.stderr]
 
 
+@pytest.mark.thorough
 def test_loading_the_project_imports_nothing_heavy(checkout):
     heavy = "{'torch', 'transformers', 'great_expectations', 'pyspark', 'pandas'}"
     code = f"import dagster_project.definitions, sys; print({heavy} & set(sys.modules))"
@@ -87,6 +89,7 @@ def test_loading_the_project_imports_nothing_heavy(checkout):
     assert done.stdout.strip() == "set()", done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_a_model_stages_in_the_pool_of_gpus():
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     from dagster_project.sample import comments

@@ -150,14 +150,14 @@ def test_a_ledger_of_a_newer_schema(job):
     assert "upgrade" in caught.value.hint
 
 
-def test_a_table_whose_hash_differs(job, small_vectors):
+def test_a_table_whose_hash_differs(job, warm):
     policy = job.policy()
     path = policy.column_policies()[0].mechanism.table.path
     whole = path.read_bytes()
     try:
         path.chmod(0o600)
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        done = child(job, "run(policy)")
+        done = child(warm, job, "run(policy)")
         assert done.stdout.startswith("ArtifactError 5")
         assert "Hint" in done.stdout
     finally:

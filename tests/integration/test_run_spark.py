@@ -23,7 +23,6 @@ from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import published as read_published
 from dptext_etl.spark import run_frame
 from dptext_etl.spark.spark_frame import stage_frame
-from tests.quick import quick
 
 from .spark_runs import frame_of, published, used
 
@@ -74,6 +73,7 @@ def test_the_path_of_a_policy_and_a_partition(spark, job):
     assert summary.published.endswith("out/2026-10")
 
 
+@pytest.mark.thorough
 def test_nothing_raw_is_left_in_any_artefact(spark, job, sentinel, capfd, caplog):
     caplog.set_level("DEBUG", logger="dptext_etl")
     policy = job.policy()
@@ -107,6 +107,7 @@ def test_uuids_are_refused_and_a_text_without_a_type_is_a_string(spark, job):
         read_source(spark, job.policy())
 
 
+@pytest.mark.thorough
 def test_the_driver_is_sent_counts_and_no_rows(spark, make_job, reviews, monkeypatch, sentinel):
     job, sent = make_job("job", reviews(960)), []
     frame = frame_of(spark, job)
@@ -160,7 +161,8 @@ def test_spark_connect(spark_connect, make_job, reviews):
     assert used(job) == used(other)
 
 
-@pytest.mark.parametrize("suffix", quick([".parquet", ".csv"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_spark_reads_one_version_by_its_manifest(spark, make_job, reviews, save, suffix):
     job = make_job(suffix=suffix)
     job.run()

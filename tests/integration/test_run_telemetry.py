@@ -292,6 +292,7 @@ def test_a_worker_that_lacks_the_package_reports_nothing_and_goes_on(monkeypatch
         pass
 
 
+@pytest.mark.thorough
 def test_dagster_reports_its_steps_and_the_rows_once(job, reported):
     dg = pytest.importorskip("dagster", reason="dagster is not installed")
     from dptext_etl.orchestration import build_definitions

@@ -213,6 +213,7 @@ def test_large_strings(films, policy, expected):
         films.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
 
 
+@pytest.mark.thorough
 def test_streams_by_foreach_batch(films, policy, expected, tmp_path):
     register(films, "private_review", policy, form=FORMS[0])
     source = films.table("films").repartition(2)

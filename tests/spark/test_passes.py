@@ -63,6 +63,7 @@ def test_rows_are_removed_after_a_refusal(spark, job):
     assert kept_frames(spark) == kept
 
 
+@pytest.mark.thorough
 def test_several_tasks_count_spellings_of_persons_and_traceable_rows_as_one_process_does(spark, make_job, reviews):
     spelled = ["Zo\u00eb@x", "zoe\u0308@X ", "STRASSE", "stra\u00dfe", "b", None] * 20
     frame = reviews(120).with_columns(user_id=pl.Series(spelled), stars=pl.int_range(120) // 3)

@@ -30,6 +30,7 @@ def sink(spark, folder):
     return [tuple(row) for row in spark.read.parquet(str(folder / "released")).orderBy("n", "batch").collect()]
 
 
+@pytest.mark.thorough
 def test_a_stream_that_failed_after_its_sink_goes_on_without_a_second_row_or_charge(spark, policy, url, tmp_path):
     register(spark, "streamed_review", policy, ledger=url, cap=Cap(epsilon=10_000))
 
