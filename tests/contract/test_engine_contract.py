@@ -462,6 +462,9 @@ def test_records_over_the_cap_do_not_count_in_a_synthetic_table(engine, make_syn
     assert untouched(job)
     summary = engine.run(job, on_cap="quarantine")
     assert (summary.rows["quarantined"], summary.rows["released"]) == (120, 120)
+    lists = [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*")]
+    assert pl.concat(lists)["__dptext_unit"].n_unique() == 40, "lists say whose records they hold"
+    assert used(job)["eps_approx"]["max"] == 3 * job.policy().statistic.charge(CLAIM).eps_approx
     again = Local().run(job, on_cap="quarantine")
     assert (again.changed, again.rows["new"], again.manifest) == (False, 0, summary.manifest)
 

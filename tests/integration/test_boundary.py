@@ -37,11 +37,6 @@ def long(i):
     return "zqxv7" * (16_000 if i % 50 == 3 else 80 * (1 + i % 9))
 
 
-def same_length(i):
-    """As many words as `short`, as many bytes as `long`."""
-    return "q" * len(long(i))
-
-
 def table(text, rows=ROWS):
     return pl.DataFrame(
         {

@@ -14,7 +14,6 @@ from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.guarantee import micro
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan, scan_published
-from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.statement import facts, markdown
@@ -144,13 +143,6 @@ def test_canary_rows_have_no_label_and_keep_their_texts(make_labeled):
     assert found["review"].to_list() == ["a", None, "c", None]
 
 
-def test_at_most_so_many_records_of_a_person_take_part_under_all_labels(make_labeled):
-    """A person has six records: three or four under food, the others under other labels."""
-    job = make_labeled(unlinked={**LABELED, "per_subject": 2, "rows": 10})
-    summary = job.run()
-    assert (summary.rows["over_contribution"], summary.published_rows) == (160, 80)
-
-
 FEW = {
     "one label": ({**LABELED, "rows": 61}, "60 texts of 'room', 60 texts of 'other' would be published"),
     "a label without rows": ({**LABELED, "labels": {**LABELS, "values": ["food", "pets"]}}, "0 texts of 'pets'"),
@@ -204,17 +196,6 @@ def test_an_equal_table_costs_nothing_and_other_labels_are_another_release(make_
     assert (again.version, again.changed, again.manifest, again.rows["new"]) == (1, False, first.manifest, 0)
     with pytest.raises(LedgerError, match="pinned to another configuration"):
         job.run(unlinked=TWO)
-
-
-def test_who_is_forgotten_takes_the_whole_release_along(make_labeled):
-    job = make_labeled()
-    job.run()
-    path = job.folder / "raw.parquet"
-    pl.read_parquet(path).filter(pl.col("user_id") != "u007").write_parquet(path)
-    done = forget(job.policy(), subjects=["u007"])
-    assert (done.withdrawn, done.version, done.rows, done.removed) == (True, 2, 0, 240)
-    assert (published(job).height, published(job).columns) == (0, ["topic", "review"])
-    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
 def test_a_label_that_the_policy_does_not_list_fires_a_gate(make_labeled, monkeypatch):

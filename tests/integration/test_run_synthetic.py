@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl import Policy, _kernel, keys
 from dptext_etl.checks.published import check_published
-from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError, LockedLedgerError
+from dptext_etl.errors import GateError, InputError, LedgerError, LockedLedgerError
 from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.policy.synthetic import CLAIM, Labels
@@ -19,7 +19,6 @@ from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
 from ..synthetic_runs import (
-    CAP,
     CELLED,
     CELLS,
     COLUMN,
@@ -179,7 +178,7 @@ def test_a_run_that_stopped_goes_on(make_synthetic, step):
     assert verified(job) == []
 
 
-@pytest.mark.parametrize("change", ["more", "fewer", "text", "label", "null label", "ids"])
+@pytest.mark.parametrize("change", quick(["label", "fewer", "ids", "more", "text", "null label"], first=2))
 def test_a_release_holds_one_table(make_synthetic, reviews, save, change):
     """The records that are more are of new people: of seven of one person, the key may leave out the new one."""
     job = make_synthetic()
@@ -214,37 +213,6 @@ def test_labels_and_texts_do_not_run_into_each_other(make_synthetic, reviews, sa
         )
         with pytest.raises(InputError, match="of 1 record changed"):
             job.run()
-
-
-def test_records_over_the_cap_stop_the_run_or_do_not_count(make_synthetic):
-    job = make_synthetic(on_cap="refuse")
-    spend = job.policy().statistic.charge(CLAIM)
-    job.values["cap"] = {**CAP, "epsilon": spend.eps_approx * 3 / 1e6}
-    with pytest.raises(BudgetError, match="120 records would exceed the cap"):
-        job.run()
-    assert not (job.folder / "ledger.db").exists()
-    job.values["on_cap"] = "quarantine"
-    summary = job.run()
-    assert (summary.rows["quarantined"], summary.rows["released"]) == (120, 120)
-    lists = [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*")]
-    assert pl.concat(lists)["__dptext_unit"].n_unique() == 40, "lists say whose records they hold"
-    assert used(job)["eps_approx"]["max"] == 3 * spend.eps_approx
-    assert "120 records over the cap were left out" in " ".join(summary.notes)
-    assert verified(job) == []
-
-
-def test_at_most_so_many_records_of_a_person_count(make_synthetic):
-    job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 2})
-    summary = job.run()
-    assert (summary.rows["over_contribution"], summary.rows["released"]) == (160, 80)
-    with job.ledger() as ledger:
-        assert ledger.records(ref_of(job, ledger)) == 80
-
-
-def test_every_record_may_be_a_unit(make_synthetic):
-    job = make_synthetic(unit="record", subject=None, synthetic={**SYNTHETIC, "per_subject": 1})
-    assert job.run().rows["released"] == 240
-    assert used(job)["eps_approx"]["max"] == job.policy().statistic.charge(CLAIM).eps_approx
 
 
 def test_a_column_of_nulls_is_published_like_any_other(make_synthetic, reviews):

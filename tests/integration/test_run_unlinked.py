@@ -6,12 +6,10 @@ from dataclasses import replace
 import polars as pl
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl import Ledger, _kernel, privatize, run
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.checks.published import check_published
-from dptext_etl.cli.app import app
 from dptext_etl.engines import LocalEngine, stage
 from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError
 from dptext_etl.guarantee import fine, micro
@@ -103,14 +101,6 @@ def test_a_group_of_records_is_covered_by_the_delta_of_each(make_unlinked):
     assert alone.policy().column_policy().mechanism.n_rec == 10_000, "records for which the delta holds"
 
 
-def test_at_most_so_many_records_of_a_person_take_part(make_unlinked, reviews):
-    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
-    summary = job.run()
-    assert (summary.rows["over_contribution"], summary.published_rows) == (160, 80)
-    assert "160 records were left out" in " ".join(summary.notes)
-    assert verified(job) == 80
-
-
 def test_ids_order_and_shards_do_not_show(make_unlinked, reviews, save):
     """Two tables of the same draws have the same bytes, whatever the order of rows and the size of shards."""
     one, other = make_unlinked("one"), make_unlinked("other")
@@ -122,7 +112,7 @@ def test_ids_order_and_shards_do_not_show(make_unlinked, reviews, save):
     assert {name.split("/")[-1]: data for name, data in one.files("published").items()} == theirs
 
 
-@pytest.mark.parametrize("change", ["more", "fewer", "other_text", "other_ids"])
+@pytest.mark.parametrize("change", quick(["other_text", "more", "fewer", "other_ids"], first=2))
 def test_a_release_holds_one_table(make_unlinked, reviews, save, change):
     job = make_unlinked(unlinked={**UNLINKED, "rows": 100})
     job.run()
@@ -252,13 +242,6 @@ def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlink
     column, roles = job.policy().column_policy(), {"id": "id", "subject": "user_id"}
     assert run_frame(reviews(), column, **roles, **places, cap=job.values["cap"]).published_rows == 240
     assert published(job).columns == ["review"]
-
-
-def test_the_command_line_runs_and_checks(make_unlinked):
-    path = str(make_unlinked().write_policy())
-    for command in ("run", "check"):
-        done = CliRunner().invoke(app, [command, path])
-        assert done.exit_code == 0, done.output
 
 
 def reached(step, times, then):
