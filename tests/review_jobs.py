@@ -12,7 +12,7 @@ import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.engines import run
-from dptext_etl.runner import RunSummary
+from dptext_etl.runner import RunSummary, scan_published
 from dptext_etl.runner.shard.attempt import FILE as MEMORY
 from dptext_etl.runner.unchanged import FILE as UNCHANGED
 from tests.policy_files import write_policy
@@ -116,6 +116,10 @@ class Job:
     def ledger(self) -> Ledger:
         """The ledger, to look at."""
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
+
+    def published(self) -> pl.DataFrame:
+        """The rows that readers see."""
+        return scan_published(str(self.folder / "published")).collect()
 
     def part(self, number: int) -> Path:
         """The published file at a place."""

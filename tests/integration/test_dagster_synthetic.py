@@ -8,7 +8,7 @@ import pytest
 from dptext_etl import orchestration
 
 from ..later import later
-from ..synthetic_runs import published, used, verified
+from ..synthetic_runs import used, verified
 
 later("dagster")
 
@@ -32,7 +32,7 @@ def test_the_job_publishes_what_a_run_publishes(make_synthetic, reviews, sentine
     assert shown["manifest sha256"] == expected.manifest
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert manifest["columns"][0]["statistic"]["sums"] not in said
-    assert not set(published(job)["review"]) & {part for part in said.split('"') if " " in part}
+    assert not set(job.published()["review"]) & {part for part in said.split('"') if " " in part}
     assert verified(job) == []
 
 

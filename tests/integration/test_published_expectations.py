@@ -12,10 +12,6 @@ later("great_expectations")
 expectations = later("dptext_etl.checks.great_expectations.expectations")
 
 
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
-
-
 MOMENTS = {
     "day": pl.date(2026, 1, "stars"),
     "at": pl.datetime(2026, 1, "stars", 10, 30, microsecond=5),
@@ -45,7 +41,7 @@ WRITERS = {
 def test_dates_and_times_in_sqlite_have_the_type_that_was_published(make_job, reviews, write):
     job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
     job.run()
-    assert sql_table(job, published(job), WRITERS[write]).success
+    assert sql_table(job, job.published(), WRITERS[write]).success
 
 
 @pytest.mark.parametrize("cell", quick(["not a date", "2026-01-05, a text", ""]))
@@ -53,7 +49,7 @@ def test_text_in_the_place_of_a_date_is_counted_in_sqlite(make_job, reviews, cel
     job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
     job.run()
     days = pl.when(pl.col("id") == "r00007").then(pl.lit(cell)).otherwise(pl.col("day").cast(pl.String))
-    record = sql_table(job, published(job).with_columns(day=days), WRITERS["polars"])
+    record = sql_table(job, job.published().with_columns(day=days), WRITERS["polars"])
     (found,) = [item for item in record.outcomes if not item.success]
     assert found.counts["mistyped"] == 1
 

@@ -13,7 +13,7 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.guarantee import micro
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner import plan
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.statement import facts, markdown
@@ -45,10 +45,6 @@ def make_labeled(make_unlinked, save):
     return made
 
 
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
-
-
 def drawn(job, **changes):
     """Labels and texts of what a run of this policy drew, by what the source says of each record."""
     staged = stage(job.policy(publish=False, **changes))
@@ -70,8 +66,8 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
     expected = drawn(job)
     summary = job.run()
     assert summary.published_rows == 240
-    assert published(job).equals(expected)
-    assert dict(published(job)["topic"].value_counts().iter_rows()) == {"food": 120, "room": 60, "other": 60}
+    assert job.published().equals(expected)
+    assert dict(job.published()["topic"].value_counts().iter_rows()) == {"food": 120, "room": 60, "other": 60}
     files = b"".join(job.files("published").values())
     assert UNLISTED.encode() not in files
     assert sentinel.encode() not in files
@@ -93,7 +89,7 @@ def test_counts_hold_the_same_multiset(make_labeled):
     job = make_labeled(unlinked={**LABELED, "form": "counts"})
     expected = drawn(job).group_by("topic", "review").agg(pl.len().cast(pl.Int64).alias("count"))
     job.run()
-    assert published(job).equals(expected.sort("topic", "review"))
+    assert job.published().equals(expected.sort("topic", "review"))
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
@@ -123,7 +119,7 @@ def test_a_text_whose_label_is_not_published_is_not_drawn(make_labeled):
     expected = drawn(job).filter(pl.col("topic") != "other")
     summary = job.run()
     assert (summary.published_rows, summary.rows["null"]) == (180, 60)
-    assert published(job).equals(expected)
+    assert job.published().equals(expected)
     assert summary.draws == 180
     found = facts(policy=job.policy())
     assert found["left_out"] == {"read": 240, "null": 60}
@@ -210,7 +206,7 @@ def test_a_label_that_the_policy_does_not_list_fires_a_gate(make_labeled, monkey
 def test_a_label_that_the_policy_does_not_list_is_found_in_what_is_published(make_labeled):
     job = make_labeled()
     job.run()
-    table = published(job).with_columns(topic=pl.lit(UNLISTED))
+    table = job.published().with_columns(topic=pl.lit(UNLISTED))
     failed = {gate.name for gate in check_published(table, job.policy()) if not gate.passed}
     assert failed == {"labels_in_list"}
 

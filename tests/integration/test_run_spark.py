@@ -148,6 +148,7 @@ print(json.dumps([summary["rows"] for summary in summaries]))
 """
 
 
+@pytest.mark.thorough
 def test_spark_connect(spark_connect, make_job, reviews):
     raw = reviews().with_columns(id=dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + pl.duration(seconds=pl.int_range(240)))
     job, other = make_job("connect", raw), make_job("polars", raw)

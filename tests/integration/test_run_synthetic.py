@@ -26,7 +26,6 @@ from ..synthetic_runs import (
     WITHOUT,
     graded,
     labeled,
-    published,
     ref_of,
     used,
     verified,
@@ -39,7 +38,7 @@ STEPS += ["manifest written", "shown"]
 def test_the_table_holds_public_texts_with_listed_labels(make_synthetic):
     job = make_synthetic()
     summary = job.run()
-    found = published(job)
+    found = job.published()
     assert found.columns == ["review", "topic"]
     assert found.height == summary.published_rows == 50
     assert set(found["review"]) <= set(job.policy().statistic.corpus.texts)
@@ -61,7 +60,7 @@ def test_the_table_holds_public_texts_with_listed_labels(make_synthetic):
 def test_the_cells_of_several_columns_are_one_label(make_synthetic, reviews):
     job = make_synthetic(synthetic=CELLED, frame=graded(reviews()))
     job.run()
-    found = published(job)
+    found = job.published()
     assert found.columns == ["review", "topic", "grade"]
     assert set(found.select("topic", "grade").iter_rows()) == {tuple(cell) for cell in CELLS}
     assert [topic.label for topic in read_statistic(job.folder / "published.manifest.json", "example").topics()] == [
@@ -88,7 +87,7 @@ def test_labels_of_several_columns_are_equal_only_if_all_values_are():
 def test_a_table_without_labels_has_one_column(make_synthetic):
     job = make_synthetic(synthetic=WITHOUT)
     job.run()
-    assert published(job).columns == ["review"]
+    assert job.published().columns == ["review"]
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
@@ -99,7 +98,7 @@ def test_the_published_statistic_can_be_read(make_synthetic):
     found = read_statistic(path, "example")
     assert [topic.label for topic in found.topics()] == ["music", "money", "other"]
     assert nearest_mean(found).labels == ("music", "money", "other")
-    assert table(found, 50)["text"].to_pylist() == published(job)["review"].to_list()
+    assert table(found, 50)["text"].to_pylist() == job.published()["review"].to_list()
     facts = json.loads(path.read_text())
     said = facts["columns"][0]["statistic"]
     said["sums"] = "AAAA" + said["sums"][4:]
@@ -351,7 +350,7 @@ def test_staging_and_sink_may_be_object_stores(make_synthetic, store):
     assert all(verdict.passed for verdict in check_published("s3://bucket/topics", job.policy()))
     whole.run()
     there = scan_published("s3://bucket/topics", store.options).collect()
-    assert there.equals(published(whole))
+    assert there.equals(whole.published())
     assert not [name for name in store.objects if "synthetic" in name]
 
 

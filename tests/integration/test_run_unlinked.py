@@ -15,7 +15,6 @@ from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdErr
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
-from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.statement import facts, markdown
@@ -24,10 +23,6 @@ from tests.quick import quick
 from ..review_jobs import SURROGATE, UNLINKED
 
 WORDS = {"name": "custext", "epsilon": 2.0, "vectors": "english-20k"}
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
 
 
 def verified(job):
@@ -50,8 +45,8 @@ def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
     job = make_unlinked()
     expected = drawn(job)
     summary = job.run()
-    assert published(job).columns == ["review"]
-    assert published(job)["review"].to_list() == expected.to_list()
+    assert job.published().columns == ["review"]
+    assert job.published()["review"].to_list() == expected.to_list()
     assert (summary.rows["new"] + summary.rows["replayed"], summary.published_rows) == (240, 240)
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert manifest["id"] is None
@@ -67,8 +62,8 @@ def test_counts_hold_the_same_multiset(make_unlinked):
     rows, counts = make_unlinked("rows"), make_unlinked("counts", unlinked={**UNLINKED, "form": "counts"})
     expected = drawn(counts).value_counts(name="count").sort("review").cast({"count": pl.Int64})
     counts.run()
-    assert published(counts).equals(expected)
-    assert published(counts)["count"].sum() == 240
+    assert counts.published().equals(expected)
+    assert counts.published()["count"].sum() == 240
     rows.run()
     verdicts = [check_published(job.folder / "published", job.policy()) for job in (rows, counts)]
     assert {verdict.name for verdict in verdicts[0]} == {verdict.name for verdict in verdicts[1]}
@@ -184,8 +179,8 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, 
     assert {name: counts["forgotten"] for name, counts in failed.items()} == {"published_files": 6}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.withdrawn, done.version, done.rows, done.removed) == (True, 2, 0, 240)
-    assert published(job).height == 0
-    assert published(job).columns == ["review"]
+    assert job.published().height == 0
+    assert job.published().columns == ["review"]
     assert [path.name for path in (job.folder / "published.versions").iterdir()] == ["v2"]
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
     assert forget(job.policy(), subjects=["u007"]).removed == 0
@@ -241,7 +236,7 @@ def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlink
     places["staging"] = str(job.folder / "inside")
     column, roles = job.policy().column_policy(), {"id": "id", "subject": "user_id"}
     assert run_frame(reviews(), column, **roles, **places, cap=job.values["cap"]).published_rows == 240
-    assert published(job).columns == ["review"]
+    assert job.published().columns == ["review"]
 
 
 def reached(step, times, then):
