@@ -110,6 +110,7 @@ def test_an_incremental_run_adds_new_rows_alone(job, ids, save):
 
 
 @pytest.mark.parametrize("ids", quick(HIDDEN))
+@pytest.mark.thorough
 def test_a_killed_publication_goes_on(make_job, ids):
     job, other = make_job("killed"), make_job("whole")
     job.values["ids"] = other.values["ids"] = ids

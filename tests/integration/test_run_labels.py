@@ -18,6 +18,7 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.statement import facts, markdown
 
+from ..quick import quick
 from ..refusals import same_refusal
 from ..review_jobs import SURROGATE, make_reviews
 
@@ -165,7 +166,7 @@ def test_what_a_cap_leaves_out_counts_for_its_label(make_labeled):
         assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("changed", ["label", "text", "other label"])
+@pytest.mark.parametrize("changed", quick(["label", "text", "other label"]))
 def test_a_release_holds_one_table_with_its_labels(make_labeled, changed):
     job = make_labeled()
     job.run()
@@ -184,6 +185,7 @@ def test_a_release_holds_one_table_with_its_labels(make_labeled, changed):
     assert job.files("published") == before
 
 
+@pytest.mark.thorough
 def test_an_equal_table_costs_nothing_and_other_labels_are_another_release(make_labeled):
     job = make_labeled()
     first = job.run()

@@ -41,6 +41,7 @@ def test_workers_that_have_the_package_register_as_always(films, policy):
     assert len(films.sql("SELECT asked_review(review, id) FROM films").collect()) == films.table("films").count()
 
 
+@pytest.mark.thorough
 def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, policy, url, tmp_path, monkeypatch):
     with pytest.raises(PolicyError, match=NOT_THERE):
         register(bare, "never_review", policy, ledger=url, unit="record", check_workers=True)
