@@ -132,6 +132,7 @@ def test_a_run_publishes_charges_and_leaves_nothing_raw(engine, make_job, sentin
     assert [gate["name"] for gate in summary.gates] == [gate["name"] for gate in expected.gates]
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
     everything = {**job.files(), **{path.name: path.read_bytes() for path in job.folder.glob("ledger*")}}
+    everything |= job.files("published.staging")
     everything["output"] = "\n".join([caplog.text, repr(summary), *capfd.readouterr()]).encode()
     policy = job.policy()
     tokens = [word for words in policy_tokens(policy, resolve(policy.key)).values() for word in words]

@@ -12,14 +12,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import ColumnPolicy
-from dptext_etl.checks import canaries, find
-from dptext_etl.checks.canaries import policy_tokens
+from dptext_etl.checks import canaries
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
-from dptext_etl.keys import resolve
 from dptext_etl.ledger import Ledger
 from dptext_etl.polars import run_frame as run_polars
-from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner import check, scan_published
 from dptext_etl.spark import published as read_published
 from dptext_etl.spark import run_frame
 from dptext_etl.spark.spark_frame import stage_frame
@@ -71,24 +69,6 @@ def test_the_path_of_a_policy_and_a_partition(spark, job):
     summary = run_frame(frame_of(spark, job), path, partition="2026-10")
     assert (summary.partition, summary.rows["released"]) == ("2026-10", 240)
     assert summary.published.endswith("out/2026-10")
-
-
-@pytest.mark.thorough
-def test_nothing_raw_is_left_in_any_artefact(spark, job, sentinel, capfd, caplog):
-    caplog.set_level("DEBUG", logger="dptext_etl")
-    policy = job.policy()
-    staged = stage_frame(frame_of(spark, job), policy)
-    verdicts = check(staged)
-    everything = job.files("published.staging")
-    assert sorted({path.rpartition(".")[2] for path in everything}) == ["draws", "json", "parquet", "txt"]
-    publish(staged, verdicts)
-    everything |= job.files()
-    everything |= {path.name: path.read_bytes() for path in job.folder.glob("ledger*")}
-    everything["said"] = "\n".join([caplog.text, repr(staged), *capfd.readouterr()]).encode()
-    tokens = [word for words in policy_tokens(policy, resolve(policy.key)).values() for word in words]
-    for name, content in everything.items():
-        assert not sum(find([sentinel, *tokens], content).values()), name
-    assert not list((job.folder / "published.staging").rglob("messages"))
 
 
 def test_strings_that_are_not_utf8_are_refused_before_the_charge(spark, make_job, reviews):
