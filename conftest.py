@@ -66,8 +66,25 @@ SOME = {
     "santext-plus",
 }
 
-SERVERS = ("spark", "postgres")
-"""Tests with one of these in their names go to one worker, so that its server is started once."""
+TOGETHER = {
+    "spark": ("spark",),
+    "postgres": ("postgres",),
+    "processes": (
+        "docs/test_readme",
+        "integration/test_cli_",
+        "integration/test_dagster_component",
+        "integration/test_run_bad_",
+        "integration/test_run_kill",
+        "integration/test_run_terminated",
+        "ledger/test_processes",
+        "ledger/test_stopped",
+        "ledger/test_writers",
+    ),
+    "dagster": ("dagster", "orchestration/"),
+    "models": ("models/tests/", "contract/"),
+    "expectations": ("expectations", "gates_downstream", "gates_suite_file", "gates_frame_metadata"),
+}
+"""Tests with one of these in their names go to one worker: a server is started, or a large library loaded, once."""
 
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
@@ -147,20 +164,25 @@ def skip_without_the_other_packages():
 
 
 def scope(nodeid):
-    """Which tests go to one worker together: those of a server, or those of a file."""
+    """Which tests go to one worker together: those of a server or a large library, or those of a file."""
     path, _, test = nodeid.partition("::")
     name = f"{path.removeprefix('tests/')}::{test}"
-    return next((server for server in SERVERS if server in name), path)
+    return next((group for group, words in TOGETHER.items() if any(word in name for word in words)), path)
 
 
 QUICK = ("exact/", "integration/test_run_dpmlm.py", "integration/test_run_evaluate.py")
 """Of the tests of the two other packages, those that `make test` runs: exact claims, and one run from end to end."""
 
 
+STUDIES = {f"test_{name}.py" for name in ("latent_utility", "rewriting_again", "score_utility", "surrogate_utility")}
+"""Of the tests of pages, those of studies that load models or learners."""
+
+
 def is_thorough(path):
-    """Whether a file of tests is left to `make test-thorough`: a drill, or of another package and not in `QUICK`."""
+    """Whether a file is left to `make test-thorough`: a drill, a study, or of another package and not in `QUICK`."""
     package, _, within = path.relative_to(TESTS.parent).as_posix().partition("/tests/")
-    return TESTS / "drills" in path.parents or (package in {"models", "eval"} and not within.startswith(QUICK))
+    of_other = package in {"models", "eval"} and not within.startswith(QUICK)
+    return TESTS / "drills" in path.parents or path.name in STUDIES or of_other
 
 
 def pytest_collection_modifyitems(items):
@@ -175,22 +197,22 @@ def pytest_collection_modifyitems(items):
 
     def turn(item):
         name = scope(item.nodeid)
-        return SERVERS.index(name) if name in SERVERS else len(SERVERS) + (name not in slow)
+        return [*TOGETHER].index(name) if name in TOGETHER else len(TOGETHER) + (name not in slow)
 
     items.sort(key=turn)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give the tests of a server to one worker, all others file by file (the order within a file stays)."""
+    """Give the tests of a group to one worker, all others file by file (the order within a file stays)."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByServerAndFile(LoadScopeScheduling):
+    class ByGroupAndFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return scope(nodeid)
 
     config.option.loadscopereorder = False  # the order of the collection is better than by number of tests
-    return ByServerAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
+    return ByGroupAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_generate_tests(metafunc):

@@ -12,7 +12,7 @@ import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.engines import run
-from dptext_etl.runner import RunSummary
+from dptext_etl.runner import RunSummary, scan_published
 from dptext_etl.runner.shard.attempt import FILE as MEMORY
 from dptext_etl.runner.summary import FILE as UNCHANGED
 from tests.policy_files import write_policy
@@ -117,6 +117,10 @@ class Job:
         """The ledger, to look at."""
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
 
+    def published(self) -> pl.DataFrame:
+        """The rows that readers see."""
+        return scan_published(str(self.folder / "published")).collect()
+
     def part(self, number: int) -> Path:
         """The published file at a place."""
         (path,) = (self.folder / "published").glob(f"part-{number:05d}-*")
@@ -156,7 +160,7 @@ def save():
     return save_table
 
 
-def _maker(place: Path, vectors: str) -> Callable[..., Job]:
+def jobs_in(place: Path, vectors: str) -> Callable[..., Job]:
     secret = _kernel.Secret()
 
     def make(name: str = "job", frame: pl.DataFrame | None = None, suffix: str = ".parquet", **values: Any) -> Job:
@@ -172,13 +176,13 @@ def _maker(place: Path, vectors: str) -> Callable[..., Job]:
 @pytest.fixture
 def make_job(tmp_path, small_vectors):
     """Make folders with the reviews and a key; every job of a test has the same key."""
-    return _maker(tmp_path, small_vectors)
+    return jobs_in(tmp_path, small_vectors)
 
 
 @pytest.fixture(scope="module")
 def make_shared(tmp_path_factory, small_vectors):
     """Make jobs that run once for a file: its tests read what they published, and change nothing."""
-    return _maker(tmp_path_factory.mktemp("shared"), small_vectors)
+    return jobs_in(tmp_path_factory.mktemp("shared"), small_vectors)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import polars as pl
 
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import scan_published
 
 SYNTHETIC = {
     "column": "review",
@@ -34,10 +33,6 @@ def graded(reviews):
     """Reviews of three topics with one of two grades, or none."""
     grade = pl.Series([("5", "4|", None, "5")[place % 4] for place in range(reviews.height)])
     return labeled(reviews).with_columns(grade=grade)
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
 
 
 def ref_of(job, ledger):

@@ -21,10 +21,11 @@ from dptext_etl.accounting import (
 )
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import GuaranteeClass, Spend, fine, micro
+from tests.later import later
 
 from ..examples import examples
 
-dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+dp_accounting = later("dp_accounting", reason="dp-accounting is not installed")
 
 KNOWN = [  # epsilon, k: PLD, zCDP at delta 1e-6 (docs/spec/privacy.md#known-composition)
     (1.0, 20, 13.43, 13.37),

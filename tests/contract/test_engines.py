@@ -288,7 +288,7 @@ def test_command_line(policy, expected, dataset, tmp_path):
     assert published(tmp_path / "out") == expected
 
 
-@few
+@one
 def test_dagster(policy, expected, dataset, tmp_path):
     orchestration = pytest.importorskip("dptext_etl.orchestration", reason="dagster is not installed")
     orchestration.materialize(Policy.parse(dataset))

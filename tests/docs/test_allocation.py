@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nltk", reason="nltk is not installed (extra: allocation)")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+from tests.later import later
+
+later("nltk", reason="nltk is not installed (extra: allocation)")
+later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -41,7 +41,8 @@ def test_it_runs(script, follow):
     follow(script)
 
 
-@pytest.mark.parametrize("script", ["spark_sql", pytest.param("spark_run", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("script", ["spark_sql", "spark_run"])
 def test_it_runs_on_spark(script, follow, spark):
     follow(script)
 

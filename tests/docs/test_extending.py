@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy
+from dptext_etl.errors import PolicyError
+from tests.command_line import dptext
+
 ROOT = Path(__file__).resolve().parents[2]
 NAME, GATE, PACKAGE = "weekday", "control_characters", "dptext_weekday"
 CONTRACT = [str(ROOT / "tests" / "contract"), "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
@@ -53,23 +57,42 @@ def python(site, *arguments, code=0):
     return done.stdout + done.stderr
 
 
-def test_the_command_line_finds_the_mechanism(site):
-    assert NAME in [
-        item["name"] for item in json.loads(python(site, "-m", "dptext_etl.cli", "mechanisms", "--json"))["mechanisms"]
-    ]
-    explained = json.loads(python(site, "-m", "dptext_etl.cli", "explain", NAME, "--word", "monday", "--json"))
+ASKED = f"""
+import doctest, importlib, json
+from dptext_etl import ColumnPolicy
+from dptext_etl.checks.gate import every
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy
+from tests.command_line import facts
+mechanism = {{"name": "{NAME}", "epsilon": 1.0}}
+policy = ColumnPolicy(dataset="d", column="c", release="1", mechanism=mechanism, key="env:DPTEXT_SECRET")
+print(json.dumps({{
+    "mechanisms": [item["name"] for item in facts("mechanisms")["mechanisms"]],
+    "explained": facts("explain", "{NAME}", "--word", "monday"),
+    "doctest": doctest.testmod(importlib.import_module("{PACKAGE}.{NAME}")),
+    "gates": [gate.name for gate in every()],
+    "sent": WorkerPolicy.of(policy, {{}}).written(),
+}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(site):
+    """What a process with the package finds."""
+    return json.loads(python(site, "-c", ASKED))
+
+
+def test_the_command_line_finds_the_mechanism(found):
+    assert NAME in found["mechanisms"]
+    explained = found["explained"]
     assert explained["name"] == NAME
     assert explained["parameters"][0]["meaning"] == "Per word."
     assert explained["law"]["epsilon_table"] <= 1.0
 
 
-def test_its_docstring_example_runs(site):
-    python(site, "-m", "doctest", str(site / PACKAGE / f"{NAME}.py"))
-
-
-def test_runs_use_the_gate(site):
-    printed = python(site, "-c", "from dptext_etl.checks.gate import every; print([gate.name for gate in every()])")
-    assert repr(GATE) in printed
+def test_its_docstring_example_runs_and_runs_use_the_gate(found):
+    failed, attempted = found["doctest"]
+    assert (failed, attempted > 0) == (0, True)
+    assert GATE in found["gates"]
 
 
 @pytest.mark.parametrize("module", [NAME, GATE])
@@ -84,12 +107,13 @@ def test_the_page_obeys_the_house_style(site, module):
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engines", "count"),
     [
         ("not spark and not engine_contract", range(25, 60)),
-        pytest.param("spark and not engine_contract", range(4, 10), marks=pytest.mark.thorough),
+        ("spark and not engine_contract", range(4, 10)),
     ],
     ids=["most engines", "the one with servers"],
 )
@@ -100,24 +124,17 @@ def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, 
     assert int(passed.group(1)) in count
 
 
-def test_a_process_without_the_package_names_it_and_the_command(site, tmp_path):
+def test_a_process_without_the_package_names_it_and_the_command(found):
     """What Spark's driver sends to its workers holds the name of the package."""
-    send = f"""
-from dptext_etl import ColumnPolicy
-from dptext_etl.engines.spark.worker_policy import WorkerPolicy
-mechanism = {{"name": "{NAME}", "epsilon": 1.0}}
-policy = ColumnPolicy(dataset="d", column="c", release="1", mechanism=mechanism, key="env:DPTEXT_SECRET")
-print(WorkerPolicy.of(policy, {{}}).written())
-"""
-    (tmp_path / "sent.json").write_text(python(site, "-c", send))
-    read = "import sys, pathlib; from dptext_etl.engines.spark.worker_policy import WorkerPolicy\n"
-    read += "WorkerPolicy.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).column_policy()"
-    said = python(ROOT, "-c", read, str(tmp_path / "sent.json"), code=1)
-    assert f"the mechanism {NAME} comes with dptext-weekday, which is not installed here" in said
-    assert "Hint: pip install dptext-weekday" in said
+    with pytest.raises(
+        PolicyError, match=f"the mechanism {NAME} comes with dptext-weekday, which is not installed here"
+    ) as said:
+        WorkerPolicy.model_validate_json(found["sent"]).column_policy()
+    assert "Hint: pip install dptext-weekday" in str(said.value)
 
 
-def test_a_policy_without_the_package_is_refused(tmp_path):
-    said = python(ROOT, "-m", "dptext_etl.cli", "explain", NAME, code=5)
-    assert "there is no mechanism 'weekday'; available: " in said
-    assert "if another package brings it, install that package here too" in said
+def test_a_policy_without_the_package_is_refused():
+    refused = dptext("explain", NAME)
+    assert refused.exit_code == 5
+    assert "there is no mechanism 'weekday'; available: " in refused.output
+    assert "if another package brings it, install that package here too" in " ".join(refused.output.split())

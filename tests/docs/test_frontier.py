@@ -8,7 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+from tests.later import later
+
+later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = [("UCI", "custext", "", 2.0, 0), ("UCI", "surrogate", "everyday-30k", 4.0, 1)]
@@ -52,6 +54,7 @@ def cell(frontier, data_set, mechanism, variant, epsilon, key):
 
 
 @pytest.mark.parametrize("asked", SAMPLE, ids=lambda asked: "-".join(map(str, asked)))
+@pytest.mark.thorough
 def test_a_sample_of_the_tidy_file_is_measured_again(frontier, room, shared_data, asked):
     data_set, mechanism, variant, epsilon, key = asked
     again = frontier.cells.measured(cell(frontier, *asked), only=TAKEN)
@@ -73,6 +76,7 @@ def test_a_sample_of_the_tidy_file_is_measured_again(frontier, room, shared_data
             assert score[name] == pytest.approx(row[name], abs=2e-3), (row["figure"], name)
 
 
+@pytest.mark.thorough
 def test_a_stopped_run_goes_on_and_a_new_measure_takes_the_kept_release(frontier, room, shared_data, monkeypatch):
     one = cell(frontier, "UCI", "custext", "", 5.0, 0)
     monkeypatch.setattr(type(one), "rows", 60)
@@ -153,6 +157,7 @@ def test_every_labeled_set_has_both_baselines(frontier):
         assert {"label names alone", "public data alone"} <= here, name
 
 
+@pytest.mark.thorough
 def test_baselines_of_a_set_are_measured_again(frontier, shared_data, monkeypatch):
     monkeypatch.setattr(frontier.baselines, "CUTS", {"UCI": frontier.data.CUTS["UCI"]})
     again = {(row["dataset"], row["figure"]): row["value"] for row in frontier.baselines.rows()}
@@ -181,6 +186,7 @@ def test_a_form_that_loses_to_a_guess_is_not_advised(frontier):
     assert advice(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate, row by row"
 
 
+@pytest.mark.thorough
 def test_a_form_of_a_set_is_measured_through_the_release(frontier, tmp_path):
     from surrogate_measures import DataSet, FigureCache
 
@@ -216,6 +222,7 @@ def test_what_a_latent_tells_is_bounded_by_a_quarter_of_the_ratio_of_signal_to_n
     assert 0.5 * nats < size / 2 * math.log1p(clip**2 / sigma**2) < nats
 
 
+@pytest.mark.thorough
 def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(frontier, room, shared_data, monkeypatch):
     from dptext_etl_eval.measure import Score
 
@@ -243,6 +250,7 @@ def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(fro
     assert sizes == {"words_kept": 150, frontier.masked.NAME: frontier.masked.ROWS}
 
 
+@pytest.mark.thorough
 def test_printed_gains_reproduce_but_for_two_and_dividing_wins_three_cells_of_twelve(frontier):
     """docs/spec/privacy.md#known-relative-gain."""
     paper, apart = frontier.paper_001, 0

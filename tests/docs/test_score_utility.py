@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from dptext_etl.embeddings import WordVectors
+from tests.later import later
 
-pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
-pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+later("transformers", reason="torch and transformers are not installed (extra: models)")
+later("sklearn", reason="scikit-learn is not installed (extra: eval)")
+later("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 
 from dptext_etl.corpora import Corpus
+from tests.later import later
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = (["play a song of the band", "book a hotel room for us"] * 20, ["music", "hotel"] * 20)

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -48,7 +47,8 @@ except DPTextError as error:
 """
 
 
-def child(job, code):
+def child(warm, job, code):
+    """Run code over the policy of a job in a process of its own."""
     values = json.dumps(job.policy().model_dump(mode="json", by_alias=True))
-    command = [sys.executable, "-c", CHILD.replace("{}", code), values]
+    command = [*warm, "-c", CHILD.replace("{}", code), values]
     return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Jobs over invented reviews, whose pictures are not drawn."""
+"""Jobs over invented reviews."""
 
 from ..review_jobs import (  # noqa: F401  (fixtures)
     job,
@@ -12,3 +12,4 @@ from ..review_jobs import (  # noqa: F401  (fixtures)
     sentinel,
     store,
 )
+from .dagster_runs import by_dagster, stopped_in_dagster  # noqa: F401  (fixtures)

@@ -37,11 +37,6 @@ def long(i):
     return "zqxv7" * (16_000 if i % 50 == 3 else 80 * (1 + i % 9))
 
 
-def same_length(i):
-    """As many words as `short`, as many bytes as `long`."""
-    return "q" * len(long(i))
-
-
 def table(text, rows=ROWS):
     return pl.DataFrame(
         {
@@ -188,6 +183,7 @@ def test_the_command_line_says_and_ends_alike(pair, toys):  # noqa: F811
     assert said[0][0] == 0
 
 
+@pytest.mark.thorough
 def test_dagster_keeps_equal_metadata(pair, toys):  # noqa: F811
     pytest.importorskip("dagster", reason="dagster is not installed")
     from dptext_etl.orchestration import materialize
@@ -247,6 +243,7 @@ def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more, c
     assert parts(jobs[0]) == parts(jobs[1])
 
 
+@pytest.mark.thorough
 def test_parts_of_spark_follow_from_ids(pair, spark, small_vectors):
     jobs = pair(mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors})
     for job in jobs:

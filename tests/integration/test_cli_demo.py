@@ -6,18 +6,13 @@ import subprocess
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl.cli import demo_folder
-from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import demo
 from dptext_etl.corpora.shipped import everyday_30k
 from dptext_etl.runner import scan_published
+from tests.command_line import dptext
 from tests.page_reader import QUESTIONS, Reader, follow
-
-
-def dptext(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")

@@ -235,8 +235,8 @@ def test_partitions(folder, small_vectors, reviews, save):
     assert dptext("run", "privacy.toml", "--all-partitions", "--partition", "a").exit_code == 2
 
 
-def test_real_processes_give_the_same_bytes(inited):
-    command = [sys.executable, "-m", "dptext_etl.cli"]
+def test_real_processes_give_the_same_bytes(inited, warm):
+    command = [*warm, "-m", "dptext_etl.cli"]
     hashes = []
     for _ in range(2):
         done = subprocess.run([*command, "run", "privacy.toml", "--json"], capture_output=True, text=True, check=True)
@@ -260,11 +260,11 @@ def test_progress_is_drawn_on_a_terminal_only(monkeypatch):
         draw(Progress("publish", 10, None, 1.0, None))
 
 
-def test_a_terminal_sees_counts_and_stdout_stays_json(inited):
+def test_a_terminal_sees_counts_and_stdout_stays_json(inited, warm):
     """Stderr is a terminal, stdout a pipe."""
     master, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
-    command = [sys.executable, "-m", "dptext_etl.cli", "run", "privacy.toml", "--json"]
+    command = [*warm, "-m", "dptext_etl.cli", "run", "privacy.toml", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, env=environment) as process:
         out = process.stdout.read()
     os.close(terminal)

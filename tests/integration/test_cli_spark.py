@@ -28,6 +28,7 @@ def test_the_command(spark, make_job):
     assert spark.range(1).count() == 1  # the session was there before, so it stays
 
 
+@pytest.mark.thorough
 def test_a_refusal_of_the_executors_has_its_exit_code(spark, job):
     cap = {"measure": "pure", "epsilon": 100.0, "period": "2026"}
     done = CliRunner().invoke(app, ["run", str(job.write_policy(cap=cap, on_cap="refuse")), "--engine", "spark"])

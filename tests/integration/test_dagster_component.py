@@ -5,10 +5,11 @@ import subprocess
 
 import pytest
 
-pytest.importorskip("dagster", reason="dagster is not installed")
-pytest.importorskip("dagster_dg_cli", reason="dagster-dg-cli is not installed")
-
 from dptext_etl import Policy, _kernel
+from tests.later import later
+
+later("dagster", reason="dagster is not installed")
+later("dagster_dg_cli", reason="dagster-dg-cli is not installed")
 
 TYPE = "dptext_etl.orchestration.PolicyComponent"
 PROJECT = """\
@@ -112,6 +113,7 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
     assert not (project / "published" / "2026-01").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_wrong_yaml_is_told_by_its_line(project, dg):
     room = project / "src" / "clinic" / "defs" / "reviews"

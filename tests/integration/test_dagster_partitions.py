@@ -3,16 +3,14 @@
 import polars as pl
 import pytest
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
+from dptext_etl import Policy, orchestration
+from dptext_etl.mechanism import Released
+from dptext_etl.mechanisms.custext import CusText
 
-from dptext_etl import Policy  # noqa: E402
-from dptext_etl.mechanism import Released  # noqa: E402
-from dptext_etl.mechanisms.custext import CusText  # noqa: E402
-from dptext_etl.orchestration import build_definitions, materialize  # noqa: E402
+from ..later import later
+from .dagster_runs import GATES, PUBLISHED, QUIET, STAGED
 
-from .test_dagster_job import GATES, PUBLISHED, STAGED  # noqa: E402
-
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+dg = later("dagster")
 MONTHS = ("2026-01", "2026-02", "2026-03")
 
 
@@ -32,7 +30,7 @@ def months(make_job, save, reviews):
 
 def backfill(policy, instance, first, last):
     """Take a range of partitions in one run."""
-    defs = build_definitions(policy, backfill="single_run")
+    defs = orchestration.build_definitions(policy, backfill="single_run")
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
     job = defs.resolve_job_def("run_reviews")
     return job.execute_in_process(run_config=QUIET, instance=instance, tags=tags, raise_on_error=False)
@@ -56,23 +54,25 @@ def parts(job):
 @pytest.mark.thorough
 def test_time_partitions_name_the_files(months):
     calendar = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-03")
-    summary = materialize(months.policy(), partitions=calendar)
+    summary = orchestration.materialize(months.policy(), partitions=calendar)
     assert summary.success
     assert [run.partition for run in summary.runs] == ["2026-01", "2026-02"]
     assert published(months) == ["2026-01", "2026-02"]
 
 
+@pytest.mark.thorough
 def test_a_month_without_a_file_is_told(months):
     calendar = dg.MonthlyPartitionsDefinition("2026-04", fmt="%Y-%m", end_date="2026-05")
-    summary = materialize(months.policy(), partitions=calendar)
+    summary = orchestration.materialize(months.policy(), partitions=calendar)
     assert summary.exit_code == 5
     assert "there is no file" in summary.runs[0].message
 
 
+@pytest.mark.thorough
 def test_a_backfill_in_one_run_is_the_same_release(months, make_job, instance):
     assert backfill(months.policy(), instance, "2026-01", "2026-03").success
     files, charged = parts(months), months.charged()
-    materialize(months.policy())
+    orchestration.materialize(months.policy())
     assert published(months) == list(MONTHS)
     assert parts(months) == files
     assert months.charged() == charged
@@ -180,10 +180,11 @@ def test_one_fired_gate_publishes_no_partition_of_the_run(months, reviews, save,
     assert checks["raw_column_absent", "2026-01"].metadata["missing"].value == 0
 
 
+@pytest.mark.thorough
 def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
     dynamic = dg.DynamicPartitionsDefinition(name="months")
     instance.add_dynamic_partitions("months", ["2026-03"])
-    defs = build_definitions(months.policy(), partitions=dynamic)
+    defs = orchestration.build_definitions(months.policy(), partitions=dynamic)
     job = defs.resolve_job_def("run_reviews")
     assert job.execute_in_process(run_config=QUIET, instance=instance, partition_key="2026-03").success
     assert published(months) == ["2026-03"]

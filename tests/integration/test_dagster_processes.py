@@ -1,4 +1,4 @@
-"""Dagster runs as processes of their own: several at once, killed ones, one process per step, a pool's limit."""
+"""Dagster runs as processes of their own: two at once, a killed one, one process per step."""
 
 import json
 import os
@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
+from dptext_etl import Ledger
+from dptext_etl.ledger import Scope
 
-from dptext_etl import Ledger  # noqa: E402
-from dptext_etl.ledger import Scope  # noqa: E402
+from ..later import later
+from .dagster_runs import kept
 
-from .test_dagster_privacy import kept  # noqa: E402
-
-pytestmark = pytest.mark.slow
+dg = later("dagster")
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 PARTS = ("a", "b", "c")
 PATIENCE = 1500
 SETTINGS = "telemetry:\n  enabled: false\n"
@@ -26,7 +26,6 @@ from pathlib import Path
 import dagster as dg
 
 from dptext_etl import Policy
-from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.orchestration import assets, build_definitions
 
 HERE = Path(__file__).parent
@@ -52,19 +51,7 @@ def marked(pattern, count):
     until(lambda: len(marks(pattern)) >= count, pattern)
 
 
-class Accelerated(CusText):
-    accelerated = True
-
-
-class AcceleratedPolicy(Policy):
-    def column_policies(self):
-        return [
-            item.model_copy(update={{"mechanism": Accelerated(**item.mechanism.model_dump())}})
-            for item in super().column_policies()
-        ]
-
-
-policy = {policy}.parse(json.loads((HERE / "policy.json").read_text()))
+policy = Policy.parse(json.loads((HERE / "policy.json").read_text()))
 stage = assets.engines.stage
 {body}
 defs = build_definitions(policy, partitions={partitions}, {options})
@@ -87,10 +74,10 @@ class Location:
             assert not instance.all_asset_keys()
         self._started = 0
 
-    def write(self, policy, body="", options="", kind="Policy", partitions=PARTS):
+    def write(self, policy, body="", options="", partitions=PARTS):
         (self.folder / "policy.json").write_text(json.dumps(policy.model_dump(mode="json", by_alias=True)))
         parts = partitions and list(partitions)
-        said = LOCATION.format(body=body, options=options, policy=kind, partitions=parts, patience=PATIENCE)
+        said = LOCATION.format(body=body, options=options, partitions=parts, patience=PATIENCE)
         (self.folder / "location.py").write_text(said)
 
     def start(self, *command):
@@ -188,7 +175,6 @@ def test_steps_can_be_processes_of_their_own(make_job, locate, sentinel):
     assert sentinel.encode() not in kept(location.home)
 
 
-@pytest.mark.thorough
 def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, locate, save, reviews):
     reference, used = undisturbed
     location = locate(make_job("together"))
@@ -209,29 +195,6 @@ assets.engines.stage = together
     assert location.verified() == used
 
 
-@pytest.mark.thorough
-def test_two_runs_of_one_partition_charge_once(undisturbed, make_job, locate, save, reviews):
-    location = locate(make_job("twice"))
-    waiting = """
-def waiting(policy, *, partition, **options):
-    mark(f"there-{os.getpid()}")
-    marked("there-*", 2)
-    return stage(policy, partition=partition, **options)
-assets.engines.stage = waiting
-"""
-    location.write(partitioned(location.job, save, reviews), waiting)
-    outcomes = [ended(run) for run in [location.run("a"), location.run("a")]]
-    assert any(code == 0 for code, _ in outcomes), outcomes
-    for code, said in outcomes:
-        assert code == 0 or "under way" in said or "nothing is staged" in said or "not judged" in said, said
-    code, said = ended(location.run("a"))
-    assert code == 0, said
-    charged = location.job.charged()["review"]
-    reference, _ = undisturbed
-    assert charged[0] == charged[1] == reference.charged()["review"][0] // len(PARTS)
-    location.verified()
-
-
 KILLED = """
 def until_killed(policy, *, partition, **options):
     def checkpoint(name):
@@ -244,7 +207,6 @@ if "DPTEXT_TEST_KILL" in os.environ:
 """
 
 
-@pytest.mark.thorough
 def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save, reviews, monkeypatch):
     reference, used = undisturbed
     location = locate(make_job("killed"))
@@ -266,46 +228,3 @@ def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save,
     assert location.job.files() == reference.files()
     assert location.job.charged() == reference.charged()
     assert location.verified() == used
-
-
-POOL = """
-def decided(instance):
-    if len(marks("in-*")) > 1:
-        mark("both")
-    waiting = instance.event_log_storage.get_concurrency_info("gpu").pending_step_count
-    return waiting or marks("both") or marks("left-*")
-
-
-def counted(policy, *, partition, **options):
-    mark(f"in-{partition}")
-    with dg.DagsterInstance.get() as instance:
-        until(lambda: decided(instance), "the pool")
-    try:
-        return stage(policy, partition=partition, **options)
-    finally:
-        mark(f"left-{partition}")
-        (HERE / "marks" / f"in-{partition}").unlink()
-assets.engines.stage = counted
-mark(f"loaded-{os.getpid()}")
-"""
-"""The first in the pool waits until the second is in it as well, or in the queue.
-
-The second starts when the first is in: over SQLite, Dagster may assign the last slot to two that ask at one moment.
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("slots", "both"), [(1, False), (2, True)])
-def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, locate, save, reviews, slots, both):
-    location = locate(make_job("pool"))
-    location.write(partitioned(location.job, save, reviews), POOL, kind="AcceleratedPolicy")
-    with dg.DagsterInstance.from_config(str(location.home)) as instance:
-        instance.event_log_storage.set_concurrency_slots("gpu", slots)
-    first = location.run("a")
-    location.wait("in-a", first)
-    both_ended(first, location.run("b"))
-    assert ("both" in location.marks()) == both
-    assert location.marks("in-*") == []
-    assert len(location.marks("loaded-*")) == 2
-    manifests = location.folder.glob("published/*.manifest.json")
-    assert sorted(path.name.partition(".")[0] for path in manifests) == ["a", "b"]

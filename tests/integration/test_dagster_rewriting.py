@@ -2,16 +2,16 @@
 
 import pytest
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
+from dptext_etl import orchestration
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.shard import computing
 
-from dptext_etl.orchestration import build_definitions, materialize  # noqa: E402
-from dptext_etl.runner import scan_published  # noqa: E402
-from dptext_etl.runner.shard import computing  # noqa: E402
+from ..later import later
+from ..toy_mechanisms import again  # noqa: F401  (a fixture)
+from .dagster_runs import PUBLISHED, QUIET, STAGED
 
-from ..toy_mechanisms import again  # noqa: E402, F401  (a fixture)
-from .test_dagster_job import PUBLISHED, STAGED  # noqa: E402
-
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+dg = later("dagster")
+pytestmark = pytest.mark.thorough
 ROWS, CANARIES = 60, 8
 MONTHS = ("2026-01", "2026-02")
 
@@ -58,7 +58,7 @@ def facts(result, asset):
 
 
 def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(months, dies_once):
-    defs = build_definitions(months.policy(), retry_policy=dg.RetryPolicy(max_retries=1))
+    defs = orchestration.build_definitions(months.policy(), retry_policy=dg.RetryPolicy(max_retries=1))
     job, month = defs.resolve_job_def("run_reviews"), MONTHS[0]
     with dg.DagsterInstance.ephemeral() as instance:
         result = job.execute_in_process(run_config=QUIET, partition_key=month, instance=instance)
@@ -84,12 +84,11 @@ def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(months, 
     assert copies.metadata["review, rewritten: copies"].value == 0
 
 
-@pytest.mark.thorough
 def test_a_month_that_died_is_materialised_again_and_the_other_is_not_touched(months, dies_once):
-    first = materialize(months.policy())
+    first = orchestration.materialize(months.policy())
     assert [(run.partition, run.success) for run in first.runs] == [(MONTHS[0], False), (MONTHS[1], True)]
     other = months.files(f"published/{MONTHS[1]}")
-    again = materialize(months.policy())  # noqa: F811
+    again = orchestration.materialize(months.policy())  # noqa: F811
     assert again.success
     assert months.files(f"published/{MONTHS[1]}") == other
     assert len(months.again.got) == 2 * (ROWS + CANARIES), "no text is rewritten twice"

@@ -4,15 +4,14 @@ import json
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl import Ledger, Policy, run
 from dptext_etl.checks.published import check_published
-from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.erasing import erase
+from tests.command_line import dptext
 
 HEAD = """
 dataset = "{dataset}"
@@ -87,10 +86,6 @@ def everything(place):
         for path in place.rglob("*")
         if path.is_file() and path.suffix not in {".lock", ".db-wal", ".db-shm"} and path.stat().st_size
     }
-
-
-def dptext(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def test_a_dry_run_says_what_happens_and_changes_nothing(folder):

@@ -4,12 +4,10 @@
 notes of agents hold raw text. What single commands do in detail is tested next to them.
 """
 
-import json
 import random
 import re
 import tomllib
 from datetime import datetime, timedelta
-from zipfile import ZipFile
 
 import polars as pl
 import pytest
@@ -107,19 +105,6 @@ def test_three_harmless_columns_single_out_every_row(folder):
     assert "nothing was spent" in shown
 
 
-def test_a_coarse_moment_hides_them(folder):
-    """A join of what is published with the raw tickets, by all columns that both have, finds almost no one."""
-    for name in ("plan.txt", "run.txt"):
-        assert "kept columns: category, priority, opened (month)" in read(folder, name)
-        assert "they single out 0 of 760 rows (0.0%)" in read(folder, name)
-    published = scan_published(str(folder / "published" / "tickets")).collect()
-    raw = tickets().with_columns(pl.col("opened").dt.strftime("%Y-%m"))
-    by = ["category", "priority", "opened"]
-    single = raw.group_by(by).len().filter(pl.col("len") == 1)
-    assert published.cast({"opened": pl.String}).join(single, on=by).height < 0.05 * published.height
-    assert not {*published["ticket"]} & {*raw["ticket"]}
-
-
 @pytest.mark.parametrize("screen", ["plan.txt", "run.txt"])
 def test_the_table_is_looked_at_before_and_after(folder, screen):
     shown = read(folder, screen)
@@ -131,29 +116,6 @@ def test_the_table_is_looked_at_before_and_after(folder, screen):
     if screen == "plan.txt":
         assert "at epsilon 20 per subject with 5 records, epsilon may be: rows: 4 of a text; unlinked:" in shown
         assert "category, priority: few values, as of labels; a synthetic table keeps labels" in shown
-
-
-def test_columns_that_look_like_names_or_texts_are_named(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    other = folder / "names.toml"
-    other.write_text(read(folder, "privacy.toml").replace('release = "1"', 'release = "names"'))
-    change(other, keep='["category", "agent_note"]')
-    shown = said("plan", other, code=5)
-    assert "agent_note" in shown.partition("The table")[2]
-    assert "free text" in shown or "names" in shown.partition("The table")[2]
-
-
-def test_a_report_on_the_texts_stays_inside(folder):
-    (report,) = folder.glob(".dptext/tickets/*/1/_/texts.txt")
-    assert str(report) in read(folder, "run.txt")
-    page = report.read_text()
-    assert "texts with words: 760" in page
-    assert "half of the words are known" in page
-    assert "texts that are cut: 0 (0.0%)" in page
-    assert report.stat().st_mode & 0o777 == 0o600
-    outside = [path for path in (folder / "published").rglob("*") if path.is_file()]
-    assert outside
-    assert not [path for path in outside if b"few" in path.read_bytes() and b"known" in path.read_bytes()]
 
 
 def test_the_page_to_sign_begins_with_whether_a_row_could_be_traced(folder, monkeypatch):
@@ -170,26 +132,6 @@ def test_the_page_to_sign_begins_with_whether_a_row_could_be_traced(folder, monk
     assert "ε 20" in public, "the cap"
     for inside in ("313", "spelling", "caps (epsilon)", "left out by"):
         assert inside not in public
-
-
-def test_how_many_more_releases_fit(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert "0 more such releases fit for 99% of 195 persons" in said(
-        "ledger", "remaining", "privacy.toml", "--for", "privacy.toml"
-    )
-
-
-def test_another_dataset_of_the_same_persons_is_said(folder, monkeypatch):
-    """Each has a cap of its own, so the persons have two budgets; a plan of both adds them up."""
-    monkeypatch.chdir(folder)
-    other = folder / "other.toml"
-    other.write_text(read(folder, "privacy.toml").replace('dataset = "tickets"', 'dataset = "again"'))
-    change(other, sink='"published/again"')
-    shown = said("plan", other)
-    assert "dataset:tickets" in shown
-    assert "195" in shown.partition("The table")[2]
-    both = said("plan", "privacy.toml", other)
-    assert "epsilon 40" in both
 
 
 @pytest.mark.parametrize("form", ["unlinked", "synthetic"])
@@ -217,21 +159,3 @@ def test_forms_that_help_readers_who_count(folder, monkeypatch, tmp_path, form):
     assert {*published.columns} == {"category", "text"}
     assert {*published["category"]} == labels, "other is not listed"
     assert all(gate["passed"] for gate in done["gates"])
-
-
-def test_the_result_is_handed_over(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    said("export", "privacy.toml", "--to", "reviews.zip")
-    assert "sums_sha256" in said("verify-export", "reviews.zip")
-    names = " ".join(ZipFile(folder / "reviews.zip").namelist())
-    assert all(part in names for part in ("manifest.json", "statement", "README", "SHA256SUMS", "contract", ".parquet"))
-
-
-def test_wrong_names_are_answered_with_close_ones(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    wrong = folder / "wrong.toml"
-    wrong.write_text(read(folder, "privacy.toml").replace('id = "ticket"', 'id = "tickets"'))
-    assert "Did you mean 'ticket'?" in said("plan", wrong, code=5)
-    wrong.write_text(read(folder, "privacy.toml").replace("per_subject", "per_subjet"))
-    assert "per_subject" in said("plan", wrong, code=5)
-    assert json.loads(dptext("plan", wrong, "--json").stdout)["error"]["exit_code"] == 5

@@ -4,18 +4,12 @@ import polars as pl
 import pytest
 
 from dptext_etl.runner import scan_published
+from tests.later import later
 from tests.quick import quick
 
-pytest.importorskip("great_expectations")
+later("great_expectations")
 
-from dptext_etl.checks.great_expectations.expectations import (
-    validate,
-    validate_table,
-)
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
+expectations = later("dptext_etl.checks.great_expectations.expectations")
 
 
 MOMENTS = {
@@ -31,7 +25,7 @@ def sql_table(job, frame, write):
     engine = sqlalchemy.create_engine(f"sqlite:///{job.folder}/warehouse.db")
     write(frame, engine)
     engine.dispose()
-    return validate_table(f"sqlite:///{job.folder}/warehouse.db", "released", job.policy())
+    return expectations.validate_table(f"sqlite:///{job.folder}/warehouse.db", "released", job.policy())
 
 
 WRITERS = {
@@ -47,7 +41,7 @@ WRITERS = {
 def test_dates_and_times_in_sqlite_have_the_type_that_was_published(make_job, reviews, write):
     job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
     job.run()
-    assert sql_table(job, published(job), WRITERS[write]).success
+    assert sql_table(job, job.published(), WRITERS[write]).success
 
 
 @pytest.mark.parametrize("cell", quick(["not a date", "2026-01-05, a text", ""]))
@@ -55,7 +49,7 @@ def test_text_in_the_place_of_a_date_is_counted_in_sqlite(make_job, reviews, cel
     job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
     job.run()
     days = pl.when(pl.col("id") == "r00007").then(pl.lit(cell)).otherwise(pl.col("day").cast(pl.String))
-    record = sql_table(job, published(job).with_columns(day=days), WRITERS["polars"])
+    record = sql_table(job, job.published().with_columns(day=days), WRITERS["polars"])
     (found,) = [item for item in record.outcomes if not item.success]
     assert found.counts["mistyped"] == 1
 
@@ -69,6 +63,6 @@ def test_a_release_without_types_passes_the_expectations_as_it_is_read(make_job,
     job.run()
     found = scan_published(job.values["sink"]).collect()
     for table in (found, found.to_pandas()):
-        validate(table, job.policy()).require()
+        expectations.validate(table, job.policy()).require()
     in_sqlite = found.with_columns(pl.selectors.decimal().cast(pl.Float64))  # it has no decimals
     assert sql_table(job, in_sqlite, WRITERS["polars"]).success

@@ -67,6 +67,7 @@ def test_duckdb_reads_it_through_the_library_of_the_format(job):
     assert rows.equals(scan_published(str(job.folder / "published")).collect())
 
 
+@pytest.mark.thorough
 def test_duckdb_reads_it(job):
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
     form, connection = job.values["table"]["format"], duckdb.connect()
@@ -79,6 +80,7 @@ def test_duckdb_reads_it(job):
     assert rows.equals(scan_published(str(job.folder / "published")).collect())
 
 
+@pytest.mark.thorough
 def test_spark_reads_it(job, spark):
     form = job.values["table"]["format"]
     try:

@@ -46,11 +46,11 @@ def test_keys(job):
 @pytest.mark.parametrize(
     "step", quick(["parts written", "computed", "gated", "registered", "planted", "committed", "recorded"])
 )
-def test_a_full_disk(make_job, step):
+def test_a_full_disk(make_job, warm, step):
     """Files can grow no further than 500 bytes after a step: whatever is written next fails."""
     job, other = make_job("full"), make_job("other")
     other.run()
-    done = child(job, f"run(policy, checkpoint=full({step!r}))")
+    done = child(warm, job, f"run(policy, checkpoint=full({step!r}))")
     kind, code, *_ = done.stdout.split()
     assert (kind, code) in {("InputError", "5"), ("LedgerError", "5"), ("FullLedgerError", "7")}, done.stderr
     assert "Hint: " in done.stdout

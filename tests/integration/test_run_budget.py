@@ -60,22 +60,6 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
     assert again.rows["quarantined"] == summary.rows["quarantined"]
 
 
-def test_refusal_computes_and_charges_nothing(job, monkeypatch):
-    from dptext_etl.families.stored_distributions import TableMechanism
-
-    def never(*_):
-        raise AssertionError
-
-    monkeypatch.setattr(TableMechanism, "release", never)
-    with pytest.raises(BudgetError) as caught:
-        job.run(**capped(100.0, on_cap="refuse"))
-    assert caught.value.exit_code == 3
-    assert caught.value.hint
-    assert not (job.folder / "ledger.db").exists(), "it was not even made"
-    assert not (job.folder / "published.manifest.json").exists()
-    assert not list((job.folder / "published.staging").rglob("shard-*"))
-
-
 def test_refusal_then_a_cap_that_fits(job):
     with pytest.raises(BudgetError):
         job.run(**capped(100.0, on_cap="refuse"))

@@ -13,10 +13,6 @@ from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
 
 
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
-
-
 def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(job, reviews, save, sentinel):
     job.run()
     before, charged = job.files(), job.charged()
@@ -43,12 +39,12 @@ def used(job):
 
 def test_changed_data_under_a_new_release_name(job, reviews, save):
     job.run()
-    first = published(job)
+    first = job.published()
     save(reviews().with_columns(review=pl.col("review") + " good"), job.folder / "raw.parquet")
     summary = job.run(release="2026-12")
     assert summary.version == 2
     assert summary.rows["new"] == 240
-    assert published(job)["review"].to_list() != first["review"].to_list()
+    assert job.published()["review"].to_list() != first["review"].to_list()
     assert len(list((job.folder / "published.versions/v1").iterdir())) == 3, "slow readers of the version before"
 
 
@@ -58,7 +54,7 @@ def test_kept_values_may_change(job, reviews, save):
     summary = job.run()
     assert summary.version == 2
     assert summary.rows["new"] == 0
-    assert published(job)["stars"].to_list() == (reviews()["stars"] * 10).to_list()
+    assert job.published()["stars"].to_list() == (reviews()["stars"] * 10).to_list()
 
 
 def test_incremental_takes_new_ids_only(job, reviews, save):
@@ -68,7 +64,7 @@ def test_incremental_takes_new_ids_only(job, reviews, save):
     second = job.run(incremental=True)
     assert (second.version, second.rows["already_published"], second.rows["new"]) == (2, 240, 60)
     assert second.published_rows == 300
-    assert published(job)["id"].to_list() == reviews(300)["id"].to_list()
+    assert job.published()["id"].to_list() == reviews(300)["id"].to_list()
     assert sorted(path.name for path in (job.folder / "published.versions").iterdir()) == ["v1", "v2"]
     before = sorted((job.folder / "published.versions/v1").iterdir())
     now = sorted((job.folder / "published").iterdir())
@@ -89,7 +85,7 @@ def test_incremental_in_other_formats(make_job, reviews, save, suffix):
     job.run(incremental=True)
     save(reviews(250), job.folder / f"raw{suffix}")
     assert job.run(incremental=True).rows["already_published"] == 240
-    assert published(job)["id"].to_list() == reviews(250)["id"].to_list()
+    assert job.published()["id"].to_list() == reviews(250)["id"].to_list()
 
 
 def test_incremental_looks_at_texts_that_it_has_published(job, reviews, save):
@@ -108,10 +104,10 @@ def test_the_same_rows_in_one_go_and_incrementally(make_job, reviews, save):
     two.run(incremental=True)
     save(reviews(300), two.folder / "raw.parquet")
     two.run(incremental=True)
-    assert published(one).equals(published(two))
+    assert one.published().equals(two.published())
     whole = two.run()
     assert (whole.version, whole.rows["new"]) == (3, 0)
-    assert published(one).equals(published(two))
+    assert one.published().equals(two.published())
 
 
 def test_incremental_parts_must_fit(job, reviews, save):
@@ -146,7 +142,7 @@ def test_partitions(make_job, reviews, save):
     whole = make_job("whole")
     whole.run()
     parts = [scan_published(str(job.folder / "published" / name)).collect() for name in ("2026-01", "2026-02")]
-    assert pl.concat(parts).equals(published(whole))
+    assert pl.concat(parts).equals(whole.published())
     with job.ledger() as ledger:
         assert ledger.verify().ok
         assert ledger.reports.show()[0]["published"][0]["version"].startswith("2026-01/v1")
@@ -161,24 +157,6 @@ def test_partitions(make_job, reviews, save):
 def passing_through(self, texts, keys):
     """A defect: raw texts come back."""
     return Released(texts.cast("large_string"), self.positions(texts))
-
-
-def test_a_gate_stops_a_pass_through_and_revokes_the_name(job, monkeypatch, sentinel, caplog):
-    with monkeypatch.context() as patch:
-        patch.setattr(TableMechanism, "release", passing_through)
-        with pytest.raises(GateError) as caught:
-            job.run()
-    assert caught.value.exit_code == 4
-    assert "canary_text_absent" in str(caught.value)
-    assert sentinel not in str(caught.value) + caplog.text
-    assert not (job.folder / "published.manifest.json").exists()
-    assert min(records for records, _ in job.charged().values()) == 264
-    with pytest.raises(LedgerError, match="revoked"):
-        job.run()
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-        assert all(row["burnt"] for row in ledger.reports.show())
-    assert job.run(release="2026-12").version == 1
 
 
 def test_what_was_published_before_a_gate_fired_stays(job, monkeypatch, reviews, save):

@@ -137,6 +137,7 @@ def test_nothing_is_published_of_a_file_that_is_replaced_before_it_is_read(make_
     assert not (job.folder / "published.manifest.json").exists()
 
 
+@pytest.mark.thorough
 def test_spark_refuses_them_before_it_reads(spark, make_job):
     job = make_job(suffix=".csv")
     (job.folder / "raw.csv").write_text(BROKEN["a separator without quotes"][0])
@@ -163,6 +164,7 @@ def test_spark_reads_the_same_cells(spark, make_job, suffix):
     assert [tuple(row) for row in there] == here.rows()
 
 
+@pytest.mark.thorough
 def test_spark_reads_columns_from_the_names_of_folders(spark, make_job, reviews):
     job, table = make_job(), reviews(20)
     for day, rows in (("1", table.head(8)), ("b%20c", table.tail(12))):

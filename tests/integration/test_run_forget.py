@@ -19,7 +19,6 @@ from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Cap
-from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
@@ -28,10 +27,6 @@ from tests.quick import quick
 
 class StopError(Exception):
     """Stands for a process that dies."""
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
 
 
 def failing(job, **changes):
@@ -57,12 +52,12 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     with pytest.raises(InputError, match="source still holds 6 of these records"):
         forget(job.policy(), subjects=["u007"])
     save(left_stars.filter(pl.col("user_id") != "u007"), job.folder / f"raw{suffix}")
-    before, used = published(job), job.charged()
+    before, used = job.published(), job.charged()
     old = (job.folder / "published.manifest.json").read_bytes()
     files = {path: path.read_bytes() for path in (job.folder / "published").iterdir()}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])
-    assert published(job).equals(before.filter(~pl.col("id").is_in(THEIRS)))
+    assert job.published().equals(before.filter(~pl.col("id").is_in(THEIRS)))
     assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3"]
     assert job.charged() == used, "what was released was released"
     with job.ledger() as ledger:
@@ -112,7 +107,7 @@ def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     with pytest.raises(StopError):
         forget(job.policy(), subjects=["u007"], checkpoint=checkpoint)
-    assert published(job).height in {240, 234}
+    assert job.published().height in {240, 234}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.rows) == (2, 234)
     assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v2"]
@@ -245,7 +240,7 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     staged = clean(job.policy(retention={"staging_days": 0})).staged
     assert {path.name.partition("-")[0] for path in staged} == {"shard", "texts.txt"}
     job.run(release="2027-01", cap=larger)
-    assert published(job)["stars"].unique().to_list() == [3]
+    assert job.published()["stars"].unique().to_list() == [3]
 
 
 def test_the_commands(job, reviews, save, monkeypatch):
@@ -255,10 +250,10 @@ def test_the_commands(job, reviews, save, monkeypatch):
     monkeypatch.chdir(job.folder)
     refused = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007"])
     assert refused.exit_code == 5
-    assert published(job).height == 240
+    assert job.published().height == 240
     said = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007", "--yes", "--json"])
     assert json.loads(said.output)["removed"] == 6
-    assert published(job).height == 234
+    assert job.published().height == 234
     said = CliRunner().invoke(app, ["clean", "privacy.toml"])
     assert "nothing to remove" in said.output
     shutil.rmtree(job.folder / "published.staging")

@@ -47,7 +47,7 @@ def sound(job):
     assert report.ok, report.problems
 
 
-@pytest.mark.parametrize("parted", [False, True])
+@pytest.mark.parametrize("parted", quick([True, False]))
 def test_an_older_release_that_is_put_back_is_refused(job, reviews, save, parted):
     sink = str(job.folder / ("published/{partition}" if parted else "published"))
     names = {"partition": "west"} if parted else {}
@@ -229,7 +229,7 @@ def test_lists_of_changed_texts_name_the_units(job, reviews, save):
 TWO_SINKS = [("2026-12", {}), ("2026-11", {}), ("2026-12", {"ids": "keyed"})]
 
 
-@pytest.mark.parametrize(("release", "more"), TWO_SINKS, ids=["two releases", "equal manifests", "keyed ids"])
+@pytest.mark.parametrize(("release", "more"), quick(TWO_SINKS), ids=["two releases", "equal manifests", "keyed ids"])
 def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, save, release, more):
     """A sibling sink keeps its version, `check` counts its forgotten rows, and nothing is added to it."""
     there = {"release": release, "sink": str(job.folder / "other"), **more}

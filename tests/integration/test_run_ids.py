@@ -11,7 +11,6 @@ import pytest
 from dptext_etl import run
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import InputError, LedgerError, PolicyError
-from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.parts import id_finder, ids_of_parts
@@ -19,10 +18,6 @@ from tests.quick import quick
 from tests.review_jobs import make_reviews
 
 HIDDEN = ["keyed", "drop"]
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
 
 
 def checked(job, **changes):
@@ -63,7 +58,7 @@ def test_readers_see_no_id_of_a_record(make_job, ids, suffix):
     job, plain = make_job("hidden", None, suffix), make_job("plain", None, suffix)
     job.run(ids=ids)
     plain.run()
-    rows, known = published(job), published(plain)
+    rows, known = job.published(), plain.published()
     order = ["stars", "review", "note"]
     assert rows.drop("id", strict=False).sort(order).equals(known.drop("id").sort(order))
     assert ("id" in rows.columns) == (ids == "keyed")
@@ -77,12 +72,12 @@ def test_readers_see_no_id_of_a_record(make_job, ids, suffix):
 
 def test_keyed_ids_are_those_of_a_release(job):
     job.run(ids="keyed")
-    first = published(job)["id"]
+    first = job.published()["id"]
     job.forget_that_nothing_changed()
     assert not job.run(ids="keyed").changed
     job.run(ids="keyed", release="2026-12")
-    assert not set(published(job)["id"]) & set(first)
-    assert published(job)["id"].n_unique() == first.n_unique() == 240
+    assert not set(job.published()["id"]) & set(first)
+    assert job.published()["id"].n_unique() == first.n_unique() == 240
 
 
 @pytest.mark.parametrize("ids", HIDDEN)
@@ -90,12 +85,12 @@ def test_forget_takes_people_out(job, ids, save):
     job.run(ids=ids)
     rows = pl.read_parquet(job.folder / "raw.parquet")
     save(rows.filter(pl.col("user_id") != "u003"), job.folder / "raw.parquet")
-    before, own = published(job), own_ids(job, ids)
+    before, own = job.published(), own_ids(job, ids)
     done = forget(job.policy(ids=ids), subjects=["u003"])
     assert (done.removed, done.rows, done.withdrawn) == (6, 234, False)
     theirs = rows.filter(pl.col("user_id") == "u003")["id"].implode()
     kept = before.filter(~own.is_in(theirs))
-    assert published(job).equals(kept)
+    assert job.published().equals(kept)
     checked(job, ids=ids)
     assert "r00003" not in set(pl.concat(map(pl.read_parquet, lists(job)))["id"])
     assert len(lists(job)) == len({path.name for path in lists(job)}) > 0
@@ -115,6 +110,7 @@ def test_an_incremental_run_adds_new_rows_alone(job, ids, save):
 
 
 @pytest.mark.parametrize("ids", quick(HIDDEN))
+@pytest.mark.thorough
 def test_a_killed_publication_goes_on(make_job, ids):
     job, other = make_job("killed"), make_job("whole")
     job.values["ids"] = other.values["ids"] = ids

@@ -16,10 +16,6 @@ from tests.quick import quick
 INCREMENTAL = {"incremental": True}
 
 
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
-
-
 AS_PANDAS = pl.when(pl.col("stars") > 1).then(pl.col("stars").cast(pl.Float64))
 """pandas holds whole numbers as floats once a cell is missing."""
 MOMENT = pl.datetime(2026, 1, "stars")
@@ -55,7 +51,7 @@ def test_an_incremental_run_adds_no_part_of_another_type(make_job, reviews, save
     first, second, message = CHANGES[change]
     job = make_job(frame=reviews().with_columns(stars=first))
     job.run(**INCREMENTAL)
-    charged, before = job.charged(), published(job)
+    charged, before = job.charged(), job.published()
     source = reviews(300).with_columns(stars=second)
     save(source, job.folder / "raw.parquet")
     for attempt in (
@@ -67,9 +63,9 @@ def test_an_incremental_run_adds_no_part_of_another_type(make_job, reviews, save
             attempt(**INCREMENTAL)
         assert "zzq" not in str(caught.value)
     assert job.charged() == charged
-    assert published(job).equals(before)
+    assert job.published().equals(before)
     assert job.run().published_rows == 300
-    assert published(job).height == 300
+    assert job.published().height == 300
 
 
 @pytest.mark.parametrize("suffix", [".ndjson", ".csv"])
@@ -88,7 +84,7 @@ def test_a_column_of_nulls_gets_the_type_that_is_published(make_job, reviews, sa
     untyped = pl.when(pl.col("id") < "r00240").then("stars")
     save(reviews(60, 240).with_columns(stars=pl.lit(None)), job.folder / "raw.parquet")
     job.run(**INCREMENTAL, deletions="keep")
-    found = published(job)
+    found = job.published()
     assert found.schema["stars"] == pl.Int64
     assert found["stars"].equals(reviews(300).select(untyped).to_series())
 
@@ -142,7 +138,7 @@ def test_a_published_csv_file_holds_every_value_as_it_was_written(csv_job, revie
 def test_a_policy_names_types(csv_job):
     types = {"price": "Float64", "day": "Date", "count": "String", "mixed": "Float64"}
     csv_job.run(csv={"types": types})
-    found = published(csv_job)
+    found = csv_job.published()
     assert found["price"].head(3).to_list() == [1.1, 2.25, None]
     assert found["mixed"].head(3).to_list() == [1.0, 2.5, None]
     assert (found.schema["day"], found.schema["count"]) == (pl.Date, pl.String)

@@ -32,8 +32,8 @@ STEPS = [
     ("cleared", 1),
 ]
 """A step, and after how many times of it the process dies; three shards of two columns."""
-FIRST = [("reserved", 3), ("staged", 3), ("committed", 2), ("recorded", 1), ("version written", 1), ("shown", 1)]
-"""One before and after each thing that stays: charges, staged files, commits, the record, the version, the exchange."""
+FIRST = [("reserved", 3), ("committed", 2), ("recorded", 1), ("version written", 1)]
+"""One after each thing that stays: charges, commits, the record, the version."""
 
 CHILD = """
 import json, os, signal, sys
@@ -130,6 +130,7 @@ def test_readers_never_see_half_a_version(make_job, killed, reviews, save):
     assert all(re.fullmatch(rf"part-0000{i}-[0-9a-f]{{16}}\.parquet", name) for i, name in enumerate(names))
 
 
+@pytest.mark.thorough
 def test_a_killed_incremental_run_loses_no_row(make_job, killed, reviews, save):
     job, other = make_job("killed", incremental=True), make_job("undisturbed", incremental=True)
     for item in (job, other):

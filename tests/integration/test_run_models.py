@@ -4,7 +4,6 @@ import polars as pl
 import pytest
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.runner import scan_published
 from tests.quick import quick
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
@@ -16,10 +15,6 @@ def fickle(make_job, toys):  # noqa: F811
     job = make_job("fickle", column=column)
     job.scored = toys["fickle"].scored
     return job
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
 
 
 def charged(job):
@@ -43,25 +38,25 @@ def test_a_second_run_scores_nothing_and_gives_the_same_bytes(fickle):
 
 def test_it_is_free_wherever_the_rows_stand(fickle, save):
     fickle.run()
-    texts = dict(published(fickle).select("id", "review").iter_rows())
+    texts = dict(fickle.published().select("id", "review").iter_rows())
     fickle.scored.clear()
     raw = pl.read_parquet(fickle.folder / "raw.parquet").sample(fraction=1, shuffle=True, seed=1)
     save(raw.with_columns(stars=pl.col("stars") * 10), fickle.folder / "raw.parquet")
     summary = fickle.run(shard_rows=70)
     assert summary.version == 2
-    assert dict(published(fickle).select("id", "review").iter_rows()) == texts
+    assert dict(fickle.published().select("id", "review").iter_rows()) == texts
     assert sum(fickle.scored) == 2 * 2 * 2, "the canary rows of a fourth shard are new"
 
 
 def test_new_rows_alone_are_scored(fickle, reviews, save):
     fickle.run()
-    texts = dict(published(fickle).select("id", "note").iter_rows())
+    texts = dict(fickle.published().select("id", "note").iter_rows())
     fickle.scored.clear()
     save(pl.concat([reviews(30, 240), reviews(240)]), fickle.folder / "raw.parquet")
     summary = fickle.run()
     assert summary.rows["new"] == 30
     assert sum(fickle.scored) == 2 * 30
-    now = dict(published(fickle).select("id", "note").iter_rows())
+    now = dict(fickle.published().select("id", "note").iter_rows())
     assert {name: now[name] for name in texts} == texts
 
 

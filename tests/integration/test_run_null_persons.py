@@ -6,7 +6,7 @@ import pytest
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
-from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner import plan
 from dptext_etl.runner.planning import further
 from tests.command_line import dptext, facts
 
@@ -16,10 +16,6 @@ def job(make_job, reviews):
     """A job in which 24 of 240 rows name no person."""
     frame = reviews().with_row_index("at")
     return make_job(frame=frame.with_columns(user_id=pl.when(pl.col("at") % 10 > 0).then("user_id")).drop("at"))
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
 
 
 def units(job):
@@ -41,7 +37,7 @@ def test_left_out(job):
     summary = job.run(on_null_subject="quarantine")
     assert (summary.rows["read"], summary.rows["without_subject"], summary.rows["released"]) == (240, 24, 216)
     raw = pl.read_parquet(job.folder / "raw.parquet").filter(pl.col("user_id").is_not_null())
-    assert published(job)["id"].to_list() == raw["id"].to_list()
+    assert job.published()["id"].to_list() == raw["id"].to_list()
     assert "24 rows without a person" in " ".join(summary.notes)
     again = job.run(on_null_subject="quarantine")
     assert (again.changed, again.rows["replayed"]) == (False, 216)

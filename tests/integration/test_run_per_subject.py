@@ -8,6 +8,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.runner import plan, scan_published
+from tests.quick import quick
 
 MOST = 2
 
@@ -35,7 +36,7 @@ def keep(job, frame):
     frame.write_parquet(job.folder / "raw.parquet")
 
 
-@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("incremental", quick([True, False]))
 def test_released_records_stay_and_the_key_fills_what_remains(job, reviews, incremental):
     frame, early = reviews(), reviews().filter(pl.col("user_id") != "u001").head(90)
     policy = job.policy(per_subject=MOST, incremental=incremental)

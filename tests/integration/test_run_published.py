@@ -48,7 +48,7 @@ def by_glob(job, name="published"):
     return list(ids)
 
 
-@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("incremental", quick([True, False]))
 def test_a_glob_meets_every_row_once(job, reviews, save, incremental):
     job.run(incremental=incremental)
     assert by_glob(job) == reviews()["id"].to_list()
@@ -249,7 +249,7 @@ def test_a_mount_point_is_refused_before_anything_is_charged(job, monkeypatch):
     assert not (job.folder / "ledger.db").exists()
 
 
-@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("link", quick([True, False]))
 def test_a_manifest_that_names_another_file_brings_it_nowhere(job, link):
     job.run()
     manifest, secret = job.folder / "published.manifest.json", job.folder / "raw.parquet"

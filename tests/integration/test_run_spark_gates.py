@@ -88,6 +88,7 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
     assert ledgered["different"] > 50
 
 
+@pytest.mark.thorough
 def test_what_executors_refuse_is_refused_in_their_words(spark, job):
     staged = stage(job.policy())
     engine = SparkEngine(frame_of(spark, job))
@@ -107,6 +108,7 @@ def test_what_executors_refuse_is_refused_in_their_words(spark, job):
     assert not [file for file in job.files() if "elsewhere" in file or "incomplete" in file]
 
 
+@pytest.mark.thorough
 def test_a_driver_reads_no_staged_row_and_writes_no_part(spark, make_job, monkeypatch):
     job, other = make_job("spark"), make_job("here")
 

@@ -66,6 +66,7 @@ def sink_parts(store):
     return sum("/part-" in name for name in store.objects)
 
 
+@pytest.mark.thorough
 def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, make_job, place, store, monkeypatch):
     """Every task dies after it has staged rows and before it commits them; another attempt takes them up."""
     here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))

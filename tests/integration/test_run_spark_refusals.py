@@ -21,6 +21,7 @@ from ..refusals import same_refusal
 from .spark_runs import frame_of
 
 
+@pytest.mark.thorough
 def test_a_frame_that_gives_other_rows_every_time(spark, job):
     def some(batches):
         import os
@@ -122,6 +123,7 @@ def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
         task("GPU-0123")
 
 
+@pytest.mark.thorough
 def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TaskMessages, "create", lambda self: None)
@@ -147,6 +149,7 @@ def test_policies_of_one_column_that_make_no_run(spark, job):
         run_frame(frame_of(spark, job), column, id="id", sink=whole.sink, subject="user_id")
 
 
+@pytest.mark.thorough
 def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
     def checkpoint(name):
         from pyspark import TaskContext
@@ -161,6 +164,7 @@ def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
     assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])
 
 
+@pytest.mark.thorough
 def test_mechanisms_are_not_rebuilt_from_other_inputs(spark, job, monkeypatch):
     """A worker whose configuration hash is another one refuses before it charges anything."""
     real = Mechanism.cfg

@@ -45,6 +45,7 @@ def steps(monkeypatch):
     return looked
 
 
+@pytest.mark.thorough
 def test_a_delta_table_is_read_by_its_log(spark, make_job, reviews, steps):
     job, other = make_job("spark"), make_job("polars")
     place = str(job.folder / "table")

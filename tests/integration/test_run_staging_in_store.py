@@ -89,7 +89,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
 
 @pytest.mark.parametrize(
     ("step", "times"),
-    quick([("committed", 3), ("computed", 2), ("reserved", 2), ("staged", 3), ("parts written", 1)], first=2),
+    quick([("committed", 3), ("computed", 2), ("reserved", 2), ("staged", 3), ("parts written", 1)]),
 )
 def test_a_run_that_stops_goes_on_elsewhere(place, make_job, store, machine, step, times):
     job, undisturbed = place(make_job("stopped")), make_job("undisturbed")
@@ -102,6 +102,7 @@ def test_a_run_that_stops_goes_on_elsewhere(place, make_job, store, machine, ste
     assert not staged_names(store)
 
 
+@pytest.mark.thorough
 def test_rows_without_a_record_count_for_nothing(place, make_job, store, machine):
     job = place(make_job())
     store.refusing = r"shard-00001\.json"
@@ -168,6 +169,7 @@ def test_one_run_at_a_time_and_a_killed_one_ends(place, make_job, store, machine
     assert job.run().version == 1
 
 
+@pytest.mark.thorough
 def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place, make_job, store, monkeypatch):
     job = place(make_job())
     key = "inside/reviews/2026-11/_/lease.json"
@@ -184,6 +186,7 @@ def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place,
     assert staged_names(store)
 
 
+@pytest.mark.thorough
 def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, monkeypatch, tmp_path):
     job = place(make_job())
     job.run()
@@ -200,6 +203,7 @@ def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, m
         job.run(release="2027-01")
 
 
+@pytest.mark.thorough
 def test_a_model_is_replayed_from_the_store(place, make_job, store, machine, toys):  # noqa: F811
     job, scored = place(make_job(column=FICKLE)), toys["fickle"].scored
     job.run()
@@ -217,6 +221,7 @@ def test_a_model_is_replayed_from_the_store(place, make_job, store, machine, toy
     assert staged_names(store, "kept")
 
 
+@pytest.mark.thorough
 def test_rewritten_texts_go_on_elsewhere(place, make_job, reviews, store, machine, again):  # noqa: F811
     job = make_job("rewriting", reviews(60), shard_rows=40)
     mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": job.vectors}
@@ -232,6 +237,7 @@ def test_rewritten_texts_go_on_elsewhere(place, make_job, reviews, store, machin
     assert (table["review"] != table["review_intermediate"]).all()
 
 
+@pytest.mark.thorough
 def test_people_are_forgotten_in_staging_too(place, make_job, reviews, store, machine, toys):  # noqa: F811
     job = place(make_job(column=FICKLE))
     job.run()
@@ -246,6 +252,7 @@ def test_people_are_forgotten_in_staging_too(place, make_job, reviews, store, ma
     assert not any(gone & set(pl.read_parquet(data)["id"]) for data in left)
 
 
+@pytest.mark.thorough
 def test_a_fired_gate_takes_texts_out_of_the_store(place, make_job, store, machine, monkeypatch, sentinel):
     job = place(make_job())
     store.objects["inside/reviews/2026-11/_/kept/kept-00000-00.parquet"] = sentinel.encode()  # of an earlier model
@@ -271,6 +278,7 @@ def test_a_fired_gate_takes_texts_out_of_the_store(place, make_job, store, machi
     ]
 
 
+@pytest.mark.thorough
 def test_lists_of_records_over_the_cap_and_their_retention(place, make_job, store, machine):
     job = place(make_job(cap={"measure": "pure", "epsilon": 60.0, "period": "2026"}, min_released=0.0))
     summary = job.run()

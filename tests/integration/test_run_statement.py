@@ -12,6 +12,7 @@ from dptext_etl import escaping
 from dptext_etl.runner import statement
 from dptext_etl.runner.statement import markdown, meaning_of, page
 from tests.command_line import dptext
+from tests.quick import quick
 from tests.test_escaping import HOSTILE, READER, Reader
 
 
@@ -167,11 +168,17 @@ def test_no_name_is_read_as_markup(policy_of_job):
 
 @pytest.mark.parametrize(
     ("cap", "said"),
-    [
-        ({"measure": "zcdp", "rho": 900.0, "period": "2026"}, "period 2026 | rho 900 |"),
-        ({"measure": "approx", "epsilon": 500.0, "delta": 1e-3, "period": "2026"}, "10^218 times as likely, plus δ |"),
-        (None, "There is no cap per person"),
-    ],
+    quick(
+        [
+            ({"measure": "zcdp", "rho": 900.0, "period": "2026"}, "period 2026 | rho 900 |"),
+            (None, "There is no cap per person"),
+            (
+                {"measure": "approx", "epsilon": 500.0, "delta": 1e-3, "period": "2026"},
+                "10^218 times as likely, plus δ |",
+            ),
+        ],
+        first=2,
+    ),
 )
 def test_a_cap_is_stated_by_its_measure(job, cap, said):
     """Odds have no bound where a cap counts a delta, or rho; a cap that counts rho is a cap."""
@@ -185,11 +192,13 @@ def test_a_cap_is_stated_by_its_measure(job, cap, said):
 
 @pytest.mark.parametrize(
     ("ids", "said"),
-    [
-        ("keep", "a person who knows the ids can find every row. No other column"),
-        ("keyed", "Record ids are keyed hashes: without the key"),
-        ("drop", "No id is published. No other column"),
-    ],
+    quick(
+        [
+            ("keyed", "Record ids are keyed hashes: without the key"),
+            ("keep", "a person who knows the ids can find every row. No other column"),
+            ("drop", "No id is published. No other column"),
+        ]
+    ),
 )
 def test_ids_decide_where_no_column_is_kept(job, ids, said):
     job.run(ids=ids, keep=[])

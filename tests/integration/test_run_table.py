@@ -4,11 +4,10 @@ import json
 import pickle
 
 import polars as pl
-import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import ColumnPolicy, Policy, privatize
+from dptext_etl import privatize
 from dptext_etl.checks import find
 from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.engines import stage
@@ -54,34 +53,6 @@ def test_the_summary_counts(job, reviews):
     assert summary.version == 1
     assert summary.changed
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
-
-
-def test_again_costs_nothing_and_gives_the_same_bytes(job):
-    first, before, charged = job.run(), job.files(), job.charged()
-    second = job.run()
-    assert job.files() == before
-    assert job.charged() == charged
-    assert (second.rows["new"], second.rows["replayed"]) == (0, 240)
-    assert not second.changed
-    assert second.notes[0].startswith("already published")
-    assert (second.version, second.manifest) == (first.version, first.manifest)
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-
-
-def test_two_machines_publish_the_same_bytes(make_job):
-    one, two = make_job("one"), make_job("two")
-    one.run()
-    two.run()
-    assert one.files() == two.files()
-
-
-def test_threads_do_not_matter(make_job, monkeypatch):
-    one, two = make_job("one"), make_job("two")
-    one.run()
-    monkeypatch.setenv("DPTEXT_THREADS", "1")
-    two.run()
-    assert one.files() == two.files()
 
 
 def test_published_files_are_what_the_manifest_says(job):
@@ -170,28 +141,6 @@ def test_publish_false_stays_staged_and_can_be_published_later(job):
     assert job.charged() == charged
 
 
-def test_ids_of_other_types(make_job, reviews):
-    from datetime import UTC, datetime, timedelta
-    from decimal import Decimal
-
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    kinds = {
-        "integer": list(range(-5, 235)),
-        "decimal": [Decimal(i) / 4 for i in range(240)],
-        "time": [start + timedelta(minutes=i) for i in range(240)],
-        "bytes": [f"b{i}".encode() for i in range(240)],
-        "composite": [{"shop": i % 3, "number": f"n{i}"} for i in range(240)],
-    }
-    for kind, ids in kinds.items():
-        frame = reviews().with_columns(pl.Series("id", ids))
-        job = make_job(kind, frame=frame)
-        published = scan_published(job.run().published).collect()
-        expected = frame.select("id")
-        if kind == "composite":  # names of fields are not published
-            expected = expected.select(pl.col("id").struct.rename_fields(["field_1", "field_2"]))
-        assert_frame_equal(published.select("id"), expected)
-
-
 def test_small_integer_ids_leave_room_for_canaries(make_job, reviews):
     frame = reviews(100).with_columns(id=pl.Series(range(100), dtype=pl.Int16))
     job = make_job(frame=frame)
@@ -229,28 +178,6 @@ def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save
     assert parts.files() == whole.files()
 
 
-def test_the_one_shot_policy_of_the_command_line(job):
-    policy = Policy.parse(
-        {
-            "dataset": "d",
-            "release": "r",
-            "source": str(job.folder / "raw.parquet"),
-            "sink": str(job.folder / "out"),
-            "staging": str(job.folder / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{job.folder / 'noise.key'}",
-            "ledger": {"url": str(job.folder / "other.db")},
-            "column": [{"name": "review", "mechanism": job.policy().columns[0].mechanism, "allow": ["cluster"]}],
-        }
-    )
-    from dptext_etl import run
-
-    summary = run(policy)
-    assert summary.rows["released"] == 240
-    assert any("no cap" in note for note in summary.notes)
-
-
 def test_column_order_and_shards_do_not_change_a_text(make_job, reviews):
     one, two = make_job("one"), make_job("two", frame=reviews().reverse())
     one.run(shard_rows=7)
@@ -258,13 +185,6 @@ def test_column_order_and_shards_do_not_change_a_text(make_job, reviews):
     first = scan_published(str(one.folder / "published")).collect()
     second = scan_published(str(two.folder / "published")).collect()
     assert_frame_equal(first, second.reverse())
-
-
-def test_the_release_is_that_of_arrow(job, reviews):
-    policy = ColumnPolicy(**dict(job.policy().column_policies()[0]))
-    out = privatize(pa.array(reviews()["review"].to_list()), pa.array(reviews()["id"].to_list()), policy)
-    job.run()
-    assert scan_published(str(job.folder / "published")).collect()["review"].to_list() == out.to_pylist()
 
 
 def test_a_faithful_mechanism_stays_staged(job, sentinel):

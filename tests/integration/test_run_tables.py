@@ -9,13 +9,8 @@ import pytest
 from dptext_etl import run
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import InputError
-from dptext_etl.runner import scan_published
 from dptext_etl.runner.source import table
 from tests.quick import quick
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
 
 
 def manifest(job):
@@ -37,7 +32,7 @@ def test_a_delta_table_holds_no_deleted_rows(job, delta, reviews):
     files = pl.concat(pl.read_parquet(path) for path in (job.folder / "table").glob("*.parquet"))
     assert files.height > 140, "the folder still holds files of deleted rows"
     summary = job.run(source=delta)
-    assert sorted(published(job)["id"]) == reviews(240)["id"].to_list()[100:]
+    assert sorted(job.published()["id"]) == reviews(240)["id"].to_list()[100:]
     assert manifest(job)["source"] == {"format": "delta", "version": "2"}
     assert summary.rows["read"] == 140
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
@@ -51,7 +46,7 @@ def test_the_version_that_a_run_began_with_is_read_throughout(job, delta, review
             deltalake.DeltaTable(delta).delete("id >= 'r00100'")
 
     run(job.policy(source=delta), checkpoint=checkpoint)
-    assert published(job).height == 140
+    assert job.published().height == 140
     assert manifest(job)["source"]["version"] == "2"
 
 
@@ -90,7 +85,7 @@ def test_an_iceberg_table_holds_no_deleted_rows(job, reviews):
     table.delete("id < 'r00100'")
     current = table.metadata_location.removeprefix("file://")
     assert job.run(source=current).rows["read"] == 140
-    assert sorted(published(job)["id"]) == reviews(240)["id"].to_list()[100:]
+    assert sorted(job.published()["id"]) == reviews(240)["id"].to_list()[100:]
     assert manifest(job)["source"] == {"format": "iceberg", "version": str(table.current_snapshot().snapshot_id)}
     (data,) = {path.parent for path in place.rglob("*.parquet")}
     with pytest.raises(InputError, match="belong to a table of Iceberg"):
@@ -102,12 +97,12 @@ def test_columns_of_folder_names_can_be_kept(job, reviews, save, suffix):
     for at, day in enumerate(["2026-01-01", "2026-01-02", "__HIVE_DEFAULT_PARTITION__"]):
         save(reviews(80, 80 * at), job.folder / "raw" / f"day={day}" / "shop=a%2Fb" / f"part-0.{suffix}")
     job.run(source=str(job.folder / "raw"), keep=["stars", "day", "shop"])
-    found = published(job)
+    found = job.published()
     assert found["id"].to_list() == reviews(240)["id"].to_list()
     assert found["day"].to_list() == ["2026-01-01"] * 80 + ["2026-01-02"] * 80 + [None] * 80
     assert set(found["shop"]) == {"a/b"}
     job.run(source=str(job.folder / "raw"), release="2026-12")
-    assert published(job).columns == ["id", "stars", "review", "note"], "what is not kept is not read"
+    assert job.published().columns == ["id", "stars", "review", "note"], "what is not kept is not read"
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

@@ -20,10 +20,10 @@ from dptext_etl.runner.observing import named
 from dptext_etl.runner.publish.export import contract
 from dptext_etl.runner.publish.manifest import Manifest
 
+from ..later import later
 from ..review_jobs import SENTINEL
 
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed (extra: dev)")
-pytest.importorskip("openlineage.client", reason="openlineage-python is not installed (extra: telemetry)")
 
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -32,6 +32,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+
+later("openlineage.client", reason="openlineage-python is not installed (extra: telemetry)")
 
 PRIVATE = re.compile(rf"{SENTINEL}|\br\d{{5}}\b|\bu\d{{3}}\b|\bword[a-z]{{2}}\b")
 """Raw texts, record ids, subject ids and words of texts, as `make_reviews` makes them."""
@@ -290,6 +292,7 @@ def test_a_worker_that_lacks_the_package_reports_nothing_and_goes_on(monkeypatch
         pass
 
 
+@pytest.mark.thorough
 def test_dagster_reports_its_steps_and_the_rows_once(job, reported):
     dg = pytest.importorskip("dagster", reason="dagster is not installed")
     from dptext_etl.orchestration import build_definitions

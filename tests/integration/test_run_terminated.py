@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from threading import Event
 
 import polars as pl
@@ -33,11 +32,11 @@ main()
 
 
 @pytest.mark.parametrize(("phase", "kept"), [("reserve", False), ("release", True)])
-def test_a_terminated_run_releases_its_lease_and_gives_back_what_it_did_not_compute(job, store, phase, kept):
+def test_a_terminated_run_releases_its_lease_and_gives_back_what_it_did_not_compute(job, store, warm, phase, kept):
     upload(job, store)
     cap = {"measure": "pure", "epsilon": 1e6, "period": "2026"}
     job.values.update(remote(job, store, staging="s3://bucket/inside", cap=cap, on_cap="refuse"))
-    command = [sys.executable, "-c", TERMINATED, "run", str(job.write_policy()), phase]
+    command = [*warm, "-c", TERMINATED, "run", str(job.write_policy()), phase]
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert done.returncode == INTERRUPTED, done.stderr
     assert done.stderr.endswith("Stopped.\n")

@@ -14,11 +14,11 @@ import pytest
 
 from dptext_etl.checks.great_expectations import VerdictRecord
 from dptext_etl.errors import GateError
+from tests.later import later
+from tests.quick import quick
 
-gx = pytest.importorskip("great_expectations")
-
-from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
-from tests.quick import quick  # noqa: E402
+gx = later("great_expectations")
+dptx = later("dptext_etl.checks.great_expectations.expectations")
 
 FORMATS = [
     "BOOLEAN_ONLY",

@@ -10,11 +10,12 @@ import pytest
 
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import GateError, LedgerError
+from tests.later import later
 from tests.quick import quick
 
-gx = pytest.importorskip("great_expectations")
+gx = later("great_expectations")
 
-from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
+dptx = later("dptext_etl.checks.great_expectations.expectations")
 
 FORMATS = [
     "BASIC",

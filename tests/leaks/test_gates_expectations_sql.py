@@ -8,11 +8,12 @@ import pytest
 
 from dptext_etl.errors import GateError
 from tests.quick import quick
+from tests.later import later
 
-gx = pytest.importorskip("great_expectations")
-sqlalchemy = pytest.importorskip("sqlalchemy")
+gx = later("great_expectations")
+sqlalchemy = later("sqlalchemy")
 
-from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
+dptx = later("dptext_etl.checks.great_expectations.expectations")
 
 
 @pytest.fixture(scope="module", params=quick(["sqlite", "postgresql"]))

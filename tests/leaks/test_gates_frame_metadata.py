@@ -11,10 +11,11 @@ import pytest
 from dptext_etl.checks.published import check_published
 from dptext_etl.data_types import kind_of
 from dptext_etl.errors import GateError
+from tests.later import later
 
-gx = pytest.importorskip("great_expectations")
+gx = later("great_expectations")
 
-from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
+dptx = later("dptext_etl.checks.great_expectations.expectations")
 
 RAW = "zqxsentinelword of a raw text"
 

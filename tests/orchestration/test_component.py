@@ -6,15 +6,14 @@ from textwrap import dedent
 import polars as pl
 import pytest
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.policy import Policy
+from tests.later import later
 
-from dagster.components.core.component_tree import ComponentTree  # noqa: E402
-from dagster.components.resolved.errors import ResolutionException  # noqa: E402
-
-from dptext_etl.errors import InputError, PolicyError  # noqa: E402
-from dptext_etl.orchestration import PolicyComponent  # noqa: E402
-from dptext_etl.orchestration.component import PolicyScaffolder, ScaffoldOptions  # noqa: E402
-from dptext_etl.policy import Policy  # noqa: E402
+dg = later("dagster", reason="dagster is not installed")
+trees = later("dagster.components.core.component_tree")
+resolved = later("dagster.components.resolved.errors")
+components = later("dptext_etl.orchestration.component")
 
 STEPS = ("staged_notes", "published_notes")
 
@@ -42,8 +41,8 @@ def folder(tmp_path, small_vectors):
 
 def load(folder, **attributes):
     policy = str(folder / "privacy.toml")
-    component = PolicyComponent.from_attributes_dict(attributes={"policy": policy, **attributes})
-    return component.build_defs(ComponentTree.for_test().load_context)
+    component = components.PolicyComponent.from_attributes_dict(attributes={"policy": policy, **attributes})
+    return component.build_defs(trees.ComponentTree.for_test().load_context)
 
 
 def keys(defs):
@@ -55,7 +54,7 @@ def test_the_component_is_registered():
     (ours,) = (point for point in found if point.name == "dptext_etl")
     module = ours.load()
     assert "PolicyComponent" in dir(module)
-    assert module.PolicyComponent is PolicyComponent
+    assert module.PolicyComponent is components.PolicyComponent
 
 
 def test_a_policy_becomes_definitions(folder):
@@ -89,9 +88,9 @@ def test_names_stay_as_they_are_written(folder):
 
 def test_partitions_can_be_a_template(folder):
     months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-02")
-    context = ComponentTree.for_test().load_context.with_rendering_scope({"months": months})
+    context = trees.ComponentTree.for_test().load_context.with_rendering_scope({"months": months})
     said = {"policy": str(folder / "privacy.toml"), "partitions": "{{ months }}"}
-    component = PolicyComponent.from_attributes_dict(attributes=said, context=context)
+    component = components.PolicyComponent.from_attributes_dict(attributes=said, context=context)
     assert component.partitions is months
 
 
@@ -127,7 +126,7 @@ def test_the_rest_of_the_attributes(folder):
     ],
 )
 def test_what_the_schema_does_not_know_is_refused(folder, wrong):
-    with pytest.raises((ValueError, ResolutionException)):
+    with pytest.raises((ValueError, resolved.ResolutionException)):
         load(folder, **{"partitions": ["a"], **wrong})
 
 
@@ -137,8 +136,8 @@ def test_a_policy_that_is_not_there_is_told(folder):
 
 
 def test_every_attribute_is_described():
-    properties = PolicyComponent.get_model_cls().model_json_schema()["properties"]
-    assert set(properties) == set(PolicyComponent.model_fields)
+    properties = components.PolicyComponent.get_model_cls().model_json_schema()["properties"]
+    assert set(properties) == set(components.PolicyComponent.model_fields)
     assert all(item.get("description") for item in properties.values())
 
 
@@ -150,9 +149,9 @@ def scaffold(folder, **options):
         target_path=target,
         scaffold_format="yaml",
         project_root=folder,
-        params=ScaffoldOptions(**options),
+        params=components.ScaffoldOptions(**options),
     )
-    PolicyScaffolder().scaffold(request)
+    components.PolicyScaffolder().scaffold(request)
     return (target / "defs.yaml").read_text()
 
 

@@ -14,12 +14,11 @@ from dptext_etl.errors import (
     LockedLedgerError,
     UnavailableError,
 )
+from tests.later import later
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
-
-from dagster._utils.error import serializable_error_info_from_exc_info  # noqa: E402
-
-from dptext_etl.orchestration.steps import as_failure  # noqa: E402
+dg = later("dagster", reason="dagster is not installed")
+errors = later("dagster._utils.error")
+steps = later("dptext_etl.orchestration.steps")
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -32,7 +31,7 @@ def fail(error):
 
 
 def caught(error):
-    with pytest.raises(dg.Failure) as found, as_failure("staging"):
+    with pytest.raises(dg.Failure) as found, steps.as_failure("staging"):
         fail(error)
     return found.value
 
@@ -67,7 +66,7 @@ def test_nothing_of_the_chain_is_left(error):
     failure = caught(error)
     assert failure.__cause__ is None
     assert failure.__context__ is None
-    stored = serializable_error_info_from_exc_info((type(failure), failure, failure.__traceback__))
+    stored = errors.serializable_error_info_from_exc_info((type(failure), failure, failure.__traceback__))
     assert SENTINEL not in stored.to_string()
     assert stored.cause is None
     assert stored.context is None
@@ -75,10 +74,10 @@ def test_nothing_of_the_chain_is_left(error):
 
 
 def test_an_interrupt_passes():
-    with pytest.raises(KeyboardInterrupt), as_failure("staging"):
+    with pytest.raises(KeyboardInterrupt), steps.as_failure("staging"):
         raise KeyboardInterrupt
 
 
 def test_a_failure_is_told_once():
-    with pytest.raises(dg.Failure, match="inner"), as_failure("outer"), as_failure("inner"):
+    with pytest.raises(dg.Failure, match="inner"), steps.as_failure("outer"), steps.as_failure("inner"):
         fail(RuntimeError(SENTINEL))

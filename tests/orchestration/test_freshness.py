@@ -5,37 +5,43 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from dptext_etl import orchestration
 from dptext_etl.errors import PolicyError
+from tests.later import later
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
+from .test_location import QUIET, make_policy, write
 
-from dagster._core.definitions.freshness import FreshnessState  # noqa: E402
-from dagster._core.definitions.freshness_evaluator import FRESHNESS_EVALUATORS_BY_POLICY_TYPE  # noqa: E402
-from dagster._core.loader import LoadingContextForTest  # noqa: E402
-from dagster._core.test_utils import freeze_time  # noqa: E402
-from dagster.components.core.component_tree import ComponentTree  # noqa: E402
-
-from dptext_etl.orchestration import PolicyComponent, build_definitions  # noqa: E402
-
-from .test_location import QUIET, make_policy, write  # noqa: E402
+dg = later("dagster", reason="dagster is not installed")
+trees = later("dagster.components.core.component_tree")
 
 __all__ = ["make_policy"]  # a fixture
 
-PUBLISHED = dg.AssetKey("published_notes")
-MONTHLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=31), warn_window=timedelta(days=28))
+
+def monthly():
+    return dg.FreshnessPolicy.time_window(fail_window=timedelta(days=31), warn_window=timedelta(days=28))
+
+
+def published(defs):
+    return defs.resolve_asset_graph().get(dg.AssetKey("published_notes"))
 
 
 def state(defs, instance, after):
     """What Dagster's daemon finds so long after now."""
-    node = defs.resolve_asset_graph().get(PUBLISHED)
+    from dagster._core.definitions.freshness_evaluator import FRESHNESS_EVALUATORS_BY_POLICY_TYPE
+    from dagster._core.loader import LoadingContextForTest
+    from dagster._core.test_utils import freeze_time
+
+    node = published(defs)
     evaluator = FRESHNESS_EVALUATORS_BY_POLICY_TYPE[type(node.freshness_policy_or_from_metadata)]()
     with freeze_time(datetime.now(UTC) + after):
         return asyncio.run(evaluator.evaluate_freshness(LoadingContextForTest(instance), node))
 
 
 def test_a_release_is_fresh_from_its_publication_on(make_policy, tmp_path):
+    from dagster._core.definitions.freshness import FreshnessState
+
     write(tmp_path / "raw.parquet")
-    defs = build_definitions(make_policy(), freshness_policy=MONTHLY)
+    defs = orchestration.build_definitions(make_policy(), freshness_policy=monthly())
     with dg.DagsterInstance.ephemeral() as instance:
         assert state(defs, instance, timedelta(0)) == FreshnessState.UNKNOWN
         job = defs.resolve_job_def("run_notes")
@@ -44,7 +50,7 @@ def test_a_release_is_fresh_from_its_publication_on(make_policy, tmp_path):
     assert found == [FreshnessState.PASS, FreshnessState.WARN, FreshnessState.FAIL]
     graph = defs.resolve_asset_graph()
     assert graph.get(dg.AssetKey("staged_notes")).freshness_policy_or_from_metadata is None
-    assert build_definitions(make_policy()).resolve_asset_graph().get(PUBLISHED).freshness_policy is None
+    assert published(orchestration.build_definitions(make_policy())).freshness_policy is None
 
 
 def test_the_component_takes_it_as_dagsters_own_assets_do(make_policy, tmp_path):
@@ -56,10 +62,12 @@ def test_the_component_takes_it_as_dagsters_own_assets_do(make_policy, tmp_path)
     )
     window = "fail_window=datetime.timedelta(days=31), warn_window=datetime.timedelta(days=28)"
     said = {"policy": str(policy), "freshness_policy": f"{{{{ dg.FreshnessPolicy.time_window({window}) }}}}"}
-    defs = PolicyComponent.from_attributes_dict(attributes=said).build_defs(ComponentTree.for_test().load_context)
-    assert defs.resolve_asset_graph().get(PUBLISHED).freshness_policy == MONTHLY
+    defs = orchestration.PolicyComponent.from_attributes_dict(attributes=said).build_defs(
+        trees.ComponentTree.for_test().load_context
+    )
+    assert published(defs).freshness_policy == monthly()
 
 
 def test_what_is_not_published_has_no_freshness(make_policy):
     with pytest.raises(PolicyError, match="publish = false"):
-        build_definitions(make_policy(publish=False), freshness_policy=MONTHLY)
+        orchestration.build_definitions(make_policy(publish=False), freshness_policy=monthly())

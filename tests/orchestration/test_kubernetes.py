@@ -4,18 +4,13 @@ import sys
 
 import pytest
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
-k8s = pytest.importorskip("dagster_k8s", reason="dagster-k8s is not installed (extra: dev)")
+from dptext_etl import orchestration
+from tests.later import later
 
-from dagster._core.code_pointer import FileCodePointer  # noqa: E402
-from dagster._core.launcher import LaunchRunContext  # noqa: E402
-from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin  # noqa: E402
-from dagster_k8s.container_context import K8sContainerContext  # noqa: E402
-from dagster_k8s.job import construct_dagster_k8s_job, get_user_defined_k8s_config  # noqa: E402
+from .test_location import K8S, make_policy
 
-from dptext_etl.orchestration import build_definitions  # noqa: E402
-
-from .test_location import K8S, make_policy  # noqa: E402
+dg = later("dagster", reason="dagster is not installed")
+k8s = later("dagster_k8s", reason="dagster-k8s is not installed (extra: dev)")
 
 __all__ = ["make_policy"]  # a fixture
 
@@ -47,6 +42,10 @@ def launched(tmp_path, monkeypatch):
             k8s_client_batch_api=cluster,
             k8s_client_core_api=cluster,
         )
+        from dagster._core.code_pointer import FileCodePointer
+        from dagster._core.launcher import LaunchRunContext
+        from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
+
         repository = RepositoryPythonOrigin(sys.executable, FileCodePointer("defs.py", "defs", str(tmp_path)))
         with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
             launcher.register_instance(instance)
@@ -62,6 +61,9 @@ def launched(tmp_path, monkeypatch):
 
 def step_container(launcher, run, job, step):
     """The container of a step, as an executor that starts a pod per step makes it."""
+    from dagster_k8s.container_context import K8sContainerContext
+    from dagster_k8s.job import construct_dagster_k8s_job, get_user_defined_k8s_config
+
     asked = get_user_defined_k8s_config(job.get_node_named(step).definition.tags)
     context = K8sContainerContext.create_for_run(run, launcher, include_run_tags=False)
     context = context.merge(K8sContainerContext(run_k8s_config=asked))
@@ -71,8 +73,13 @@ def step_container(launcher, run, job, step):
 
 
 TAGS = {**K8S, "dagster-celery/queue": "gpus", "dagster/priority": "3", "team": "privacy"}
-IN_PROCESS, PROCESSES = dg.in_process_executor, dg.multiprocess_executor.configured({"max_concurrent": 2})
-PODS = k8s.k8s_job_executor
+EXECUTORS = {
+    None: lambda: None,
+    "in process": lambda: dg.in_process_executor,
+    "processes": lambda: dg.multiprocess_executor.configured({"max_concurrent": 2}),
+    "pods": lambda: k8s.k8s_job_executor,
+    "configured pods": lambda: k8s.k8s_job_executor.configured({"step_k8s_config": {}}),
+}
 ASSET_JOB = "__ASSET_JOB"  # what a click, a backfill, and automation run
 
 
@@ -80,16 +87,16 @@ ASSET_JOB = "__ASSET_JOB"  # what a click, a backfill, and automation run
     ("executor", "name", "run_has_gpu"),
     [
         (None, "run_notes", True),
-        (IN_PROCESS, "run_notes", True),
-        (PROCESSES, "run_notes", True),
-        (PODS, "run_notes", False),  # it only starts pods: with a quota of one GPU, their requests would never be met
-        (PODS.configured({"step_k8s_config": {}}), "run_notes", False),
+        ("in process", "run_notes", True),
+        ("processes", "run_notes", True),
+        ("pods", "run_notes", False),  # it only starts pods: with a quota of one GPU, their requests never fit
+        ("configured pods", "run_notes", False),
         (None, ASSET_JOB, False),  # Dagster gives its own job no tags
-        (PODS, ASSET_JOB, False),
+        ("pods", ASSET_JOB, False),
     ],
 )
 def test_what_computes_staging_asks_for_one_gpu(make_policy, launched, executor, name, run_has_gpu):
-    defs = build_definitions(make_policy(dagster={"tags": TAGS}), executor=executor)
+    defs = orchestration.build_definitions(make_policy(dagster={"tags": TAGS}), executor=EXECUTORS[executor]())
     job = defs.resolve_implicit_global_asset_job_def() if name == ASSET_JOB else defs.resolve_job_def(name)
     launcher, run, container = launched(job)
     assert getattr(container.resources, "limits", None) == (GPU if run_has_gpu else None)
@@ -104,17 +111,17 @@ def test_what_computes_staging_asks_for_one_gpu(make_policy, launched, executor,
 
 
 def test_staging_takes_a_slot_of_the_pool_in_every_kind_of_run(make_policy):
-    defs = build_definitions(make_policy(), pool="gpu")
+    defs = orchestration.build_definitions(make_policy(), pool="gpu")
     for job in (defs.resolve_job_def("run_notes"), defs.resolve_implicit_global_asset_job_def()):
         pools = {node.name: node.definition.pool for node in job.nodes}
         assert {name for name, pool in pools.items() if pool == "gpu"} == {"staged_notes"}
 
 
 def test_a_schedule_and_a_sensor_start_runs_with_the_tags_of_the_job(make_policy):
-    defs = build_definitions(make_policy(dagster={"tags": TAGS}), schedule="@daily", watch_source=True)
+    defs = orchestration.build_definitions(make_policy(dagster={"tags": TAGS}), schedule="@daily", watch_source=True)
     assert {item.job_name for item in [*defs.schedules, *defs.sensors]} == {"run_notes"}
 
 
 def test_a_policy_without_tags_asks_for_none(make_policy, launched):
-    _, _, container = launched(build_definitions(make_policy()).resolve_job_def("run_notes"))
+    _, _, container = launched(orchestration.build_definitions(make_policy()).resolve_job_def("run_notes"))
     assert not getattr(container.resources, "limits", None)

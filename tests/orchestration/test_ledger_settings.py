@@ -1,17 +1,16 @@
 """Settings of a ledger reach every process whole: each door passes every field, also one that is added tomorrow."""
 
+from types import SimpleNamespace
+
 import pytest
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
+from dptext_etl.engines.spark.worker_policy import for_workers
+from dptext_etl.ledger.account import AccountTerms
+from dptext_etl.policy import LedgerSpec
+from tests.later import later
 
-from types import SimpleNamespace  # noqa: E402
-
-from dptext_etl.engines.spark.worker_policy import for_workers  # noqa: E402
-from dptext_etl.ledger.account import AccountTerms  # noqa: E402
-from dptext_etl.orchestration import LedgerResource  # noqa: E402
-from dptext_etl.orchestration.component import LedgerAttributes  # noqa: E402
-from dptext_etl.orchestration.resources import deployed  # noqa: E402
-from dptext_etl.policy import LedgerSpec  # noqa: E402
+resources = later("dptext_etl.orchestration.resources")
+component = later("dptext_etl.orchestration.component")
 
 
 @pytest.fixture
@@ -24,23 +23,23 @@ def spec(tmp_path):
     return made
 
 
-@pytest.mark.parametrize("kind", [LedgerResource, LedgerAttributes, AccountTerms])
-def test_a_door_has_every_field(kind):
-    assert set(LedgerSpec.model_fields) <= set(kind.model_fields)
+def test_every_door_has_every_field():
+    for kind in (resources.LedgerResource, component.LedgerAttributes, AccountTerms):
+        assert set(LedgerSpec.model_fields) <= set(kind.model_fields)
 
 
 def test_dagsters_resource_takes_and_gives_every_field(spec):
     policy = SimpleNamespace(ledger=spec, model_copy=lambda update: SimpleNamespace(**update))
-    resource = LedgerResource.of(policy)
+    resource = resources.LedgerResource.of(policy)
     key = SimpleNamespace(reference="env:KEY_SECRET")
     context = SimpleNamespace(resources=SimpleNamespace(ledger=resource, key=key))
-    there = deployed(policy, context, SimpleNamespace(ledger="ledger", key="key"))
+    there = resources.deployed(policy, context, SimpleNamespace(ledger="ledger", key="key"))
     assert there.ledger == spec
 
 
 def test_the_component_passes_every_field(spec):
-    attributes = LedgerAttributes(**spec.model_dump())
-    resource = LedgerResource(**attributes.model_dump())
+    attributes = component.LedgerAttributes(**spec.model_dump())
+    resource = resources.LedgerResource(**attributes.model_dump())
     assert {name: getattr(resource, name) for name in LedgerSpec.model_fields} == spec.model_dump()
 
 

@@ -2,12 +2,11 @@
 
 import pytest
 
-from dptext_etl import Policy
+from dptext_etl import Policy, orchestration
 from dptext_etl.errors import GateError, PolicyError
+from tests.later import later
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
-
-from dptext_etl.orchestration import build_definitions, check_lineage, materialize  # noqa: E402
+dg = later("dagster", reason="dagster is not installed")
 
 MONTHS = ["2026-01", "2026-02"]
 RAW, PUBLIC = {"dptext/raw": ""}, {"dptext/public": ""}
@@ -43,7 +42,7 @@ def policy(tmp_path_factory, small_vectors):
 
 @pytest.fixture(scope="module")
 def notes(policy):
-    return build_definitions(policy("notes"), partitions=MONTHS)
+    return orchestration.build_definitions(policy("notes"), partitions=MONTHS)
 
 
 def asset(name, deps, **more):
@@ -74,14 +73,14 @@ def test_a_project_that_reads_what_is_published_passes_and_is_returned(notes):
     topics = asset("topics", ["published_notes"], partitions_def=parts)
     judged = check("enough", "topics", also=["published_notes"], blocking=True)
     defs = merged(notes, topics, asset("board", ["topics"]), checks=[judged])
-    assert check_lineage(defs) is defs
-    assert check_lineage(defs.get_repository_def())
+    assert orchestration.check_lineage(defs) is defs
+    assert orchestration.check_lineage(defs.get_repository_def())
 
 
 def test_the_shortest_way_is_written_out_with_what_to_read_instead(notes):
     defs = merged(notes, asset("clean", ["raw_notes"]), asset("topics", ["clean"]), asset("board", ["topics"]))
     with pytest.raises(GateError) as refused:
-        check_lineage(defs)
+        orchestration.check_lineage(defs)
     assert str(refused.value) == (
         "unpublished rows reach assets:\n"
         "  raw_notes -> clean -> topics -> board  (raw text; read published_notes instead)\n"
@@ -94,31 +93,31 @@ def test_the_shortest_way_is_written_out_with_what_to_read_instead(notes):
 
 def test_a_direct_reader_of_the_raw_asset(notes):
     with pytest.raises(GateError) as refused:
-        check_lineage(merged(notes, asset("topics", ["raw_notes"])))
+        orchestration.check_lineage(merged(notes, asset("topics", ["raw_notes"])))
     assert ways(refused) == ["raw_notes -> topics  (raw text; read published_notes instead)"]
 
 
 def test_one_clean_arm_of_a_diamond_excuses_nothing(notes):
     arms = [asset("left", ["published_notes"]), asset("right", ["raw_notes"]), asset("joined", ["left", "right"])]
     with pytest.raises(GateError) as refused:
-        check_lineage(merged(notes, *arms))
+        orchestration.check_lineage(merged(notes, *arms))
     assert [way.partition("  ")[0] for way in ways(refused)] == ["raw_notes -> right -> joined"]
 
 
 def test_the_quarantine_is_for_its_own_published_asset_alone(notes, policy):
-    both = dg.Definitions.merge(notes, build_definitions(policy("calls"), partitions=MONTHS))
-    assert check_lineage(both)
+    both = dg.Definitions.merge(notes, orchestration.build_definitions(policy("calls"), partitions=MONTHS))
+    assert orchestration.check_lineage(both)
     with pytest.raises(GateError) as refused:
-        check_lineage(merged(both, asset("early", ["staged_calls"])))
+        orchestration.check_lineage(merged(both, asset("early", ["staged_calls"])))
     assert ways(refused) == ["staged_calls -> early  (staged rows, judged by no gate; read published_calls instead)"]
     with pytest.raises(GateError, match="staged_calls -> more_raw"):
-        check_lineage(merged(both, asset("more_raw", ["staged_calls"], tags={"dptext/raw": ""})))
+        orchestration.check_lineage(merged(both, asset("more_raw", ["staged_calls"], tags={"dptext/raw": ""})))
 
 
 def test_a_published_mark_on_any_other_step_is_not_believed(notes):
     forged = asset("published_copy", ["raw_notes"], tags={"dptext/published": "notes"})
     with pytest.raises(GateError, match="raw_notes -> published_copy -> board"):
-        check_lineage(merged(notes, forged, asset("board", ["published_copy"])))
+        orchestration.check_lineage(merged(notes, forged, asset("board", ["published_copy"])))
 
 
 def test_a_step_of_several_assets_is_made_from_all_that_it_reads(notes):
@@ -126,7 +125,7 @@ def test_a_step_of_several_assets_is_made_from_all_that_it_reads(notes):
     def both(): ...
 
     with pytest.raises(GateError) as refused:
-        check_lineage(merged(notes, both, asset("board", ["model"])))
+        orchestration.check_lineage(merged(notes, both, asset("board", ["model"])))
     assert [way.partition("  ")[0] for way in ways(refused)] == ["raw_notes -> counts", "raw_notes -> model -> board"]
 
 
@@ -143,7 +142,7 @@ def test_parameters_graphs_and_outside_assets_count_as_dependencies(notes):
 
     outside = dg.AssetSpec("dashboard", deps=["raw_notes"])
     with pytest.raises(GateError) as refused:
-        check_lineage(merged(notes, by_parameter, by_graph, outside))
+        orchestration.check_lineage(merged(notes, by_parameter, by_graph, outside))
     ends = [way.partition("  ")[0] for way in ways(refused)]
     assert ends == [f"raw_notes -> {name}" for name in ("by_graph", "by_parameter", "dashboard")]
 
@@ -151,27 +150,27 @@ def test_parameters_graphs_and_outside_assets_count_as_dependencies(notes):
 def test_raw_assets_of_ones_own_may_feed_each_other_and_the_staged_one(notes):
     source = dg.SourceAsset("dump", tags={"dptext/raw": ""})
     clean = asset("clean", ["dump"], metadata={"dptext/raw": True})
-    assert check_lineage(merged(notes, source, clean))
+    assert orchestration.check_lineage(merged(notes, source, clean))
     with pytest.raises(GateError, match="clean -> board"):
-        check_lineage([source, clean, asset("board", ["clean"])])
+        orchestration.check_lineage([source, clean, asset("board", ["clean"])])
 
 
 def test_assets_of_another_location_are_named(notes):
     defs = [asset("board", ["their_dump"])]
-    assert check_lineage(defs) is defs
+    assert orchestration.check_lineage(defs) is defs
     with pytest.raises(GateError, match="their_dump -> board"):
-        check_lineage(defs, raw=["their_dump"])
+        orchestration.check_lineage(defs, raw=["their_dump"])
     with pytest.raises(PolicyError, match="no asset is called nothing"):
-        check_lineage(defs, raw=["nothing"])
+        orchestration.check_lineage(defs, raw=["nothing"])
 
 
 def test_a_job_that_leaves_the_way_out_excuses_nothing(notes):
     jobs = dg.Definitions(jobs=[dg.define_asset_job("the_board", selection=["board"])])
     defs = dg.Definitions.merge(merged(notes, asset("clean", ["raw_notes"]), asset("board", ["clean"])), jobs)
     with pytest.raises(GateError, match="raw_notes -> clean -> board"):
-        check_lineage(defs)
+        orchestration.check_lineage(defs)
     with pytest.raises(PolicyError, match="a job knows no asset further up"):
-        check_lineage(defs.resolve_job_def("the_board"))
+        orchestration.check_lineage(defs.resolve_job_def("the_board"))
 
 
 def test_checks_that_read_raw_text_say_so_and_never_block(notes):
@@ -183,13 +182,13 @@ def test_checks_that_read_raw_text_say_so_and_never_block(notes):
         check("early", "staged_notes"),
     ):
         with pytest.raises(GateError, match="check "):
-            check_lineage(merged(notes, checks=[judged]))
+            orchestration.check_lineage(merged(notes, checks=[judged]))
     inside = {"metadata": {"dptext/raw": True}}
-    assert check_lineage(
+    assert orchestration.check_lineage(
         merged(notes, checks=[check("rows", "raw_notes", **inside), check("c", "staged_notes", **inside)])
     )
     with pytest.raises(GateError) as refused:
-        check_lineage(
+        orchestration.check_lineage(
             merged(notes, checks=[check("same", "published_notes", also=["raw_notes"], blocking=True, **inside)])
         )
     assert ways(refused) == [
@@ -201,11 +200,11 @@ def test_a_check_of_a_raw_asset_that_reads_raw_assets_alone_may_block(notes):
     """It decides whether a run starts, before anything is drawn, and publishes nothing."""
     dump = asset("dump", [], tags={"dptext/raw": ""})
     judged = [check("rows", "raw_notes", blocking=True), check("same", "raw_notes", also=["dump"], blocking=True)]
-    assert check_lineage(merged(notes, dump, checks=judged))
+    assert orchestration.check_lineage(merged(notes, dump, checks=judged))
     inside = asset(
         "clean", ["raw_notes"], check_specs=[dg.AssetCheckSpec("fits", asset="clean", blocking=True)], tags=RAW
     )
-    assert check_lineage(merged(notes, inside))
+    assert orchestration.check_lineage(merged(notes, inside))
 
 
 def test_checks_inside_a_step_read_what_it_reads_and_makes(notes):
@@ -215,7 +214,7 @@ def test_checks_inside_a_step_read_what_it_reads_and_makes(notes):
     def both(): ...
 
     with pytest.raises(GateError, match=r"-> check fits of counts "):
-        check_lineage(merged(notes, both))
+        orchestration.check_lineage(merged(notes, both))
 
 
 def sources_of_the_raw_asset(tags=None):
@@ -226,16 +225,16 @@ def sources_of_the_raw_asset(tags=None):
 @pytest.mark.parametrize("read", ["dump", "joined"])
 def test_what_a_raw_asset_is_made_from_is_raw(notes, read):
     with pytest.raises(GateError, match=f"{read} -> board"):
-        check_lineage(merged(notes, *sources_of_the_raw_asset(), asset("board", [read])))
+        orchestration.check_lineage(merged(notes, *sources_of_the_raw_asset(), asset("board", [read])))
 
 
 def test_what_the_policys_own_raw_asset_is_made_from_is_raw(policy):
     upstream = [asset("dump", []), asset("loaded", ["dump"]), asset("board", ["dump"])]
-    made = build_definitions(policy("notes"), partitions=MONTHS)
+    made = orchestration.build_definitions(policy("notes"), partitions=MONTHS)
     spec = dg.AssetSpec("raw_notes", deps=["loaded"], tags={"dptext/raw": "notes"})
     steps = [item for item in made.resolve_asset_graph().assets_defs if item.is_executable]
     with pytest.raises(GateError, match="dump -> board"):
-        check_lineage([spec, *steps, *upstream])
+        orchestration.check_lineage([spec, *steps, *upstream])
 
 
 @pytest.mark.parametrize("can_subset", [False, True])
@@ -250,37 +249,37 @@ def test_what_one_step_makes_with_a_raw_asset_is_raw(notes, can_subset, deps):
         return both
 
     with pytest.raises(GateError, match="twin -> board"):
-        check_lineage(merged(notes, step(), asset("board", ["twin"])))
+        orchestration.check_lineage(merged(notes, step(), asset("board", ["twin"])))
     if not deps:
-        assert check_lineage(merged(notes, step(tags=PUBLIC), asset("board", ["twin"])))
+        assert orchestration.check_lineage(merged(notes, step(tags=PUBLIC), asset("board", ["twin"])))
 
 
 def test_a_public_mark_stops_the_closure_upwards_and_launders_nothing(notes):
-    assert check_lineage(merged(notes, *sources_of_the_raw_asset(PUBLIC), asset("board", ["dump"])))
+    assert orchestration.check_lineage(merged(notes, *sources_of_the_raw_asset(PUBLIC), asset("board", ["dump"])))
     lent = asset("words", ["raw_notes"], tags=PUBLIC)
     with pytest.raises(GateError, match="raw_notes -> words -> board"):
-        check_lineage(merged(notes, lent, asset("board", ["words"])))
+        orchestration.check_lineage(merged(notes, lent, asset("board", ["words"])))
 
 
 def test_a_published_asset_that_a_raw_one_reads_stays_published(notes):
     joined = asset("joined", ["raw_notes", "published_notes"], tags=RAW)
-    assert check_lineage(merged(notes, joined, asset("board", ["published_notes"])))
+    assert orchestration.check_lineage(merged(notes, joined, asset("board", ["published_notes"])))
 
 
 def test_many_ways_are_cut(notes):
     with pytest.raises(GateError) as refused:
-        check_lineage(merged(notes, *(asset(f"board{number}", ["raw_notes"]) for number in range(7))))
+        orchestration.check_lineage(merged(notes, *(asset(f"board{number}", ["raw_notes"]) for number in range(7))))
     assert len(ways(refused)) == 7 - 2 + 1
     assert ways(refused)[-1].startswith("and 2 more")
 
 
 def test_what_has_no_assets_is_refused():
     with pytest.raises(PolicyError, match="a int has no asset graph"):
-        check_lineage(3)
+        orchestration.check_lineage(3)
 
 
 def test_materialize_refuses_before_anything_runs(policy, tmp_path):
     leak = asset("leak", ["raw_notes"], partitions_def=dg.StaticPartitionsDefinition(MONTHS))
     with pytest.raises(GateError, match="raw_notes -> leak"):
-        materialize(policy("notes"), partitions=MONTHS, also=[leak], home=tmp_path)
+        orchestration.materialize(policy("notes"), partitions=MONTHS, also=[leak], home=tmp_path)
     assert not list(tmp_path.iterdir())

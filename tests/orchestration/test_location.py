@@ -6,14 +6,12 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import Policy, _kernel, orchestration
 from dptext_etl.errors import GateError, PolicyError
+from tests.later import later
 
-dg = pytest.importorskip("dagster", reason="dagster is not installed")
-
-from dagster.components.core.component_tree import ComponentTree  # noqa: E402
-
-from dptext_etl.orchestration import PolicyComponent, PolicyTranslator, build_definitions, check_lineage  # noqa: E402
+dg = later("dagster", reason="dagster is not installed")
+trees = later("dagster.components.core.component_tree")
 
 K8S = {"dagster-k8s/config": {"container_config": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -55,11 +53,13 @@ def keys(defs):
 def test_two_releases_of_a_dataset_fit_into_a_location_with_an_executor_of_its_own(make_policy, tmp_path):
     now, then = make_policy(), make_policy(release="r2", sink=str(tmp_path / "other"))
     merged = dg.Definitions.merge(
-        build_definitions(now),
-        build_definitions(then, key_prefix=["privacy", "v2"], group_name="second", owners=["team:privacy"]),
+        orchestration.build_definitions(now),
+        orchestration.build_definitions(
+            then, key_prefix=["privacy", "v2"], group_name="second", owners=["team:privacy"]
+        ),
         dg.Definitions(executor=dg.multiprocess_executor),
     )
-    dg.Definitions.validate_loadable(check_lineage(merged))
+    dg.Definitions.validate_loadable(orchestration.check_lineage(merged))
     stages = ("raw_notes", "staged_notes", "published_notes")
     assert keys(merged) == {*stages, *(f"privacy/v2/{stage}" for stage in stages)}
     jobs = {name: merged.resolve_job_def(name) for name in ("run_notes", "run_privacy_v2_notes")}
@@ -72,15 +72,15 @@ def test_two_releases_of_a_dataset_fit_into_a_location_with_an_executor_of_its_o
 
 
 def test_a_translator_names_the_assets(make_policy):
-    class Ours(PolicyTranslator):
+    class Ours(orchestration.PolicyTranslator):
         def asset_key(self, policy, stage):
             return dg.AssetKey(["privacy", policy.dataset, stage])
 
-    defs = build_definitions(make_policy(), translator=Ours(group_name="g"))
+    defs = orchestration.build_definitions(make_policy(), translator=Ours(group_name="g"))
     assert keys(defs) == {"privacy/notes/raw", "privacy/notes/staged", "privacy/notes/published"}
     assert defs.resolve_job_def("run_privacy_notes_published").name
     with pytest.raises(PolicyError, match="a translator names the assets"):
-        build_definitions(make_policy(), translator=Ours(), key_prefix="v2")
+        orchestration.build_definitions(make_policy(), translator=Ours(), key_prefix="v2")
 
 
 def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_path):
@@ -96,9 +96,9 @@ def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_pa
     @dg.asset(deps=[dump])
     def lengths() -> None: ...
 
-    defs = build_definitions(make_policy(), source_asset=dump)
+    defs = orchestration.build_definitions(make_policy(), source_asset=dump)
     assert keys(defs) == {"dump/notes", "staged_notes", "published_notes"}
-    merged = check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, words])))
+    merged = orchestration.check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, words])))
     with dg.DagsterInstance.ephemeral() as instance:
         job = merged.resolve_implicit_global_asset_job_def()
         done = job.execute_in_process(instance=instance, run_config=QUIET)
@@ -112,12 +112,12 @@ def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_pa
     assert (near.passed, near.severity, near.blocking) == (False, dg.AssetCheckSeverity.WARN, False)
     assert near.description == "the median record has 5% of the cap left"
     with pytest.raises(GateError, match="dump/notes -> lengths"):
-        check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, lengths])))
+        orchestration.check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, lengths])))
 
 
 def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
     policy = make_policy(dagster={"tags": K8S})
-    for defs in (build_definitions(policy), build_definitions(make_policy(), op_tags=K8S)):
+    for defs in (orchestration.build_definitions(policy), orchestration.build_definitions(make_policy(), op_tags=K8S)):
         job = defs.resolve_job_def("run_notes")
         with dg.DagsterInstance.ephemeral() as instance:  # a run launcher is given the run
             run = instance.create_run_for_job(job, tags=job.run_tags)
@@ -130,7 +130,7 @@ def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
 
 def test_a_failed_step_is_tried_again(make_policy):
     again = dg.RetryPolicy(max_retries=3)
-    job = build_definitions(make_policy(), retry_policy=again).resolve_job_def("run_notes")
+    job = orchestration.build_definitions(make_policy(), retry_policy=again).resolve_job_def("run_notes")
     assert {job.get_node_named(name).definition.retry_policy for name in ("staged_notes", "gates_notes")} == {again}
 
 
@@ -142,7 +142,7 @@ def sensor_context(instance, cursor, repository):
 
 def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
     policy = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
-    defs = build_definitions(policy, partitions=["a", "b"], watch_source=True)
+    defs = orchestration.build_definitions(policy, partitions=["a", "b"], watch_source=True)
     sensor = defs.resolve_sensor_def("sensor_notes")
     assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
     repository = defs.get_repository_def()
@@ -163,12 +163,12 @@ def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
     assert asked(cursor)[0] == ["a", "b"]
     assert "parquet" not in cursor
     with pytest.raises(PolicyError, match="object store"):
-        build_definitions(make_policy(source="s3://bucket/raw.parquet"), watch_source=True)
+        orchestration.build_definitions(make_policy(source="s3://bucket/raw.parquet"), watch_source=True)
 
 
 def tick(policy, **options):
     """Return how to evaluate the sensor of a policy."""
-    defs = build_definitions(policy, watch_source=True, **options)
+    defs = orchestration.build_definitions(policy, watch_source=True, **options)
     sensor, repository = defs.resolve_sensor_def("sensor_notes"), defs.get_repository_def()
 
     def once(cursor=None):
@@ -233,14 +233,14 @@ def test_the_cursor_of_a_sensor_is_a_hash_under_the_noise_key(make_policy, tmp_p
 
 
 def test_a_schedule_is_that_of_the_job_or_of_its_partitions(make_policy, tmp_path):
-    daily = build_definitions(make_policy(), schedule="0 4 * * *").resolve_schedule_def("schedule_notes")
+    daily = orchestration.build_definitions(make_policy(), schedule="0 4 * * *").resolve_schedule_def("schedule_notes")
     assert (daily.cron_schedule, daily.default_status) == ("0 4 * * *", dg.DefaultScheduleStatus.STOPPED)
     parts = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
     months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m")
-    made = build_definitions(parts, partitions=months, schedule="@daily")
+    made = orchestration.build_definitions(parts, partitions=months, schedule="@daily")
     assert made.resolve_schedule_def("schedule_notes").cron_schedule == "0 0 1 * *"
     with pytest.raises(PolicyError, match="which of the named partitions"):
-        build_definitions(parts, partitions=["a"], schedule="@daily")
+        orchestration.build_definitions(parts, partitions=["a"], schedule="@daily")
 
 
 def test_the_component_has_the_same_settings(make_policy, tmp_path):
@@ -261,8 +261,8 @@ def test_the_component_has_the_same_settings(make_policy, tmp_path):
         "schedule": "@daily",
         "watch_source": True,
     }
-    component = PolicyComponent.from_attributes_dict(attributes=attributes)
-    defs = component.build_defs(ComponentTree.for_test().load_context)
+    component = orchestration.PolicyComponent.from_attributes_dict(attributes=attributes)
+    defs = component.build_defs(trees.ComponentTree.for_test().load_context)
     assert keys(defs) == {"dump/notes", "v2/staged_notes", "v2/published_notes"}
     job = defs.resolve_job_def("run_v2_notes")
     assert (job.executor_def.name, defs.executor) == ("in_process", None)
@@ -277,7 +277,7 @@ def test_a_sensor_looks_at_the_version_of_a_table(make_policy, tmp_path):
     write(tmp_path / "rows.parquet")
     rows = pl.read_parquet(tmp_path / "rows.parquet")
     rows.write_delta(str(place))
-    defs = build_definitions(make_policy(source=str(place)), watch_source=True)
+    defs = orchestration.build_definitions(make_policy(source=str(place)), watch_source=True)
     sensor, repository = defs.resolve_sensor_def("sensor_notes"), defs.get_repository_def()
 
     def asked(cursor):

@@ -1,14 +1,16 @@
 """Reviews of films as a table of Spark, and queries over it."""
 
 import os
+from importlib.metadata import version
 
 import pytest
 
 from dptext_etl.mechanisms.custext import CusText
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
-ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
+ARROW = tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1)
 FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
 ROWS = [(f"r{i}", None if i % 9 == 0 else f"a good film {'again ' * (i % 4)}", i, f"u{i % 5}") for i in range(200)]
 EXAMPLE = {"name": "custext", **CusText.example().model_dump(mode="json", exclude_unset=True)}

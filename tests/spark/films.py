@@ -1,20 +1,20 @@
 """Sixty films with their reviews, and what a function that charges a ledger says of them."""
 
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pyarrow as pa
-import pytest
 
 from dptext_etl import Ledger, privatize
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import LedgerSpec
+from dptext_etl.spark import register as register_as
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from dptext_etl.engines.spark.worker_policy import WorkerPolicy  # noqa: E402
-from dptext_etl.spark import register as register_as  # noqa: E402
-
-FORM = "arrow" if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1) else "pandas"
+FORM = "arrow" if tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1) else "pandas"
 ROWS = [(f"r{i}", f"a good film number {'again ' * (i % 3)}", f"u{i % 4}", i) for i in range(60)]
 CLUSTER = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "spark://head:7077"))
 LOCAL = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "local[2]"))

@@ -65,6 +65,7 @@ if os.environ.get("SPARK_PYTHON_RUNTIME") or "pyspark" in " ".join(__import__("s
 """
 
 
+@pytest.mark.thorough
 def test_the_logs_of_failing_queries_quote_no_text_and_no_secret(asked, tmp_path):
     (tmp_path / "events").mkdir()
     (tmp_path / "patch").mkdir()

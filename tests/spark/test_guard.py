@@ -1,17 +1,19 @@
 """The guard on Spark plans: what it follows, what it refuses, what it says."""
 
+from importlib.metadata import version
+
 import pytest
 
 from dptext_etl import ColumnPolicy, _kernel
 from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.spark import guard, register
+from tests.later import later
+from tests.quick import quick
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from dptext_etl.spark import guard, register  # noqa: E402
-from tests.quick import quick  # noqa: E402
-
-ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
+ARROW = tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1)
 ROWS = [("a", "good film", 1, ("good", 2)), ("b", "bad film", 2, ("bad", 3))]
 FORM = "arrow" if ARROW else "pandas"
 

@@ -8,13 +8,13 @@ import pytest
 from dptext_etl import ColumnPolicy, _kernel
 from dptext_etl.errors import GateError
 from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.spark import guard, register
+from dptext_etl.spark.spark_guard import _OF_ROW, items, kind_of
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+from .films import FORM
 
-from dptext_etl.spark import guard, register  # noqa: E402
-from dptext_etl.spark.spark_guard import _OF_ROW, items, kind_of  # noqa: E402
-
-from .films import FORM  # noqa: E402
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 TEXTS = [None, "", " ", "a", "A b", "b a  a", '{"a": "b"}', '{"a": null}', "12", "ä'\\%_"]
 """Cells that are missing, empty, matched and not, long enough and not."""

@@ -3,14 +3,13 @@
 import pytest
 
 from dptext_etl.errors import GateError
+from dptext_etl.spark import guard, register
+from tests.later import later
 
 from ..guard_tables import rows
-
-pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-
-from dptext_etl.spark import guard, register
-
 from .films import FORM
+
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.mark.parametrize(("query", "said", "instead"), rows("spark.md"))

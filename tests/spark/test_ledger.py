@@ -5,16 +5,14 @@ from pathlib import Path
 import pytest
 
 from dptext_etl import Ledger
+from dptext_etl.engines.spark.worker_policy import is_file, opened
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, LedgerSpec
+from dptext_etl.spark import worker
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-
-from dptext_etl.engines.spark.worker_policy import is_file, opened  # noqa: E402
-from dptext_etl.spark import worker  # noqa: E402
-
-from .films import (  # noqa: E402
+from .films import (
     CLUSTER,
     EVERYBODY,
     QUERY,
@@ -28,6 +26,8 @@ from .films import (  # noqa: E402
     register_only,
     texts,
 )
+
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_rows_are_charged_to_their_subjects_and_committed(films, policy, url):
     assert found["records"] == found["committed"] == len(ROWS)
 
 
+@pytest.mark.thorough
 def test_a_query_run_again_costs_nothing_and_releases_the_same(films, policy, url):
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
     first = column(films, QUERY)
@@ -55,6 +56,7 @@ def test_a_query_run_again_costs_nothing_and_releases_the_same(films, policy, ur
     assert counts(url)["committed"] == len(ROWS)
 
 
+@pytest.mark.thorough
 def test_two_columns_of_a_record_draw_apart_and_add_up(films, policy, url):
     other = policy.model_copy(update={"column": "summary"})
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
@@ -80,6 +82,7 @@ def test_rows_over_the_cap_come_back_null(films, policy, url):
         assert 28 <= paid <= 40
 
 
+@pytest.mark.thorough
 def test_rows_over_the_cap_stop_the_query_if_asked(films, policy, url):
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=40), on_cap="refuse")
     with pytest.raises(Exception, match=r"BudgetError(.|\n)*would exceed the cap"):
@@ -87,6 +90,7 @@ def test_rows_over_the_cap_stop_the_query_if_asked(films, policy, url):
     assert all(used <= 40_000_000 for used in charged(url))
 
 
+@pytest.mark.thorough
 def test_records_can_stand_for_themselves(films, policy, url):
     register(films, "private_review", policy, ledger=LedgerSpec(url=url), unit="record")
     assert column(films, "SELECT private_review(review, id) FROM films ORDER BY n") == expected(policy)
@@ -178,6 +182,7 @@ def test_a_cap_needs_a_ledger(films, policy):
         register(films, "private_review", policy, cap=Cap(epsilon=1))
 
 
+@pytest.mark.thorough
 def test_a_stream_that_lost_its_checkpoint_replays_for_nothing(films, policy, url, tmp_path):
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
     source = films.table("films")

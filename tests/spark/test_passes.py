@@ -7,13 +7,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 from dptext_etl.engines.spark import tasks
 from dptext_etl.errors import BudgetError
 from dptext_etl.spark import run_frame
+from tests.later import later
 
 from .. import review_jobs
+
+later("pyspark")
 
 job, make_job, reviews = review_jobs.job, review_jobs.make_job, review_jobs.reviews  # fixtures
 
@@ -62,6 +63,7 @@ def test_rows_are_removed_after_a_refusal(spark, job):
     assert kept_frames(spark) == kept
 
 
+@pytest.mark.thorough
 def test_several_tasks_count_spellings_of_persons_and_traceable_rows_as_one_process_does(spark, make_job, reviews):
     spelled = ["Zo\u00eb@x", "zoe\u0308@X ", "STRASSE", "stra\u00dfe", "b", None] * 20
     frame = reviews(120).with_columns(user_id=pl.Series(spelled), stars=pl.int_range(120) // 3)

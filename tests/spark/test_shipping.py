@@ -5,21 +5,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.mechanisms.custext import CusText
-
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-
-from dptext_etl.engines.spark.worker_policy import (  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import (
     Location,
     WorkerPolicy,
     add_to_session,
     is_local,
     ship,
 )
-from dptext_etl.spark import register  # noqa: E402
+from dptext_etl.errors import ArtifactError, PolicyError
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.spark import register
+from tests.later import later
 
-from .film_queries import FORMS, ROWS, column, probe  # noqa: E402
+from .film_queries import FORMS, ROWS, column, probe
+
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from dptext_etl.policy import Cap
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+from .films import ROWS, charged, counts, epsilon_of, expected, register
 
-from pyspark.errors import StreamingQueryException  # noqa: E402
-
-from .films import ROWS, charged, counts, epsilon_of, expected, register  # noqa: E402
+errors = later("pyspark.errors", reason="pyspark is not installed (extra: spark)")
 
 NAMES = ("id", "review", "user", "n")
 SCHEMA = "id string, review string, user string, n int"
@@ -31,6 +30,7 @@ def sink(spark, folder):
     return [tuple(row) for row in spark.read.parquet(str(folder / "released")).orderBy("n", "batch").collect()]
 
 
+@pytest.mark.thorough
 def test_a_stream_that_failed_after_its_sink_goes_on_without_a_second_row_or_charge(spark, policy, url, tmp_path):
     register(spark, "streamed_review", policy, ledger=url, cap=Cap(epsilon=10_000))
 
@@ -46,7 +46,7 @@ def test_a_stream_that_failed_after_its_sink_goes_on_without_a_second_row_or_cha
         stream.start().awaitTermination()
 
     arrive(tmp_path, "monday", ROWS[:30])
-    with pytest.raises(StreamingQueryException):
+    with pytest.raises(errors.StreamingQueryException):
         run(broken=True)  # the sink has the rows, and the checkpoint does not know of it
     first = [(n, text, 0) for n, text in enumerate(expected(policy)[:30])]
     assert sink(spark, tmp_path) == first

@@ -4,12 +4,12 @@ import pytest
 
 from dptext_etl import Ledger, Policy
 from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.spark import guard, register, register_view
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+from .film_queries import EXAMPLE, FORMS, ROWS, column
 
-from dptext_etl.spark import guard, register, register_view  # noqa: E402
-
-from .film_queries import EXAMPLE, FORMS, ROWS, column  # noqa: E402
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.fixture

@@ -10,12 +10,10 @@ from dptext_etl import Policy, __version__
 from dptext_etl.engines.spark import session, spark_engine
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import LedgerSpec
+from dptext_etl.spark import register, register_view, run_frame
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-
-from pyspark.errors import PySparkRuntimeError  # noqa: E402
-
-from dptext_etl.spark import register, register_view, run_frame  # noqa: E402
+errors = later("pyspark.errors", reason="pyspark is not installed (extra: spark)")
 
 HERE = {"host": "node-1", "python": "/opt/python", "version": __version__}
 """Answer of a worker that lacks nothing."""
@@ -43,6 +41,7 @@ def test_workers_that_have_the_package_register_as_always(films, policy):
     assert len(films.sql("SELECT asked_review(review, id) FROM films").collect()) == films.table("films").count()
 
 
+@pytest.mark.thorough
 def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, policy, url, tmp_path, monkeypatch):
     with pytest.raises(PolicyError, match=NOT_THERE):
         register(bare, "never_review", policy, ledger=url, unit="record", check_workers=True)
@@ -111,7 +110,7 @@ def test_workers_are_counted_by_what_they_lack(monkeypatch):
     ("failure", "words"),
     [
         (
-            PySparkRuntimeError(
+            errors.PySparkRuntimeError(
                 errorClass="PYTHON_VERSION_MISMATCH",
                 messageParameters={"worker_version": "3.12", "driver_version": "3.11"},
             ),

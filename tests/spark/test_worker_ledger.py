@@ -10,19 +10,19 @@ import pytest
 
 from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY
+from dptext_etl.engines.spark import tasks
 from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.ledger.reader import Registry
 from dptext_etl.ledger.releases import RESTORE, Releases
 from dptext_etl.ledger.storage import store
 from dptext_etl.policy import Cap, LedgerSpec
+from dptext_etl.runner.shard.shard import ShardResult
+from dptext_etl.spark import worker
+from tests.later import later
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+from .films import EVERYBODY, ROWS, charged, counts, expected, ids, register_only, texts
 
-from dptext_etl.engines.spark import tasks  # noqa: E402
-from dptext_etl.runner.shard.shard import ShardResult  # noqa: E402
-from dptext_etl.spark import worker  # noqa: E402
-
-from .films import EVERYBODY, ROWS, charged, counts, expected, ids, register_only, texts  # noqa: E402
+later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,9 @@ from dptext_etl_eval.attacks.query import Query, asked
 from dptext_etl_eval.attacks.reconstruction import Candidates, Reconstruction
 from dptext_etl_eval.evaluators import Evaluators
 from dptext_etl_eval.ngrams import OTHERS, START, Ngrams
+from tests.later import later
 
-sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+sklearn = later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 
 TEXTS = tuple(
     f"the {one} of the {two} was {three} in the {four}"

@@ -2,12 +2,11 @@
 
 import json
 
-import pytest
-
 from tests.command_line import dptext
+from tests.later import later
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
-pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+later("sklearn", reason="scikit-learn is not installed (extra: eval)")
+later("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
 
 
 def test_a_policy_is_all_that_a_report_needs(policy_of_job, tmp_path, sentinel):

@@ -21,8 +21,9 @@ from models.tests.toy_generator import END, Toy, ToyGenerator, sequences
 from models.tests.toy_scorer import KEY, ToyScorer
 from tests.fixed_allocations import FixedAllocation, Forced, scores_exist
 from tests.quick import quick
+from tests.later import later
 
-pytest.importorskip("torch")
+later("torch")
 INF = math.inf
 BITS = 46
 LEAST = 1e-6

@@ -19,8 +19,9 @@ from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import KEY, Forced, ToyScorer
 from tests.quick import quick
+from tests.later import later
 
-pytest.importorskip("torch")
+later("torch")
 WORDS = ("good", "film", "music")
 M = 3
 INF = math.inf

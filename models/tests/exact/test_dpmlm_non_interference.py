@@ -18,9 +18,10 @@ from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import KEY, ToyScorer, ToySession, keys
 from tests.examples import examples
+from tests.later import later
 from tests.quick import quick
 
-pytest.importorskip("torch")
+later("torch")
 VARIANTS = {
     "sequential": {},
     "block": {"decoding": "block", "block": 3},

@@ -23,9 +23,10 @@ from dptext_etl_models.inference.masked.script import draw_plans, likely_draws, 
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import KEY, Forced, ToyScorer, keys
+from tests.later import later
 from tests.quick import quick
 
-pytest.importorskip("torch")
+later("torch")
 WORDS = ("good", "film", "music")
 M = 3
 OUTPUTS = ("a", "b", "c")

@@ -1,4 +1,3 @@
-# ruff: noqa: E402  (what needs torch is imported once it is known to be there)
 """Models that generate: caches, padding and mates change no score, prompts are cut by tokens, answers are tokens."""
 
 import copy
@@ -13,9 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
@@ -23,6 +19,10 @@ from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from models.tests.toy_generator import KEY, keys
 from tests.computing import PLACES, PRECISE, place_name, settle
 from tests.examples import examples
+from tests.later import later
+
+torch = later("torch")
+later("transformers")
 
 TEXTS = ["good film about a doctor", "", "the of", "naïve 😀 café", "</s> <pad> it", "word " * 12]
 STEPS = 6

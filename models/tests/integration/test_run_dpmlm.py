@@ -11,8 +11,9 @@ from dptext_etl.checks import text_counts as copy_report
 from dptext_etl.errors import GateError
 from dptext_etl.mechanism import Released
 from tests.quick import quick
+from tests.later import later
 
-pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+later("transformers", reason="torch and transformers are not installed (extra: models)")
 
 EPSILON = 5.0
 """So small that a draw gives no word with more than a few percent: the gates have power."""
