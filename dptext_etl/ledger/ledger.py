@@ -390,7 +390,7 @@ class Ledger(LedgerReader):
             LedgerError: A record is not committed, or nothing is declared of what a post-processing learned from.
         """
         db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
-        if records.distinct_order.size != len(staged):
+        if len(records.distinct) != len(staged):
             raise InputError("post-processing has one digest per record")
         work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
         return db.store.write(len(staged), work)
