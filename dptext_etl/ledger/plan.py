@@ -424,17 +424,20 @@ class Lookup:
 
         With a chain of post-processings: which of them it rewrote, and the digests of the results.
         """
-        packed, where = places, np.arange(len(places))
         if not (places[1:] > places[:-1]).all():
             packed, where = np.unique(places, return_inverse=True)
-        mask = packed != NOWHERE
-        every, records = Places.unpack(np.where(mask, packed, 0)), self._db.records
-        digests, positions = np.zeros((len(packed), WIDTH), np.uint8), np.zeros(len(packed), np.int64)
+            mask, digests, positions = self.digests(packed)
+            return mask[where], digests[where], positions[where]
+        mask, records = places != NOWHERE, self._db.records
+        every = Places.unpack(np.where(mask, places, 0))
         with self._db.store.snapshot():
             mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
+            if mask.all() and self.chain is None:
+                return mask, *records.digests_and_positions(every)
+            digests, positions = np.zeros((len(places), WIDTH), np.uint8), np.zeros(len(places), np.int64)
             committed = every.take(mask)
             digests[mask], positions[mask] = records.digests_and_positions(committed)
             if self.chain is not None:
                 rewritten, digests[mask] = records.postprocessed(committed, self.chain)
                 mask[mask] = rewritten
-        return mask[where], digests[where], positions[where]
+        return mask, digests, positions

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
-from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.arrays import starts, to_arrow, to_numpy
 from dptext_etl.checks.comparison import Buckets
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
@@ -161,7 +161,7 @@ class Forecast:
         """Count the records of some units that would not fit, also by the number of their period, and their units."""
         rejected = self._left_out(rows)
         by_period = Counter[Any](rows.periods[rejected].tolist())
-        return by_period + Counter(records=len(rejected), units=len(np.unique(rows.where[rejected])))
+        return by_period + Counter(records=len(rejected), units=len(starts(np.sort(rows.where[rejected]))))
 
     def _left_out(self, rows: _Rows) -> list[int]:
         """Return the rows of records that would not fit."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
+from dptext_etl.arrays import arrow_kind, starts, to_arrow, to_numpy
 from dptext_etl.errors import InputError
 from dptext_etl.ledger.types import I64, Mask
 
@@ -105,19 +105,20 @@ def binaries(rows: Bytes, mask: Mask | None = None) -> pa.Array:
 
 
 class Part(NamedTuple):
-    """Ids in ascending order with their values."""
+    """Distinct ids with their values."""
 
     ids: HashedIds
     values: Values
 
 
-def fold(ids: HashedIds, values: Values, *, ordered: bool = False) -> Part:
-    """Sort entries, and add up those with the same id."""
-    if not ordered:
-        order = ids.order()
-        ids, values = ids.take(order), values[:, order]
-    starts = ids.starts()
-    return Part(ids, values) if len(starts) == ids.size else Part(ids.take(starts), sums(values, starts))
+def fold(ids: HashedIds, values: Values) -> Part:
+    """Add up the values of entries with the same id, in the order in which each id came first."""
+    wanted = WantedIds(ids)
+    if not wanted.repeated:
+        return Part(ids, values)
+    order = np.argsort(wanted.given(), kind="stable")
+    each = starts(wanted.given()[order])
+    return Part(ids.take(order[each]), sums(values[:, order], each))
 
 
 def sums(values: Values, starts: Index) -> Values:
