@@ -156,9 +156,8 @@ class Preview:
         charged = charge(frame, self._columns, self._policy, identified=held, counted=not self.published)
         outcome, asking, kept, units, used, moved = self._answer(charged)
         self._moved += int(moved.sum())
-        self._answers.update(
-            {Outcome(kind).name: int((outcome == kind).sum()) for kind in np.flatnonzero(np.bincount(outcome))}
-        )
+        counts = np.bincount(outcome).tolist()
+        self._answers.update({Outcome(kind).name: count for kind, count in enumerate(counts) if count})
         self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():

@@ -84,7 +84,7 @@ def _cells_at_once(device: torch.device) -> int:
 
     if device.type != "cuda":
         return CELLS_AT_ONCE
-    memory = torch.cuda.get_device_properties(device).total_memory
+    memory: int = torch.cuda.get_device_properties(device).total_memory
     return max(CELLS_AT_ONCE, memory // _SHARE // _CELL_BYTES)
 
 
