@@ -1,4 +1,4 @@
-//! Distinct ids of 128 bits, numbered, and found among many others.
+//! Number distinct ids of 128 bits, and look for them among many others.
 //!
 //! Ids are keyed hashes, and so evenly spread: their first bits say where the search for one begins.
 

@@ -143,7 +143,7 @@ class MaskedScorer:
 
     @cached_property
     def _stream(self) -> Any:
-        """The stream of a GPU in which batches are computed, beside that of the draws; None for other devices."""
+        """Another stream of a GPU than that of the draws, so that a batch is computed meanwhile; None elsewhere."""
         import torch
 
         if self.model.device.type != "cuda":
