@@ -98,7 +98,8 @@ mod tests {
             assert_eq!(index.len(), distinct.len());
             assert_eq!(found, given.iter().filter_map(number).collect::<Vec<_>>());
             let expected = others.iter().enumerate().filter_map(|(row, id)| Some((row as i64, number(id)?)));
-            assert_eq!(index.find(&other_hi, &other_lo, 0), expected.unzip());
+            let expected: (Vec<i64>, Vec<i64>) = expected.unzip();
+            assert_eq!(index.find(&other_hi, &other_lo, 0), expected);
         }
         assert!(IdIndex::new(&[1], &[]).is_err());
     }
