@@ -82,6 +82,6 @@ def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, review
 
 
 def test_longer_texts_than_were_counted_stop_a_run_before_its_gates(job, monkeypatch):
-    monkeypatch.setattr(cutting, "counted", lambda frame, _: (2, frame))
+    monkeypatch.setattr(cutting.ShardCount, "shards", 2)
     with pytest.raises(InputError, match="other lengths"):
         job.run()
