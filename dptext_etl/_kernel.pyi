@@ -104,6 +104,16 @@ class Corpus:
     def encode(self, texts: _Arrow, parts: int, n_max: int) -> Column: ...
     def near(self, text: str, policy: str) -> list[int] | None: ...
 
+class IdIndex:
+    """Distinct ids of 128 bits, numbered in the order in which each came first."""
+
+    @staticmethod
+    def of(hi: _Arrow, lo: _Arrow) -> tuple[IdIndex, Column]:
+        """Return an index of ids, and the number of each row (int64), from both halves of the ids (uint64)."""
+    def __len__(self) -> int: ...
+    def find(self, hi: _Arrow, lo: _Arrow) -> tuple[Column, Column]:
+        """Return the rows of other ids that are among these, in ascending order, and their numbers (int64)."""
+
 class Vocabulary:
     """Texts into numbers of words, chosen outputs into texts; `Table` has its own.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
+from dptext_etl.arrays import arrow_kind, distinct_counts, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.choice import unlinked_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
@@ -131,14 +131,14 @@ def draw(
 
 def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
     """Return the cost of each record by component, in its steps (`guarantee.steps`), shape (records,)."""
-    counts, where = np.unique(to_numpy(positions), return_inverse=True)
+    counts, where = distinct_counts(to_numpy(positions))
     return _by_record([_cost(mechanism, count)[1] for count in counts.tolist()], where)
 
 
 def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths."""
     each = exact(mechanism.epsilon) * MICRO
-    counts, where = np.unique(made, return_inverse=True)
+    counts, where = distinct_counts(made)
     return np.array([min(math.ceil(int(count) * each), INFINITE) for count in counts], dtype=np.int64)[where]
 
 
@@ -158,7 +158,7 @@ def worst_case(
     if Disclosure.LENGTH not in disclosures:
         passed = to_numpy(texts.is_null()) & (Disclosure.NULLNESS in disclosures)
         counts = np.where(passed, 0, mechanism.most_positions)
-    distinct, where = np.unique(counts, return_inverse=True)
+    distinct, where = distinct_counts(counts)
     costs = [_cost(mechanism, min(count, mechanism.most_positions)) for count in distinct.tolist()]
     n_worst = np.array([most for most, _ in costs], dtype=np.uint32)[where]
     return n_worst, _by_record([amounts for _, amounts in costs], where, components)

@@ -368,7 +368,7 @@ class Mechanism(BaseModel, ABC):
 
 
 def count_words(
-    texts: pa.Array, most: int = 2**32 - 1, known: _kernel.Vocabulary | None = None
+    texts: pa.Array, most: int = 2**32 - 1, known: _kernel.Vocabulary | _kernel.Table | None = None
 ) -> npt.NDArray[np.uint32]:
     """Count the words of each text.
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.arrays import distinct_counts, starts, to_arrow, to_numpy
 
 TYPES = (pa.int16(), pa.uint32(), pa.int64(), pa.uint64(), pa.float64(), pa.bool_())
 
@@ -37,3 +37,15 @@ def test_polars_takes_an_arrow_array_without_an_import_of_numpys():
     asked += "polars.Series(to_arrow(numpy.array([1, 1]) == 1)); print('numpy.ma' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+@pytest.mark.parametrize("counts", [[], [0], [3, 1, 3, 0], [1 << 40, 7, 7], [-2, 5, -2]])
+def test_distinct_counts_and_starts_are_those_of_numpy(counts):
+    counts = np.array(counts, np.int64)
+    expected, places = np.unique(counts, return_inverse=True)
+    distinct, where = distinct_counts(counts)
+    assert distinct.tolist() == expected.tolist()
+    assert where.tolist() == places.tolist()
+    assert distinct.dtype == counts.dtype
+    ordered = np.sort(counts)
+    assert starts(ordered).tolist() == np.unique(ordered, return_index=True)[1].tolist()

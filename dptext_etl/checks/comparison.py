@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
@@ -29,6 +31,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import starts
 from dptext_etl.errors import InputError, seam
 
 if TYPE_CHECKING:
@@ -76,12 +79,13 @@ class Buckets:
         found = [np.zeros(0, np.uint64)]
         for rows in self.each():
             numbers = np.sort(rows.view(np.uint64).reshape(-1))
-            found.append(np.unique(numbers[most:][numbers[most:] == numbers[: max(0, len(numbers) - most)]]))
+            more = numbers[most:][numbers[most:] == numbers[: max(0, len(numbers) - most)]]
+            found.append(more[starts(more)])
         return np.concatenate(found)
 
     def distinct(self) -> int:
         """Count the different rows, which are numbers of 8 bytes."""
-        return sum(len(np.unique(rows.view(np.uint64))) for rows in self.each())
+        return sum(len(starts(np.sort(rows.view(np.uint64).reshape(-1)))) for rows in self.each())
 
     def aligned(self) -> Iterator[ByteRows]:
         """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
@@ -154,12 +158,31 @@ FEW = 4
 Bounds = npt.NDArray[np.uint32]
 
 
+class TextDigests:
+    """The digests of texts in the batches that gates look at: two at a time, and each text is hashed once."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._recent: deque[tuple[pl.DataFrame, dict[str, pa.Array]]] = deque(maxlen=2)
+
+    def of(self, batch: pl.DataFrame, name: str) -> pa.Array:
+        """Return the digest of every text of a column, fixed-size binary (32); gates must pass the very same batch."""
+        with self._lock:
+            digests = next((digests for frame, digests in self._recent if frame is batch), None)
+            if digests is None:
+                digests = {}
+                self._recent.append((batch, digests))
+            if name not in digests:
+                digests[name] = pa.array(_kernel.digests(batch[name]))
+            return digests[name]
+
+
 def short_digests(texts: pl.Series) -> ByteRows:
     """Return the digest of every text, shape (rows, 16); a null has a digest of its own."""
     return shortened(_kernel.digests(texts))
 
 
-def shortened(digests: _kernel.Column) -> ByteRows:
+def shortened(digests: _kernel.Column | pa.Array) -> ByteRows:
     """Return the first 16 bytes of digests, shape (rows, 16)."""
     return np.ascontiguousarray(_digest_rows(pa.array(digests))[:, :BYTES])
 
@@ -201,8 +224,9 @@ def counted(rows: ByteRows) -> Counted:
     near[1:] |= equal
     some = np.ascontiguousarray(rows[order[near]])
     alone = len(rows) - len(some)
-    _, times = np.unique(as_values(some[:, :BYTES]), return_counts=True)
-    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_values(some))), int(times[times > 1].sum()))
+    times = np.diff(starts(np.sort(as_values(some[:, :BYTES]))), append=len(some))
+    distinct = len(starts(np.sort(as_values(some))))
+    return Counted(len(rows), alone + len(times), alone + distinct, int(times[times > 1].sum()))
 
 
 class Repeats(Buckets):
@@ -299,7 +323,7 @@ class LedgerComparison:
     def _take(self, placed: ByteRows) -> None:
         """Compare located cells now if they lie in few batches, else together with others of their batches."""
         batches = batches_of(placed)
-        if len(np.unique(batches)) <= FEW:
+        if len(starts(np.sort(batches))) <= FEW:
             self.add_counted(compared(self.lookup, placed))
             return
         if not len(self._batches):

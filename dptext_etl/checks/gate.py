@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl import extensions
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, policy_tokens
-from dptext_etl.checks.comparison import LedgerComparison, Repeats
+from dptext_etl.checks.comparison import LedgerComparison, Repeats, TextDigests
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
@@ -78,6 +78,7 @@ class Candidate:
             temporary files.
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where someone has counted them; None counts them in the files.
+        digests: What gates that need the digests of the same texts share.
     """
 
     policy: Policy
@@ -94,6 +95,7 @@ class Candidate:
     scratch: Path | None = None
     counted: int | None = None
     rewritten: tuple[Path, ...] = ()
+    digests: TextDigests = field(default_factory=TextDigests, repr=False, compare=False)
 
     @classmethod
     def published(

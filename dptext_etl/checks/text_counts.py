@@ -40,7 +40,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.arrays import starts, to_arrow, to_numpy
 from dptext_etl.checks.gate import Verdict, word_columns
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.words import WordByWord
@@ -90,7 +90,9 @@ def threshold(probabilities: Sequence[float] | Floats, alarm: float) -> int:
             if len(allowed):
                 return int(allowed[0])
         return len(chances) + 1
-    return _chernoff_threshold(*np.unique(chances, return_counts=True), alarm)
+    ordered = np.sort(chances)
+    each = starts(ordered)
+    return _chernoff_threshold(ordered[each], np.diff(each, append=len(ordered)), alarm)
 
 
 def grouped_threshold(

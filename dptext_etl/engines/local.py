@@ -75,16 +75,10 @@ class LocalEngine(Engine[pl.LazyFrame]):
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
         """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
-        leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
-        chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
-        fewer = chosen or leaves  # which rows it takes must be known first
-        later = fewer or threads() == 1
-        with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as pool:
-            counting = None if later else pool.submit(cutting.counted, table.frame, policy)
-            source = examine(table, policy, layout, progress)
-            shards, rows = cutting.counted(source.rows, policy) if counting is None else counting.result()
+        source = examine(table, policy, layout, progress, sharded=True)
+        shards = cutting.count(source.rows, policy) if source.shards is None else source.shards
         self._check_again(layout)
-        return replace(source, rows=rows, shards=shards)
+        return replace(source, shards=shards)
 
     def _check_again(self, layout: Layout) -> None:
         """Refuse CSV files that changed since they were opened, and now hold rows that do not fit their header."""

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from dptext_etl import _kernel
 from dptext_etl.accounting import Approximate, Event, PureDraws, computed
 from dptext_etl.accounting.shuffling import Law, central_epsilon
+from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import MOST_WORDS, SentenceModel, fetched, is_remote, nearest, products
@@ -376,11 +377,11 @@ class ChoiceMechanism(Mechanism):
                     vectors[row * self.parts + part] = self.sentence_model.encode([piece])[0]
                 except Exception:  # noqa: BLE001  (whatever the text does to a model: it stops and shows nothing)
                     failed[row] = 1
-        return pa.array(vectors.ravel()), pa.array(failed)
+        return to_arrow(vectors.ravel()), to_arrow(failed)
 
     def positions(self, texts: pa.Array) -> pa.Array:
         drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
-        return pa.array(drawn.astype(np.uint32) * np.uint32(self.most_positions))
+        return to_arrow(drawn.astype(np.uint32) * np.uint32(self.most_positions))
 
     def _words_known(self, texts: pa.Array) -> npt.NDArray[np.uint32] | None:
         """Count the words that the encoder knows among those read, shape (texts,); None where a model encodes."""

@@ -64,8 +64,10 @@ class MappedMechanism(WordMechanism):
         return _kernel.Table.open(str(self.table.path), self.table.sha256)
 
     @cached_property
-    def _lexicon(self) -> _kernel.Vocabulary:
-        return _kernel.Vocabulary([*dict.fromkeys((*self.input_words(), *self._mapped.kept_words()))])
+    def _lexicon(self) -> _kernel.Vocabulary | _kernel.Table:
+        """The table itself, unless it keeps words in clear: these are known, and have no position."""
+        kept = self._mapped.kept_words()
+        return _kernel.Vocabulary([*dict.fromkeys((*self.input_words(), *kept))]) if kept else self._mapped
 
     @cached_property
     def _facts(self) -> dict[str, Any]:

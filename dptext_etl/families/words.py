@@ -529,7 +529,7 @@ class WordMechanism(WordByWord):
         return count_words(texts, self.n_max, self._lexicon)
 
     @cached_property
-    def _lexicon(self) -> _kernel.Vocabulary:
+    def _lexicon(self) -> _kernel.Vocabulary | _kernel.Table:
         return _kernel.Vocabulary(self.input_words())
 
     def _undivided(self) -> None:

@@ -24,7 +24,7 @@ from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, Index, hashed_ids, matrix
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, Index, WantedIds, hashed_ids, matrix
 from dptext_etl.ledger.storage.segments import Blob, seal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
@@ -44,24 +44,23 @@ class RecordIds:
         return self._source.equals(ids) and np.array_equal(self._canary, canary)
 
     @cached_property
-    def distinct_order(self) -> Index:
-        """The places of records in ascending order of id; repeated ids are refused (docs/spec/stream.md#record-id)."""
-        order = self.ids.order()
-        repeated = self.ids.size - len(self.ids.take(order).starts())
-        if repeated:
+    def distinct(self) -> WantedIds:
+        """The records as ids to look for; repeated ids are refused (docs/spec/stream.md#record-id)."""
+        wanted = WantedIds(self.ids)
+        if wanted.repeated:
             raise InputError(
-                f"{counted(repeated, 'record id of the batch is', 'record ids of the batch are')} repeated",
+                counted(wanted.repeated, "record id of the batch is", "record ids of the batch are") + " repeated",
                 "every record needs an id of its own",
             )
-        return order
+        return wanted
 
-    @cached_property
+    @property
     def as_units(self) -> tuple[Bytes, HashedIds, Index]:
-        """The hashes of records that have a budget each, and their places in order; canary rows have zeros."""
+        """The hashes of records that have a budget each, and an order of them; canary rows have zeros."""
+        order = np.arange(self.ids.size)  # no two rows share a budget
         if not self._canary.any():
-            return self.hashes, self.ids, self.distinct_order
-        units, ids = np.where(self._canary[:, None], np.uint8(0), self.hashes), self.unit_ids
-        return units, ids, ids.order()
+            return self.hashes, self.ids, order
+        return np.where(self._canary[:, None], np.uint8(0), self.hashes), self.unit_ids, order
 
     @property
     def unit_ids(self) -> HashedIds:
@@ -200,13 +199,16 @@ def _strings(ids: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
 
 
 class BatchIds(NamedTuple):
-    """The hashed ids of a batch, shape (records, 32) and (records,), and their places in ascending order of id."""
+    """The hashed ids of a batch, shape (records, 32) and (records,).
+
+    `wanted` are the record ids as ids to look for, and `unit_order` brings the records of one unit together.
+    """
 
     records: Bytes
     units: Bytes
     canary: Mask
     record_ids: HashedIds
-    record_order: Index
+    wanted: WantedIds
     unit_ids: HashedIds
     unit_order: Index
 
@@ -264,14 +266,14 @@ def hash_batch(
     """Hash the ids of a batch; with `own`, a record without a subject is its own unit."""
     marked = canary_mask(canary, len(ids))
     records = id_key.records(ids, marked)
-    order = records.distinct_order
+    wanted = records.distinct
     if unit == "record":
         units, unit_ids, unit_order = records.as_units
     else:
         units = hash_subjects(id_key, records, subjects, marked, own=own)
         unit_ids = hashed_ids(units)
         unit_order = unit_ids.order()
-    return BatchIds(records.hashes, units, marked, records.ids, order, unit_ids, unit_order)
+    return BatchIds(records.hashes, units, marked, records.ids, wanted, unit_ids, unit_order)
 
 
 def hash_ids(

@@ -54,7 +54,7 @@ class Request(NamedTuple):
         again: bool,
     ) -> Request:
         """Find a plan that covers the batch, or make one; nothing is read yet."""
-        plan_and_places = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
+        plan_and_places = db.plans.covering(scope.dataset, batch.record_ids, batch.wanted, batch.unit_ids)
         return cls(db, job, scope, pinned, batch, columns, again, *plan_and_places)
 
 
@@ -299,7 +299,7 @@ def read_results(  # noqa: PLR0917
     spent: npt.ArrayLike | None,
 ) -> Results:
     records = id_key.records(ids, canary)
-    size, _ = records.ids.size, records.distinct_order
+    size, _ = records.ids.size, records.distinct
     identities, staged = hashed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
     if not size == identities.size == len(staged):
         raise InputError("a commit has one idem key and one digest per record", "pass arrays of the same length")
@@ -311,8 +311,8 @@ def read_results(  # noqa: PLR0917
 def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     """Compare results with the reserved and committed records, and encode them. Call it inside a snapshot."""
     db.releases.require_usable(ref)
-    records, order = results.records.ids, results.records.distinct_order
-    holdings = db.look_up(ref, records, order)
+    records = results.records.ids
+    holdings = db.look_up(ref, records, results.records.distinct)
     same = holdings.same_text(results.identities)
     if not same.all():
         missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
@@ -423,7 +423,7 @@ def record_postprocessing(  # noqa: PLR0917
         )
     # The first result under a chain is the one that is published: two writers must not both find none.
     db.store.lock(db.records.states_lock_name(ref))
-    holdings = db.look_up(ref, records.ids, records.distinct_order)
+    holdings = db.look_up(ref, records.ids, records.distinct)
     missing = int((~holdings.committed).sum())
     if missing:
         raise LedgerError(

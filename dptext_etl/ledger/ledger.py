@@ -424,8 +424,8 @@ class Ledger(LedgerReader):
             LedgerError: A record is not committed, or a post-processing does not declare its training data.
         """
         db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
-        if records.distinct_order.size != len(staged):
-            raise InputError("post-processing has one digest per record", "pass one digest per record id")
+        if len(records.distinct) != len(staged):
+            raise InputError("post-processing has one digest per record")
         work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
         return db.store.write(len(staged), work)
 

@@ -27,7 +27,7 @@ from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger import views
 from dptext_etl.ledger.plan import Database
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, binaries, hashed_ids, matrix
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, WantedIds, binaries, hashed_ids, matrix
 from dptext_etl.ledger.types import (
     ACCEPTED_UNITS,
     FORGOTTEN,
@@ -346,11 +346,11 @@ class People:
     def known_records(self, dataset: str, ids: pa.Array) -> Mask:
         """Return which records any release of a dataset holds, or are forgotten, shape (records,)."""
         records = self._db.id_key.records(ids).ids
-        order = records.order()
+        wanted = WantedIds(records)
         with self._db.store.snapshot():
             mask = are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
-                mask |= self._db.look_up(ref, records, order).present
+                mask |= self._db.look_up(ref, records, wanted).present
         return mask
 
     def unit_hashes(self, subjects: pa.Array) -> pa.Array:

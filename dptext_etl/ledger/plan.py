@@ -163,7 +163,7 @@ class LedgerPlan:
         self._used = self._nothing(NEW, ())
 
     def _nothing(self, scope: int, components: tuple[str, ...]) -> _Used:
-        return _Used((scope, components), np.zeros((len(components), self.units.ids.size), np.int64))
+        return _Used((scope, components), np.zeros((len(components), len(self.units)), np.int64))
 
     def catch_up(self, db: Database) -> None:
         """Include all events committed so far in answers. Call it again once the locks are held."""
@@ -243,7 +243,7 @@ class LedgerPlan:
             yield from (ref for ref in reversed(db.releases.of_dataset(self.dataset)) if ref not in refs)
 
     def _of_release(self, db: Database, ref: ReleaseRef) -> _Held:
-        key, size = (ref.id, ref.nonce), self.records.ids.size
+        key, size = (ref.id, ref.nonce), len(self.records)
         of_release = self._held.get(key)
         if of_release is None:  # memory that holds zeros only is not taken
             ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
@@ -291,28 +291,28 @@ class Plans:
         self._recent: deque[tuple[LedgerPlan, HashedIds, Index]] = deque(maxlen=RECENT)
 
     def covering(
-        self, dataset: str, records: HashedIds, order: Index | None = None, units: HashedIds | None = None
+        self, dataset: str, records: HashedIds, wanted: WantedIds | None = None, units: HashedIds | None = None
     ) -> tuple[LedgerPlan, Index, Index]:
         """Return a plan that covers records and units, and the places of records and units in it.
 
         Args:
             dataset: The dataset of the records.
             records: Record ids, each once.
-            order: Their ascending order, where the caller knows it.
-            units: Units; an id of zeros, as canary rows have, has the place 0 and represents no unit.
+            wanted: The same as ids to look for, where the caller has them.
+            units: Units; an id of zeros, as canary rows have, has the place 0 and stands for no unit.
         """
         some = _NO_IDS if units is None else units
         real = (some.hi != 0) | (some.lo != 0)
-        wanted, unit_at = some.take(real), np.zeros(some.size, np.intp)
+        of_units, unit_at = some.take(real), np.zeros(some.size, np.intp)
         if units is None:  # a commit brings the very ids that were reserved
             for plan, ids, at in self._recent:
                 if ids.hi is records.hi and plan.dataset == dataset:
                     return plan, at, unit_at
         for plan in (*([] if self.run is None else [self.run]), *(item[0] for item in reversed(self._recent))):
-            if plan.dataset == dataset and (places := plan.places_of(records, wanted)) is not None:
+            if plan.dataset == dataset and (places := plan.places_of(records, of_units)) is not None:
                 at, unit_at[real] = places
                 return plan, at, unit_at
-        plan = LedgerPlan(dataset, WantedIds(records, order), WantedIds(wanted))
+        plan = LedgerPlan(dataset, WantedIds(records) if wanted is None else wanted, WantedIds(of_units))
         at, unit_at[real] = plan.records.places_as_passed(), plan.units.places_as_passed()
         self._recent.append((plan, records, at))
         return plan, at, unit_at
@@ -364,9 +364,9 @@ class Database:
         self.scopes = Scopes(store, self.journal, self.segments, self.records, self.standing)
         self.keys, self.plans = Keys(), Plans()
 
-    def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:
-        """Return the state of distinct records in a release; `order` is their ascending order."""
-        plan, at, _ = self.plans.covering(ref.dataset, records, order)
+    def look_up(self, ref: ReleaseRef, records: HashedIds, wanted: WantedIds | None = None) -> Holdings:
+        """Return what a release holds of records, each of which is given once; `wanted` are the same to look for."""
+        plan, at, _ = self.plans.covering(ref.dataset, records, wanted)
         plan.catch_up(self)
         return plan.holdings(self, ref, at)
 
@@ -429,17 +429,20 @@ class Lookup:
 
         With a chain of post-processings: which of them it rewrote, and the digests of the results.
         """
-        packed, where = places, np.arange(len(places))
         if not (places[1:] > places[:-1]).all():
             packed, where = np.unique(places, return_inverse=True)
-        mask = packed != NOWHERE
-        every, records = Places.unpack(np.where(mask, packed, 0)), self._db.records
-        digests, positions = np.zeros((len(packed), WIDTH), np.uint8), np.zeros(len(packed), np.int64)
+            mask, digests, positions = self.digests(packed)
+            return mask[where], digests[where], positions[where]
+        mask, records = places != NOWHERE, self._db.records
+        every = Places.unpack(np.where(mask, places, 0))
         with self._db.store.snapshot():
             mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
+            if mask.all() and self.chain is None:
+                return mask, *records.digests_and_positions(every)
+            digests, positions = np.zeros((len(places), WIDTH), np.uint8), np.zeros(len(places), np.int64)
             committed = every.take(mask)
             digests[mask], positions[mask] = records.digests_and_positions(committed)
             if self.chain is not None:
                 rewritten, digests[mask] = records.postprocessed(committed, self.chain)
                 mask[mask] = rewritten
-        return mask[where], digests[where], positions[where]
+        return mask, digests, positions

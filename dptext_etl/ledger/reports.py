@@ -172,8 +172,10 @@ def _balances(db: Database) -> Rows:
     """Iterate over what units have used, scope by scope: one row per unit and component."""
     for number, scope in _scopes_by_id(db).items():
         pinned = db.scopes.by_id(number)
-        for ids, values in used_by_unit(db, pinned):
-            hashes, rows = _hex(ids.as_bytes()), ids.size
+        for part in used_by_unit(db, pinned):
+            order = part.ids.order()  # which does not show the order of the charges
+            values, rows = part.values[:, order], len(order)
+            hashes = _hex(part.ids.take(order).as_bytes())
             for at, (name, used) in enumerate(zip(tracked_components(pinned), values, strict=True)):
                 cap = pinned.limits[at] if pinned.limits else None
                 same = {**scope, "unit": pinned.unit, "component": name}

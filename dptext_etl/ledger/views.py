@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, log10_odds
+from dptext_etl.arrays import starts
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
 from dptext_etl.ledger.caps import LARGEST, Pinned, limits
@@ -71,8 +72,10 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
         if limited:
             exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
         for name, amounts in zip(names, values, strict=True):
-            distinct, counts = np.unique(amounts, return_counts=True)
-            histograms[name].update(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
+            ordered = np.sort(amounts)
+            each = starts(ordered)
+            counts = np.diff(each, append=len(ordered))
+            histograms[name].update(dict(zip(ordered[each].tolist(), counts.tolist(), strict=True)))
     left: dict[str, Counter[int]] = {name: Counter() for name in limited}
     for name, limit in limited.items():
         for amount, count in histograms[name].items():

@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
-from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.arrays import starts, to_arrow, to_numpy
 from dptext_etl.checks.comparison import Buckets
 from dptext_etl.checks.text_counts import gate_delta
 from dptext_etl.column import INFINITE, spends
@@ -177,7 +177,7 @@ class Forecast:
         """Count the records of some units that would not fit, also by the number of their period, and their units."""
         rejected = self._left_out(rows)
         by_period = Counter[Any](rows.periods[rejected].tolist())
-        return by_period + Counter(records=len(rejected), units=len(np.unique(rows.where[rejected])))
+        return by_period + Counter(records=len(rejected), units=len(starts(np.sort(rows.where[rejected]))))
 
     def _left_out(self, rows: _Rows) -> list[int]:
         """Return the rows of records that would not fit."""
@@ -440,7 +440,8 @@ class Preview:
         charged = charge(frame, self._columns, self._policy, identified=pinned, counted=not self.published)
         outcome, asking, kept, units, used, moved = self._answer(charged)
         self._moved += int(moved.sum())
-        self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
+        counts = np.bincount(outcome).tolist()
+        self._answers.update({Outcome(kind).name: count for kind, count in enumerate(counts) if count})
         self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
         if changed.any():

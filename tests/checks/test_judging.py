@@ -3,10 +3,12 @@
 import threading
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
+from dptext_etl.checks import comparison
 from dptext_etl.checks import gate as judging
-from dptext_etl.checks.comparison import LedgerComparison
+from dptext_etl.checks.comparison import LedgerComparison, TextDigests
 from dptext_etl.checks.gate import Gate
 
 BATCHES = [pl.DataFrame({"id": [number]}) for number in range(5)]
@@ -61,3 +63,18 @@ def test_what_a_gate_raises_ends_the_judgement(monkeypatch):
         judging.feed([Failing(), other], iter(BATCHES), seen.append)
     assert seen == [1]
     assert other.seen_batches in ([0], [0, 1], [0, 1, 2]), "the next batch may be under way"
+
+
+def test_gates_share_the_digests_of_the_last_two_batches(monkeypatch):
+    hashed, digests = [], comparison._kernel.digests
+    monkeypatch.setattr(comparison._kernel, "digests", lambda texts: hashed.append(texts.name) or digests(texts))
+    one, two, three = (pl.DataFrame({"a": [text], "b": ["same"]}) for text in "xyz")
+    shared = TextDigests()
+    first = shared.of(one, "a")
+    assert first.equals(pa.array(digests(one["a"])))
+    assert shared.of(two, "a") != first
+    assert shared.of(one, "a") is first
+    assert hashed == ["a", "a"]
+    assert shared.of(one, "b").equals(shared.of(three, "b"))
+    assert shared.of(one, "a").equals(first)
+    assert hashed == ["a", "a", "b", "b", "a"], "no more than two batches are kept"

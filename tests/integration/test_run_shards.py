@@ -7,8 +7,11 @@ from polars.testing import assert_frame_equal
 from dptext_etl import run
 from dptext_etl.checks import canaries as canary_sets
 from dptext_etl.errors import InputError
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source import cutting
 from tests.quick import quick
+from dptext_etl.runner.source.examine import examine
+from dptext_etl.runner.source.roles import open_table
 
 
 def test_shards_are_bounded_whatever_is_read_at_a_time(job, monkeypatch):
@@ -47,23 +50,23 @@ def test_sets_of_canary_rows_are_spread_over_shards(job, monkeypatch, rows, size
     assert canaries == {8 * sets}
 
 
-def test_rows_of_a_small_source_are_kept_until_they_are_computed(job, monkeypatch):
-    policy = job.policy(shard_rows=50, shard_bytes=2_000)
+def test_rows_of_a_small_source_are_kept_until_they_are_computed(job):
     frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "review")
-    shards, rows = cutting.counted(frame, policy)
-    assert shards == cutting.count(frame, policy)
-    assert_frame_equal(rows, frame)
-    assert cutting.counted(frame.head(0), policy)[1].collect_schema() == frame.collect_schema()
-    (job.folder / "raw.parquet").unlink()
-    assert rows.collect().height == 240
+    rows = cutting.kept(frame)
+    assert_frame_equal(rows.lazy(), frame)
+    assert cutting.kept(frame.head(0)).schema == frame.collect_schema()
 
 
 @pytest.mark.parametrize(("name", "least"), [("KEPT_BYTES", 0), ("KEPT_ROWS", 0)])
-def test_rows_of_a_large_source_are_read_again(job, monkeypatch, name, least):
+def test_rows_of_a_large_source_are_read_again_and_their_shards_counted_with_the_ids(job, monkeypatch, name, least):
     monkeypatch.setattr(cutting, name, least)
-    policy = job.policy(shard_rows=50)
-    frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "review")
-    assert cutting.counted(frame, policy) == (cutting.count(frame, policy), frame)
+    policy = job.policy(shard_rows=50, per_subject=None, incremental=False)
+    layout = Layout.of(policy)
+    table = open_table(policy, layout)
+    source = examine(table, policy, layout, sharded=True)
+    assert source.rows is table.frame
+    assert source.shards == cutting.count(table.frame, policy) == 5
+    assert examine(table, policy, layout).shards is None
 
 
 def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, reviews, monkeypatch):
@@ -80,6 +83,6 @@ def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, review
 
 
 def test_longer_texts_than_were_counted_stop_a_run_before_its_gates(job, monkeypatch):
-    monkeypatch.setattr(cutting, "counted", lambda frame, _: (2, frame))
+    monkeypatch.setattr(cutting.ShardCount, "shards", 2)
     with pytest.raises(InputError, match="other lengths"):
         job.run()

@@ -58,6 +58,7 @@ from dptext_etl.checks.text_counts import (
 )
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError, PolicyError, counted
+from dptext_etl.families.choice import unlinked_of
 from dptext_etl.families.words import Simulated, WordByWord, by_word
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids, canonical_series
@@ -78,7 +79,7 @@ class OneTextPerRecord(Gate):
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
-        self._texts = [item.name for item in self.policy.columns]
+        self._texts, self._digests = [item.name for item in self.policy.columns], candidate.digests
         # digests of the record id and of each text
         self.state = {"records": Repeats(BYTES * (1 + len(self._texts)), candidate.scratch)}
 
@@ -93,7 +94,7 @@ class OneTextPerRecord(Gate):
         rows = with_id(batch, self.policy.id)
         if rows.height:
             ids = short_digests(canonical_series(rows[self.policy.id]))
-            self.state["records"].add(np.hstack([ids, *(_column(rows, name) for name in self._texts)]))
+            self.state["records"].add(np.hstack([ids, *(self._column(rows, name) for name in self._texts)]))
 
     def verdict(self) -> Verdict:
         rows, records, distinct, _ = self.state["records"].counts()
@@ -104,12 +105,11 @@ class OneTextPerRecord(Gate):
             message = f"of {rows:,} rows {repeated:,} repeat a record id, {conflicting:,} of them with another text"
         return self.outcome(counts, message, passed=not repeated)
 
-
-def _column(rows: pl.DataFrame, name: str) -> ByteRows:
-    """Return the digests of a column, shape (rows, 16); zeros for a column that is missing or holds no strings."""
-    if rows.schema.get(name) != pl.String:
-        return np.zeros((rows.height, BYTES), np.uint8)
-    return short_digests(rows[name])
+    def _column(self, rows: pl.DataFrame, name: str) -> ByteRows:
+        """Return the digests of a column, shape (rows, 16); zeros for a column that is missing or holds no strings."""
+        if rows.schema.get(name) != pl.String:
+            return np.zeros((rows.height, BYTES), np.uint8)
+        return shortened(self._digests.of(rows, name))
 
 
 class _Key(NamedTuple):
@@ -147,6 +147,7 @@ class RowsLedgered(Gate):
             if name in refs
         }
         self._policies = {item.column or "": item for item in policy.column_policies()}
+        self._digests = candidate.digests
         self._unregistered = sum(name not in refs for name in self._columns)
         self.state = {"cells": 0, "uncommitted": 0, "different": 0, "forgotten": 0}
         self.state |= {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
@@ -213,7 +214,9 @@ class RowsLedgered(Gate):
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         column = self._policies[key.column]
         bounds = positions_of(None if key.chain else column.mechanism, rows[name])
-        self._known[key].add(ids, output_digests(column, ids, rows[name]), canary, bounds)
+        plain = unlinked_of(column.mechanism) is None
+        digests = self._digests.of(rows, name) if plain else output_digests(column, ids, rows[name])
+        self._known[key].add(ids, digests, canary, bounds)
 
 
 def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:

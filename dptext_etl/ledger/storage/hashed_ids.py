@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.arrays import arrow_kind, to_arrow
+from dptext_etl import _kernel
+from dptext_etl.arrays import arrow_kind, starts, to_arrow, to_numpy
 from dptext_etl.errors import InputError
 from dptext_etl.ledger.types import I64, Mask
 
@@ -22,9 +23,6 @@ Bytes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.intp]
 Values = I64  # whole numbers per id, shape (values, ids)
 WIDTH = 32
-MOST_BITS = 25  # the most bits by which a table finds ids; more ids share them
-SIEVE_BITS = 4
-"""How many bits more a first look at other ids takes: of those that are not wanted, one of 16 to 32 passes it."""
 SATURATED = 1 << 62
 """A sum that reaches this stays at it, whatever is given back later: none wraps, and none is less than it should be."""
 
@@ -110,18 +108,20 @@ def binaries(rows: Bytes, mask: Mask | None = None) -> pa.Array:
 
 
 class Part(NamedTuple):
-    """Ids in ascending order with their values."""
+    """Distinct ids with their values."""
 
     ids: HashedIds
     values: Values
 
 
 def fold(ids: HashedIds, values: Values) -> Part:
-    """Sort entries, and add up those with the same id."""
-    order = ids.order()
-    ids, values = ids.take(order), values[:, order]
-    starts = ids.starts()
-    return Part(ids, values) if len(starts) == ids.size else Part(ids.take(starts), sums(values, starts))
+    """Add up the values of entries with the same id, in the order in which each id came first."""
+    wanted = WantedIds(ids)
+    if not wanted.repeated:
+        return Part(ids, values)
+    order = np.argsort(wanted.places_as_passed(), kind="stable")
+    each = starts(wanted.places_as_passed()[order])
+    return Part(ids.take(order[each]), sums(values[:, order], each))
 
 
 def sums(values: Values, starts: Index) -> Values:
@@ -142,46 +142,28 @@ def plus(left: Values, right: Values) -> Values:
 
 
 class WantedIds:
-    """Distinct ids that are looked for among many others, in ascending order.
+    """Distinct ids that are looked for among many others; each has a place, in the order in which it came first."""
 
-    Ids are keyed hashes, and so evenly spread: a table says where the ids with the same first bits begin, and these are
-    seldom more than one.
-    """
+    def __init__(self, ids: HashedIds) -> None:
+        self._index, given = _kernel.IdIndex.of(*map(to_arrow, ids))
+        self._given: Index = to_numpy(pa.array(given))
 
-    def __init__(self, ids: HashedIds, order: Index | None = None) -> None:
-        order = ids.order() if order is None else order
-        ids = ids.take(order)
-        starts = ids.starts()
-        self.ids = ids if len(starts) == ids.size else ids.take(starts)
-        self._sorted = order, starts
-        bits = min(self.ids.size.bit_length(), MOST_BITS)
-        self._shift, self._sieve_shift = np.uint64(64 - bits), np.uint64(64 - bits - SIEVE_BITS)
-        self._sieve = np.zeros(1 << (bits + SIEVE_BITS), np.bool_)
-        self._sieve[self.ids.hi >> self._sieve_shift] = True
-        counts = np.bincount((self.ids.hi >> self._shift).view(np.int64), minlength=1 << bits)
-        self._begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def repeated(self) -> int:
+        """How many of the ids that these were made of came before."""
+        return len(self._given) - len(self)
 
     def find(self, ids: HashedIds) -> tuple[Index, Index]:
         """Return the rows of other ids that are wanted, in ascending order, and their places among these."""
-        rows = np.flatnonzero(self._sieve[(ids.hi >> self._sieve_shift).view(np.int64)])
-        prefixes = (ids.hi[rows] >> self._shift).view(np.int64)
-        at, ends = self._begins[prefixes], self._begins[prefixes + 1]
-        matches = [(rows[:0], at[:0])]
-        while len(rows):
-            same = (self.ids.hi[at] == ids.hi[rows]) & (self.ids.lo[at] == ids.lo[rows])
-            matches.append((rows[same], at[same]))
-            left = ~same & (at + 1 < ends)
-            rows, at, ends = rows[left], at[left] + 1, ends[left]
-        rows, places = (np.concatenate(parts) for parts in zip(*matches, strict=True))
-        order = np.argsort(rows, kind="stable")  # few lists in order
-        return rows[order], places[order].astype(np.intp)
+        rows, places = self._index.find(*map(to_arrow, ids))
+        return to_numpy(pa.array(rows)), to_numpy(pa.array(places))
 
     def places_as_passed(self) -> Index:
         """Return the places of the ids that these were made of, shape (ids,)."""
-        order, starts = self._sorted
-        places = np.empty(len(order), np.intp)
-        places[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-        return places
+        return self._given
 
     def places(self, ids: HashedIds) -> Index | None:
         """Return the places of other ids among these, shape (ids,), or None if one of them is not wanted."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import MEASURES
-from dptext_etl.arrays import to_arrow
+from dptext_etl.arrays import starts, to_arrow
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import ADDITIVE, FINE, MICRO, PURE
@@ -309,14 +309,18 @@ class Places(NamedTuple):
 
     def groups(self) -> Iterator[tuple[int, Index]]:
         """Iterate over the batches, each with the indices of its rows in this list."""
-        if len(self.batch) and (self.batch == self.batch[0]).all():
-            yield int(self.batch[0]), np.arange(len(self.batch))
+        if not len(self.batch):
             return
-        order = np.arange(len(self.batch))
-        if (self.batch[1:] < self.batch[:-1]).any():
-            order = np.argsort(self.batch, kind="stable")
-        batches, starts = np.unique(self.batch[order], return_index=True)
-        yield from zip(batches.tolist(), np.split(order, starts[1:]), strict=False)
+        order, batches = np.arange(len(self.batch)), self.batch
+        if (batches[1:] < batches[:-1]).any():
+            order = np.argsort(batches, kind="stable")
+            batches = batches[order]
+        each = starts(batches)
+        yield from zip(batches[each].tolist(), np.split(order, each[1:]), strict=True)
+
+    def batches(self) -> list[int]:
+        """Return the batches, each once."""
+        return [batch for batch, _ in self.groups()]
 
 
 class Holdings(NamedTuple):
@@ -412,7 +416,7 @@ class Records:
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
-        batches = np.unique(places.batch).tolist()
+        batches = places.batches()
         events = sorted({seq for batch in batches for seq in self._journal.listed(f"{POSTS}{batch}")})
         mask, digests = self._recorded(
             places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest"
@@ -420,7 +424,7 @@ class Records:
         return mask, digests
 
     def note_postprocessed(self, places: Places, seq: int) -> None:
-        for batch in np.unique(places.batch).tolist():
+        for batch in places.batches():
             self._journal.add_to_list(f"{POSTS}{batch}", seq)
 
     def _recorded(self, places: Places, events: list[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
@@ -442,7 +446,7 @@ class Records:
         return tuple(outputs)
 
     def _commits(self, places: Places) -> list[int]:
-        batches = np.unique(places.batch).tolist()
+        batches = places.batches()
         query = "select seq from commit_part where batch=?"
         return sorted({row[0] for batch in batches for row in self._store.rows(query, (batch,))})
 

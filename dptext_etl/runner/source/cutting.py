@@ -20,7 +20,7 @@ READ_ROWS = 1 << 14
 COUNT_ROWS = 1 << 18
 """Rows whose sizes are counted at a time."""
 KEPT_BYTES, KEPT_ROWS = 32 << 20, 1 << 19
-"""The most bytes of strings, and rows, that are kept in memory between counting and computing shards."""
+"""The most bytes of strings, and rows, that are kept in memory from when they are examined until they are computed."""
 ANY_SIZE = 1 << 62
 """More bytes than there are."""
 
@@ -66,29 +66,38 @@ def size_of(schema: pl.Schema) -> pl.Expr:
     return pl.sum_horizontal(sizes).alias("size") if sizes else pl.lit(0, dtype=pl.Int64).alias("size")
 
 
+class ShardCount:
+    """Counts the shards of rows whose sizes come batch by batch."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._cutter, self._begun, self._rows = Cutter(*bounds(policy)), 0, 0
+
+    def add(self, sizes: pl.Series) -> None:
+        self._begun += len(self._cutter.begins(sizes.to_numpy()))
+        self._rows += len(sizes)
+
+    @property
+    def shards(self) -> int:
+        return self._begun + (self._rows > 0)
+
+
 def count(frame: pl.LazyFrame, policy: Policy) -> int:
     """Count the shards of a source; only the lengths of its texts are held in memory."""
-    cutter, found, rows = Cutter(*bounds(policy)), 0, 0
+    found = ShardCount(policy)
     for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
-        rows += batch.height
-        found += len(cutter.begins(batch["size"].to_numpy()))
-    return found + (rows > 0)
+        found.add(batch["size"])
+    return found.shards
 
 
-def counted(frame: pl.LazyFrame, policy: Policy) -> tuple[int, pl.LazyFrame]:
-    """Count the shards of a source, and keep its rows in memory where they are few, so that they are read once."""
-    sizes, held, size = size_of(frame.collect_schema()), list[pl.DataFrame](), 0
-    cutter, found = Cutter(*bounds(policy)), 0
+def kept(frame: pl.LazyFrame) -> pl.DataFrame | None:
+    """Read the rows of a source into memory, so that they are read once; None if they are many."""
+    schema, held, size = frame.collect_schema(), list[pl.DataFrame](), 0
     for batch in batches(frame, READ_ROWS):
-        each = batch.select(sizes)["size"].to_numpy()
-        size += int(each.sum())
-        found += len(cutter.begins(each))
+        size += int(batch.select(size_of(schema).sum()).item())
         held.append(batch)
         if size > KEPT_BYTES or len(held) * READ_ROWS > KEPT_ROWS:
-            del held
-            return count(frame, policy), frame
-    rows = pl.concat(held) if held else frame.collect_schema().to_frame()
-    return found + (rows.height > 0), rows.lazy()
+            return None
+    return pl.concat(held) if held else schema.to_frame()
 
 
 def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:

@@ -24,7 +24,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source import selection
+from dptext_etl.runner.source import cutting, selection
 from dptext_etl.runner.source.column_types import require_same_types, rows_by_period
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
@@ -33,6 +33,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
+_SIZE = "__dptext_size"
 _SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
 
@@ -116,21 +117,36 @@ class Examined(Generic[Rows]):
 
 
 def examine(
-    table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
+    table: Table[pl.LazyFrame],
+    policy: Policy,
+    layout: Layout,
+    progress: Listener | None = None,
+    *,
+    sharded: bool = False,
 ) -> Examined[pl.LazyFrame]:
-    """Examine the files of a source in this process (see `Examined.of`)."""
+    """Examine the files of a source in this process (see `Examined.of`).
+
+    Few rows are read once, and kept. Of many rows, the shards are counted in the pass over the ids, if they are asked
+    for (`sharded`) and the run takes all rows.
+    """
+    few = cutting.kept(table.frame)
+    read = table if few is None else replace(table, frame=few.lazy())
+    chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
+    leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
+    shards = cutting.ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
     found = Examined.of(
-        table,
+        read,
         policy,
         layout,
-        check=lambda: check_ids(table, policy, layout.scratch, progress),
+        check=lambda: check_ids(read, policy, layout.scratch, progress, shards),
         with_persons=lambda rows: with_persons(rows, policy),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
+    found = replace(found, table=table, shards=None if shards is None else shards.shards)
     if not found.beyond and not found.nameless:
         return found
-    every, taken = (rows_by_period(rows, policy) for rows in (table.frame, found.shown[0]))
+    every, taken = (rows_by_period(rows, policy) for rows in (read.frame, found.shown[0]))
     return replace(found, outside={period: count - taken.get(period, 0) for period, count in every.items()})
 
 
@@ -143,23 +159,37 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
 
 
 def check_ids(
-    table: Table[pl.LazyFrame], policy: Policy, scratch: Path | None, listener: Listener | None = None
+    table: Table[pl.LazyFrame],
+    policy: Policy,
+    scratch: Path | None,
+    listener: Listener | None = None,
+    shards: cutting.ShardCount | None = None,
 ) -> tuple[int, int]:
     """Check the ids and subjects of a source; return the number of rows, and of those without a subject to charge."""
     subject = None if policy.unit == "record" else policy.subject
-    counts = count_ids(table.frame, policy.id, subject, scratch, listener)
+    counts = count_ids(table.frame, policy.id, subject, scratch, listener, shards)
     refuse_ids(policy, counts)
     return counts.rows, counts.null_subjects
 
 
-def count_ids(
-    frame: pl.LazyFrame, name: str, subject: str | None, scratch: Path | None = None, listener: Listener | None = None
+def count_ids(  # noqa: PLR0917
+    frame: pl.LazyFrame,
+    name: str,
+    subject: str | None,
+    scratch: Path | None = None,
+    listener: Listener | None = None,
+    shards: cutting.ShardCount | None = None,
 ) -> IdCounts:
-    """Count rows, null ids and subjects, and repeated ids, in one pass over a source."""
+    """Count rows, null ids and subjects, repeated ids, and shards if asked for, in one pass over a source."""
     rows = null_ids = null_subjects = 0
+    columns = [pl.col(one) for one in dict.fromkeys((name, subject or name))]
+    if shards is not None:
+        columns.append(cutting.size_of(frame.collect_schema()).alias(_SIZE))
     meter = Meter("ids", None, listener)
     with closing(Buckets(8, scratch)) as hashes:
-        for batch in batches(frame.select({name, subject or name}), BATCH_ROWS):
+        for batch in batches(frame.select(columns), BATCH_ROWS):
+            if shards is not None:
+                shards.add(batch[_SIZE])
             rows += batch.height
             null_ids += batch[name].null_count()
             null_subjects += 0 if subject is None else batch[subject].null_count()

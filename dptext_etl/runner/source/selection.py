@@ -22,6 +22,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
 from dptext_etl.data_types import kind_of, named_as
@@ -205,7 +206,7 @@ def at_most(
             persons = persons_of(batch, policy)
             hashes.add(persons.hash().to_numpy().view(np.uint8).reshape(-1, 8))
             total += sum_of_pairs(canonical_ids(batch[policy.id].to_arrow()), persons)
-        crowded = pl.Series(hashes.frequent(most), dtype=pl.UInt64)
+        crowded = pl.Series(to_arrow(hashes.frequent(most)))
         if not len(crowded):
             return frame, hashes.rows + nameless, total % PAIRS
         parts = []

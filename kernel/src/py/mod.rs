@@ -5,6 +5,7 @@ mod columns;
 mod corpus;
 mod csv_rows;
 mod draws;
+mod id_index;
 mod keys;
 mod near;
 mod numbers;
@@ -102,6 +103,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_defect, module)?)?;
     keys::register(module)?;
     draws::register(module)?;
+    id_index::register(module)?;
     columns::register(module)?;
     corpus::register(module)?;
     csv_rows::register(module)?;

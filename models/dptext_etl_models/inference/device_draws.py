@@ -13,12 +13,16 @@ import pyarrow as pa
 
 from dptext_etl import _kernel, sampling
 from dptext_etl.sampling import TOKEN, Choices, Law, Slots, slot_width, smallest_weight, weight_bits
+from dptext_etl_models.inference.running import to_device
 
 if TYPE_CHECKING:
     import torch
 
 _BLOCK = 256
 CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
+_CELL_BYTES = 24
+_SHARE = 16
+"""Bytes of intermediate numbers per cell, about, and the part of a GPU's memory that they may take (1 / 16)."""
 
 choose_uniform = sampling.choose_uniform
 
@@ -63,7 +67,7 @@ def _drawn(scores: torch.Tensor, slots: Slots, law: Law, purpose: int) -> torch.
     """Draw as the kernel does: with the same integers, two levels, and weights that differ at most in the last unit."""
     import torch
 
-    rows = max(1, CELLS_AT_ONCE // scores.shape[1])
+    rows = max(1, _cells_at_once(scores.device) // scores.shape[1])
     epsilon, low, high = law
     with torch.no_grad():
         parts = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
@@ -72,6 +76,16 @@ def _drawn(scores: torch.Tensor, slots: Slots, law: Law, purpose: int) -> torch.
             padded = weigh_on_device(scores[some], (one, low, high))
             parts.append(draw_on_device(padded, slots.take(some), purpose))
         return torch.cat(parts)
+
+
+def _cells_at_once(device: torch.device) -> int:
+    """Return how many cells are weighed together: each time, the host waits for totals to draw integers below them."""
+    import torch
+
+    if device.type != "cuda":
+        return CELLS_AT_ONCE
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    return max(CELLS_AT_ONCE, memory // _SHARE // _CELL_BYTES)
 
 
 def weigh_on_device(scores: torch.Tensor, law: Law) -> torch.Tensor:
@@ -89,7 +103,7 @@ def weigh_on_device(scores: torch.Tensor, law: Law) -> torch.Tensor:
     if isinstance(epsilon, np.ndarray):
         kinds, kind = np.unique(epsilon, return_inverse=True)
         laws = np.array([[one / 2, float(smallest_weight(one, m))] for one in kinds.tolist()]).reshape(-1, 2)
-        half, least = torch.from_numpy(laws[kind]).to(device).split(1, dim=1)
+        half, least = to_device(laws[kind], device).split(1, dim=1)
     else:
         half, least = float(epsilon) / 2, float(smallest_weight(float(epsilon), m))  # numbers are not copied there
     exact = scores.to(torch.float64, copy=True)
@@ -115,7 +129,7 @@ def draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> torch.Te
 
     def below(totals: pa.Array, before: pa.Array | None = None) -> torch.Tensor:
         drawn = pa.array(_kernel.bounded(*arrays, purpose, width, totals, before)).to_numpy()
-        return torch.from_numpy(drawn.astype(np.int64)).to(padded.device)[:, None]
+        return to_device(drawn.astype(np.int64), padded.device)[:, None]
 
     blocks = padded.view(n, -1, _BLOCK)
     ends = blocks.sum(dim=2).cumsum(dim=1)

@@ -44,6 +44,14 @@ def out_of_memory(exc: BaseException) -> bool:
     return isinstance(exc, RuntimeError) and any(sign in message for sign in _SHORT)
 
 
+def to_device(values: npt.NDArray[Any], device: Any) -> Any:
+    """Return numbers as a tensor of a device. A GPU copies them from pinned memory, so that the host does not wait."""
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def without_numbers(scores: Any) -> npt.NDArray[np.bool_]:
     """Return which rows of scores, numpy or torch, hold no number above minus infinity: they decide nothing."""
     some = _with_numbers(scores[:, :64])  # where these hold none, read all

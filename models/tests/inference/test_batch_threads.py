@@ -10,7 +10,7 @@ import pytest
 from dptext_etl import sampling
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import Encoder
-from dptext_etl_models.inference.running import without_numbers
+from dptext_etl_models.inference.running import to_device, without_numbers
 from models.tests.inference.masked_loops import DECODINGS, LONG
 from models.tests.toy_scorer import Recorded, keys
 
@@ -56,6 +56,38 @@ def test_every_batch_under_way_has_one_thread_of_its_own(whole, lanes):
     assert {threads for _, threads in alone} == {1}
     assert len({thread for thread, _ in alone}) == 2
     assert threading.current_thread() not in {thread for thread, _ in alone}
+
+
+def test_two_batches_under_way_in_one_thread_keep_their_order_and_bits(whole, monkeypatch):
+    """As on a GPU, which computes one batch while outputs of the one before it are drawn."""
+    made, scorer = whole(decoding="parallel")
+    column, every = pa.array(LONG), keys(len(LONG))
+    forward, seen = scorer.model.forward, []
+
+    def noted(tokens, *rest):
+        seen.append((threading.current_thread(), tokens.tobytes()))
+        return forward(tokens, *rest)
+
+    scorer.model.forward = noted
+    found = []
+    for width in (1, 2):
+        monkeypatch.setattr(type(scorer), "batches_at_once", width)
+        monkeypatch.setattr(type(scorer), "batch_threads", 1)
+        sampler = Recorded()
+        text = made.release_with(scorer, sampler, column, every).text.to_pylist()
+        found.append((text, {where: row.tobytes() for where, row in sampler.scores.items()}))
+    assert found[0] == found[1]
+    one, two = ([where for where in seen if (where[0] is threading.current_thread()) is own] for own in (True, False))
+    assert len(one) == len(two) > 2
+    assert [tokens for _, tokens in one] == [tokens for _, tokens in two]
+    assert len({thread for thread, _ in two}) == 1
+
+
+def test_numbers_come_to_a_device_as_they_are():
+    for values in (np.arange(6).reshape(2, 3), np.arange(6) > 2, np.arange(6, dtype=np.float64)[::2]):
+        found = to_device(values, torch.device("cpu"))
+        np.testing.assert_array_equal(found.numpy(), values)
+        assert found.numpy().dtype == values.dtype
 
 
 def test_a_large_model_has_all_threads_for_one_batch(whole, lanes):

@@ -20,6 +20,7 @@ import numpy as np
 
 from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference.masked.script import Numbers
+from dptext_etl_models.inference.running import to_device
 
 _PARTS = {"embeddings", "encoder", "pooler"}
 
@@ -156,10 +157,9 @@ class MaskedModel:
         import torch
 
         ids, real, places = (
-            torch.as_tensor(part, device=self.device)
-            for part in (tokens, np.arange(tokens.shape[1]) < totals[:, None], columns)
+            to_device(part, self.device) for part in (tokens, np.arange(tokens.shape[1]) < totals[:, None], columns)
         )
-        extra = {"token_type_ids": torch.as_tensor(types, device=self.device)} if self._types else {}
+        extra = {"token_type_ids": to_device(types, self.device)} if self._types else {}
         with torch.inference_mode():
             return self._way(ids, real, (torch.arange(len(places), device=self.device)[:, None], places), extra)
 

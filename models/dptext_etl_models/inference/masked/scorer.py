@@ -8,6 +8,7 @@ needed, and no operation mixes rows. If memory runs out, batches of that shape h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Piec
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.inference.masked.script import Numbers, Script
 from dptext_etl_models.inference.masked.steps import Session
+from dptext_etl_models.inference.running import to_device
 
 BUCKET = 8
 """Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""
@@ -68,6 +70,13 @@ class Adjustment(NamedTuple):
     excluded: Callable[[str], Sequence[int]] | None = None
 
 
+class Made(NamedTuple):
+    """Scores that a model computed, or computes; `event` is when it has, in the stream of a GPU."""
+
+    scores: Any
+    event: Any = None
+
+
 class MaskedScorer:
     """Score positions with a masked language model."""
 
@@ -114,12 +123,33 @@ class MaskedScorer:
 
     @property
     def batches_at_once(self) -> int:
-        """Return how many batches are computed at a time: several of a small model on a CPU, otherwise one."""
+        """Return how many batches are under way at a time.
+
+        Of a small model on a CPU, several are computed. A GPU computes one while the outputs of the one before it are
+        drawn, and while the next one is filled.
+        """
         import torch
 
+        if self.model.device.type == "cuda":
+            return 2
         if self.model.device.type != "cpu" or self.model.parameters > _SMALL:
             return 1
         return min(_AT_A_TIME, int(torch.get_num_threads()))
+
+    @property
+    def batch_threads(self) -> int:
+        """Return how many threads compute batches: one for a GPU, which computes them one after the other."""
+        return 1 if self.model.device.type == "cuda" else self.batches_at_once
+
+    @cached_property
+    def _stream(self) -> Any:
+        """Another stream of a GPU than that of the draws, so that a batch is computed meanwhile; None elsewhere."""
+        import torch
+
+        if self.model.device.type != "cuda":
+            return None
+        torch.cuda.synchronize(self.model.device)  # so that the weights are there
+        return torch.cuda.Stream(self.model.device)
 
     def batch(self, layout: Layout, asked: Asked, rows: Rows, shape: Shape) -> Batch:
         """Fill a batch with some rows of one shape."""
@@ -128,27 +158,39 @@ class MaskedScorer:
         columns[: len(asked.first)], real = layout.columns(rows, asked, shape.masks)
         return Batch(asked, shape, *layout.fill(rows, count, shape.length), columns, real)
 
-    def forward(self, batch: Batch) -> Any:
+    def forward(self, batch: Batch) -> Made:
         """Return the model's scores of the masks inside the window, shape (draws, tokens); any thread may call this.
 
         What a CPU does with them continues in numbers of 32 bits, so that they are widened here, in the batch's thread.
         """
         import torch
 
+        if self._stream is None:
+            return Made(self._forward(batch))
+        with torch.cuda.stream(self._stream):
+            return Made(self._forward(batch), self._stream.record_event())
+
+    def _forward(self, batch: Batch) -> Any:
+        import torch
+
         logits = self.model.forward(batch.tokens, batch.totals, batch.types, batch.columns)
         with torch.inference_mode():
             flat = logits.reshape(-1, logits.shape[-1])
             if not (len(batch.asked.first) == len(batch.tokens) and batch.real.all()):
-                flat = flat[torch.as_tensor(np.flatnonzero(batch.real), device=flat.device)]
+                flat = flat[to_device(np.flatnonzero(batch.real), flat.device)]
             return flat.float() if flat.device.type == "cpu" and flat.dtype.itemsize < 4 else flat
 
-    def scores(self, batch: Batch, made: Any, layout: Layout) -> tuple[Numbers, Any]:
-        """Return draws and their scores, adjusted."""
+    def scores(self, batch: Batch, made: Made, layout: Layout) -> tuple[Numbers, Any]:
+        """Return draws and their scores, adjusted; what follows on a GPU comes after the batch was computed."""
         import torch
 
+        if made.event is not None:
+            now = torch.cuda.current_stream(made.scores.device)
+            now.wait_event(made.event)
+            made.scores.record_stream(now)
         draws = (batch.asked.first[:, None] + np.arange(batch.shape.masks))[batch.real]
         with torch.inference_mode():
-            return draws, self._adjusted(made, layout, draws)
+            return draws, self._adjusted(made.scores, layout, draws)
 
     def _adjusted(self, scores: Any, layout: Layout, draws: Numbers) -> Any:
         import torch

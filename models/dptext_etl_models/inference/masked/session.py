@@ -27,11 +27,14 @@ _SETTING = Lock()  # torch has one number of threads per process: pools that set
 
 
 class BatchThreads:
-    """Threads that compute one batch each; with a width of 1, the caller's own."""
+    """Threads that compute so many batches (`width`), at most one each; for one batch, the caller's own thread.
 
-    def __init__(self, width: int) -> None:
+    Batches begin in their order, and so they end where there is one thread.
+    """
+
+    def __init__(self, width: int, threads: int | None = None) -> None:
         self.width = width
-        self._pool = _single_threads(width) if width > 1 else None
+        self._pool = _single_threads(threads or width) if width > 1 else None
 
     def begin(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
         """Begin a piece of work, and return the future of its result or of its exception."""
@@ -77,7 +80,7 @@ class MaskedSession:
         self._scorer, every = scorer, Scripts.of(scripts)
         self._layout = Layout(every, scorer.lexicon.encode, scorer.frame, scorer.longest)
         self._inside = every.counted(every.drawn & (every.word != PADDED))  # draws before the end of each text
-        self._workers = BatchThreads(scorer.batches_at_once)
+        self._workers = BatchThreads(scorer.batches_at_once, scorer.batch_threads)
         self._under_way: deque[tuple[Batch, Future[Any]]] = deque()
         self._waiting: dict[Shape, list[tuple[Asked, Rows]]] = {}
         self._counts: Counter[Shape] = Counter()  # rows that wait
