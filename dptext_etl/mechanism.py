@@ -64,6 +64,38 @@ class Released(NamedTuple):
     failed: pa.Array | None = None
 
 
+_FORMER_HOOKS = frozenset(
+    [
+        "artifact_fields",
+        "cannot_divide",
+        "cost_factors",
+        "division",
+        "epsilon_per_word",
+        "epsilon_tight",
+        "fetched",
+        "first_look",
+        "hides_length",
+        "hub_fields",
+        "loss_range",
+        "metric_claim",
+        "shown_epsilons",
+        "unit_epsilon",
+        "units",
+        "words_known",
+        "words_read",
+    ]
+)
+
+
+def refuse_former_hooks(kind: type) -> None:
+    """Raise `PolicyError` if a class defines a hook whose name now begins with `_`."""
+    if former := sorted(_FORMER_HOOKS & vars(kind).keys()):
+        raise PolicyError(
+            f"{kind.__name__} defines {', '.join(former)}, which nothing calls any more",
+            f"rename: {', '.join(f'_{name}' for name in former)} (docs/extending.md)",
+        )
+
+
 class Mechanism(BaseModel, ABC):
     """Base of all mechanisms; the fields of a mechanism are its parameters, and its file name is its name.
 
@@ -106,6 +138,12 @@ class Mechanism(BaseModel, ABC):
     mode: Mode = "strict"
     n_max: PositiveInt = DEFAULT_N_MAX
     allocation: Allocation | None = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse hooks under their names of 0.2: nothing calls them, so their inputs would enter no configuration."""
+        super().__pydantic_init_subclass__(**kwargs)
+        refuse_former_hooks(cls)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy, with other parameters if given: they are checked, and nothing derived from the old ones goes along.
@@ -464,6 +502,12 @@ class PostProcess(BaseModel, ABC):
     """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do."""
     unhashed: ClassVar[frozenset[str]] = frozenset()
     """Fields that no output depends on; they enter no configuration."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse hooks under their names of 0.2: nothing calls them, so their inputs would enter no configuration."""
+        super().__pydantic_init_subclass__(**kwargs)
+        refuse_former_hooks(cls)
 
     @property
     def name(self) -> str:

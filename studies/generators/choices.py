@@ -40,7 +40,15 @@ def row_by_row() -> str:
         says = f"{corpus}, in domain" if (name, corpus) == IN_DOMAIN else corpus
         guesses = ("–" if value is None else f"{value:.2f}" for value in free.values())
         kept = (f"{at[4.0]:.2f}", f"{at[8.0]:.2f}", f"{of_surrogate.first(lines, 'raw'):.2f}")
-        rows.append((f"{name}: {labels}, {lines['n'].max():,} texts", says, *kept, *guesses, _said(known, at[4.0])))
+        rows.append(
+            (
+                f"{name}: {labels}, {lines.select(pl.max('n')).item():,} texts",
+                says,
+                *kept,
+                *guesses,
+                _said(known, at[4.0]),
+            )
+        )
     head = ("set", "corpus", "ε = 4", "ε = 8", "raw texts", *NAMES.values(), "at ε = 4")
     return table(head, rows)
 
@@ -60,7 +68,7 @@ def all_forms() -> str:
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in forms.SHOWN) for one in at.values())
         use = (forms.advice(free, {form: at[form][epsilon] for form in at}) for epsilon in forms.SHOWN)
         says = ("nothing" if "publish nothing" in one else one for one in use)
-        texts = f"{name}, {linked['n'].max():,} texts"
+        texts = f"{name}, {linked.select(pl.max('n')).item():,} texts"
         rows.append((texts, *cells, f"{NAMES.get(best, best)} {free[best]:.2f}", " / ".join(says)))
     shown = " / ".join(f"{epsilon:g}" for epsilon in forms.SHOWN)
     return table((f"macro-F1 at ε = {shown}", *forms.SAYS.values(), "best guess", "publish"), rows)

@@ -80,7 +80,7 @@ def test_the_command_takes_the_name_of_a_corpus_next_to_a_policy(table: Path, tm
     (tmp_path / "raw.parquet").write_bytes(b"no rows that anything could read")
     (tmp_path / "privacy.toml").write_text('source = "raw.parquet"\n')
     asked = ["corpus", "build", "example", str(table), "--task", str(table), "--out", "made", "--json"]
-    made = CliRunner().invoke(app, [*asked, "--licence", "CC0", "--provenance", "made for tests"])
+    made = CliRunner().invoke(app, [*asked, "--license", "CC0", "--provenance", "made for tests"])
     assert made.exit_code == 0, made.output
     assert set(Corpus.open("example").texts) < set(Corpus.open("made").texts)
     assert Corpus.open("made").encoder_kind == "task"

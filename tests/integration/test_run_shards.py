@@ -9,9 +9,9 @@ from dptext_etl.checks import canaries as canary_sets
 from dptext_etl.errors import InputError
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source import cutting
-from tests.quick import quick
 from dptext_etl.runner.source.examine import examine
 from dptext_etl.runner.source.roles import open_table
+from tests.quick import quick
 
 
 def test_shards_are_bounded_whatever_is_read_at_a_time(job, monkeypatch):

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from dptext_etl.errors import GateError
-from tests.quick import quick
 from tests.later import later
+from tests.quick import quick
 
 gx = later("great_expectations")
 sqlalchemy = later("sqlalchemy")

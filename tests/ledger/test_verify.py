@@ -164,7 +164,7 @@ def test_a_record_that_is_charged_twice_is_found(kit, monkeypatch):
 
     def blind(self, *args):
         held = real(self, *args)
-        return held._replace(known=np.zeros_like(held.known))
+        return held._replace(present=np.zeros_like(held.present))
 
     monkeypatch.setattr(LedgerPlan, "holdings", blind)
     kit.reserve(["a", "b"], ["ann", "ann"], 3, cap=9)

@@ -342,7 +342,7 @@ def recipe_of(labels: Labels | None) -> list[str]:
     return [
         "A corpus with texts about your labels keeps more. A model writes them; it reads these names, nothing private:",
         f'  dptext corpus write --model FOLDER --about "SENTENCE" --labels POLICY{guidance} --out written.parquet',
-        f"  dptext corpus build {CORPUS} written.parquet{task} --out corpus --licence TERMS --provenance WORDS",
+        f"  dptext corpus build {CORPUS} written.parquet{task} --out corpus --license TERMS --provenance WORDS",
         "Few labels are often opinions, a weak direction of word vectors, so --task strengthens it."
         if few
         else "Among many labels, --task would strengthen none, so the written texts are rows only.",

@@ -20,8 +20,8 @@ from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_generator import END, Toy, ToyGenerator, sequences
 from models.tests.toy_scorer import KEY, ToyScorer
 from tests.fixed_allocations import FixedAllocation, Forced, scores_exist
-from tests.quick import quick
 from tests.later import later
+from tests.quick import quick
 
 later("torch")
 INF = math.inf

@@ -18,8 +18,8 @@ from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.toy_scorer import KEY, Forced, ToyScorer
-from tests.quick import quick
 from tests.later import later
+from tests.quick import quick
 
 later("torch")
 WORDS = ("good", "film", "music")

@@ -10,8 +10,8 @@ from dptext_etl import load
 from dptext_etl.checks import text_counts as copy_report
 from dptext_etl.errors import GateError
 from dptext_etl.mechanism import Released
-from tests.quick import quick
 from tests.later import later
+from tests.quick import quick
 
 later("transformers", reason="torch and transformers are not installed (extra: models)")
 
