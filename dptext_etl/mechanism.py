@@ -65,7 +65,7 @@ class Released(NamedTuple):
 
 
 _FORMER_HOOKS = frozenset(
-    [
+    {
         "artifact_fields",
         "cannot_divide",
         "cost_factors",
@@ -83,7 +83,7 @@ _FORMER_HOOKS = frozenset(
         "units",
         "words_known",
         "words_read",
-    ]
+    }
 )
 
 

@@ -1,8 +1,9 @@
-"""Run the recipes of `recipes/*/policy.toml`: synthetic tables over a corpus with texts that a model wrote.
+"""Run the recipes of `recipes/*/policy.toml`: synthetic tables over corpora with more public texts.
 
-`python studies/written_utility.py --model FOLDER|GGUF` runs the commands that the head of each policy lists, once per
-key and epsilon, on public data sets in the place of private ones. `--written FOLDER` takes NAME.parquet from there in
-the place of new texts. Work and figures are kept in `target/written-utility/`: a run that was stopped goes on.
+`python studies/written_utility.py --vectors FILE --model FOLDER|GGUF` runs the commands that the head of each policy
+lists, once per key and epsilon, on public data sets in the place of private ones. `static_vectors.py` writes FILE.
+`--written FOLDER` takes NAME.parquet from there in the place of new texts. Work and figures are kept in
+`target/written-utility/`: a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -38,20 +39,10 @@ KEYS = {"uci_sentences": 3, "banking77": 1}
 _COMMAND = "#   dptext "
 
 
-def commands(policy: Path, model: str, vectors: Path | None = None) -> list[list[str]]:
-    """Return the commands that the head of a policy lists, without `dptext`.
-
-    With a static embedding, the corpus has its vectors as they are, and learns no directions.
-    """
-    found = []
-    for line in policy.read_text("utf-8").splitlines():
-        if line.startswith(_COMMAND):
-            words = [model if word == "MODEL" else word for word in shlex.split(line.removeprefix(_COMMAND))]
-            if words[:2] == ["corpus", "build"] and vectors is not None:
-                task = words.index("--task") if "--task" in words else len(words)
-                words = [*words[:task], *words[task + 2 :], "--vectors", str(vectors), "--plain"]
-            found.append(words)
-    return found
+def commands(policy: Path, files: Mapping[str, str]) -> list[list[str]]:
+    """Return the commands that the head of a policy lists, without `dptext`, with files for MODEL and VECTORS."""
+    lines = [line for line in policy.read_text("utf-8").splitlines() if line.startswith(_COMMAND)]
+    return [[files.get(word, word) for word in shlex.split(line.removeprefix(_COMMAND))] for line in lines]
 
 
 def dptext(*words: str) -> dict[str, Any]:
@@ -67,28 +58,20 @@ def dptext(*words: str) -> dict[str, Any]:
 
 
 def prepared(
-    folder: Path,
-    recipe: Path,
-    train: Rows,
-    test: Rows,
-    model: str,
-    written: Path | None,
-    vectors: Path | None = None,
+    folder: Path, recipe: Path, tables: Mapping[str, Rows], files: Mapping[str, str], written: Path | None = None
 ) -> None:
     """Write the tables of a recipe and its corpus, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(recipe, folder / "policy.toml")
-    for name, (texts, labels) in (("train", train), ("test", test)):
+    for name, (texts, labels) in tables.items():
         ids = [f"{name}{row}" for row in range(len(texts))]
         pl.DataFrame({"id": ids, "text": texts, "label": labels}).write_parquet(folder / f"{name}.parquet")
-    if written is not None and not (folder / "written.parquet").exists():
+    if written is not None and written.exists() and not (folder / "written.parquet").exists():
         for suffix in (".parquet", ".json"):
             shutil.copy(written.with_suffix(suffix), folder / f"written{suffix}")
     with chdir(folder):
-        for words in commands(recipe, model, vectors):
-            if words[:2] == ["corpus", "write"] and not Path("written.parquet").exists():
-                dptext(*words)
-            if words[:2] == ["corpus", "build"] and not Path("corpus").exists():
+        for words in commands(recipe, files):
+            if words[0] == "corpus" and not Path(words[words.index("--out") + 1]).exists():
                 dptext(*words)
 
 
@@ -99,15 +82,15 @@ def released(folder: Path, recipe: Path, epsilon: float, key: int) -> dict[str, 
     if not kept.exists():
         shutil.rmtree(own, ignore_errors=True)
         own.mkdir()
-        for name in ("train.parquet", "test.parquet", "written.parquet", "corpus"):
-            (own / name).symlink_to(folder.absolute() / name)
+        for path in (*folder.glob("*.parquet"), folder / "corpus"):
+            (own / path.name).symlink_to(path.absolute())
         text = (folder / "policy.toml").read_text("utf-8").replace("epsilon = 1.0", f"epsilon = {epsilon}")
         (own / "policy.toml").write_text(text, "utf-8")
         secret = _kernel.Secret.from_bytes(hashlib.sha256(f"synthetic-utility {key}".encode()).digest())
         secret.write(str(own / "noise.key"))
         with chdir(own):
             found: dict[str, Any] = {}
-            for words in commands(recipe, ""):
+            for words in commands(recipe, {}):
                 if words[0] in {"run", "evaluate"}:
                     found = dptext(*words)
         (column,) = found["columns"]
@@ -133,9 +116,9 @@ def lines(
 def main(asked: Sequence[str] | None = None) -> None:
     """Run the recipes, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--vectors", type=Path, required=True, help="file of static_vectors.py, for the corpora")
     parser.add_argument("--model", default="", help="causal model that writes: a folder or a .gguf file")
     parser.add_argument("--written", type=Path, help="folder with NAME.parquet and NAME.json of an earlier run")
-    parser.add_argument("--vectors", type=Path, help="static embedding that static_vectors.py wrote, for the corpora")
     parser.add_argument("--only", nargs="*", default=list(NAMES.values()), help="recipes to run")
     parser.add_argument("--keys", type=int, help="keys of every recipe")
     given = parser.parse_args(asked)
@@ -147,12 +130,11 @@ def main(asked: Sequence[str] | None = None) -> None:
         name = NAMES.get(data.name, "")
         if name not in given.only:
             continue
-        place = name if given.vectors is None else f"{name}-{given.vectors.stem}"
-        folder, recipe = WORK_FOLDER / place, RECIPES / name / "policy.toml"
-        written = None if given.written is None else given.written / f"{name}.parquet"
-        vectors = None if given.vectors is None else given.vectors.absolute()
+        folder, recipe = WORK_FOLDER / f"{name}-{given.vectors.stem}", RECIPES / name / "policy.toml"
+        tables = {"train": data.train, "test": data.test, **({"public": data.public} if data.public[0] else {})}
+        files = {"MODEL": given.model, "VECTORS": str(given.vectors.absolute())}
         began = time.monotonic()
-        prepared(folder, recipe, data.train, data.test, given.model, written, vectors)
+        prepared(folder, recipe, tables, files, given.written and given.written / f"{name}.parquet")
         keys = range(given.keys or KEYS[name])
         found[name] = {epsilon: [released(folder, recipe, epsilon, key) for key in keys] for epsilon in EPSILONS}
         minutes[name] = (time.monotonic() - began) / 60

@@ -90,18 +90,16 @@ def test_every_way_to_draw_rows_is_measured(toy, monkeypatch):
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parent.name)
 def test_a_recipe_is_a_policy_whose_head_lists_its_commands(study, recipe):
-    listed = study("written_utility").commands(recipe, "smollm2.gguf")
-    assert [words[0] for words in listed] == ["corpus", "corpus", "key", "run", "evaluate"]
-    assert listed[0][listed[0].index("--model") + 1] == "smollm2.gguf"
-    assert listed[1][:4] == ["corpus", "build", "everyday-30k", "written.parquet"]
-    static = study("written_utility").commands(recipe, "smollm2.gguf", Path("static.npz"))
-    assert static[1][-3:] == ["--vectors", "static.npz", "--plain"]
-    assert {*listed[1]} - {*static[1]} <= {"--task"}
+    listed = study("written_utility").commands(recipe, {"MODEL": "smollm2.gguf", "VECTORS": "static.npz"})
+    assert [" ".join(words[:2]) for words in listed][-4:-1] == ["corpus build", "key new", "run policy.toml"]
+    assert {words[words.index("--model") + 1] for words in listed if "--model" in words} <= {"smollm2.gguf"}
+    build = next(words for words in listed if words[:2] == ["corpus", "build"])
+    assert build[2] == "everyday-30k"
+    assert build[build.index("--vectors") :][:3] == ["--vectors", "static.npz", "--plain"]
     values = tomllib.loads(recipe.read_text("utf-8"))
     assert values["synthetic"]["mechanism"].pop("corpus") == "corpus"
     values["synthetic"]["mechanism"]["corpus"] = "example"  # that of the recipe is built by its commands
-    policy = Policy.parse(values)
-    assert ("--task" in listed[1]) == (len(policy.synthetic.labels.cells) == 2)
+    assert Policy.parse(values).synthetic.labels.cells
 
 
 @pytest.mark.thorough
@@ -110,17 +108,13 @@ def test_a_recipe_runs_on_the_command_line(study, tmp_path, monkeypatch):
     utility, made = study("written_utility"), study("dptext_etl.corpora.shipped.everyday_30k").generate(9_000)
     labels = {"praise": "positive", "complaint": "negative"}
     rows = [(one.text, labels[one.kind]) for one in made if one.kind in labels]
-    train, test, written = (tuple(map(list, zip(*rows[at::3], strict=True))) for at in range(3))
-    place = tmp_path / "given"
-    place.mkdir()
-    utility.pl.DataFrame({"text": written[0], "label": written[1]}).write_parquet(place / "written.parquet")
-    (place / "written.json").write_text("{}")
-    recipe = STUDIES / "recipes" / "uci_sentences" / "policy.toml"
-    folder = tmp_path / "work"
-    utility.prepared(folder, recipe, train, test, "", place / "written.parquet")
+    names = ("train", "test", "public")
+    tables = {name: tuple(map(list, zip(*rows[at::3], strict=True))) for at, name in enumerate(names)}
+    recipe, folder = STUDIES / "recipes" / "uci_sentences" / "policy.toml", tmp_path / "work"
+    utility.prepared(folder, recipe, tables, {"VECTORS": "english-20k"})
     figures = utility.released(folder, recipe, 4.0, 0)
     assert figures["nearest mean of the statistic"] > 0.8
-    assert figures["written texts alone"] > 0.8
+    assert figures["public labeled texts alone"] > 0.8
     monkeypatch.setattr(utility, "dptext", None)
     assert utility.released(folder, recipe, 4.0, 0) == figures
     shown = list(utility.lines({"toy": {1.0: [figures], 4.0: [figures]}}, {"toy": 2.0}))
