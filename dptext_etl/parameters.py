@@ -20,7 +20,8 @@ Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)
 
 def checked_parameters(self: Any, /, **parameters: Any) -> None:
     """Initialize a mechanism or a post-processing, so that wrong parameters raise one `PolicyError`."""
-    with validated(self.name, type(self), of=f"parameters of {self.name}"):
+    name = type(self).__module__.rpartition(".")[2]  # `self.name` may be a field, which is not set yet
+    with validated(name, type(self), of=f"parameters of {name}"):
         BaseModel.__init__(self, **parameters)
 
 
