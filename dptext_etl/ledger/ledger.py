@@ -30,8 +30,8 @@ from dptext_etl.ledger.charges import (
 from dptext_etl.ledger.people import require_forms
 from dptext_etl.ledger.plan import KEPT, Database, LedgerPlan, initialize
 from dptext_etl.ledger.reader import LedgerReader
-from dptext_etl.ledger.storage import open_store
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
+from dptext_etl.ledger.storage.opening import open_store
 from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit, require_plain
 from dptext_etl.policy import Cap
 

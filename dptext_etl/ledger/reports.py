@@ -34,9 +34,9 @@ from dptext_etl.ledger import views
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.people import PINNED_FORMS
 from dptext_etl.ledger.plan import Database
-from dptext_etl.ledger.storage import ledger_exists, open_store
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.opening import ledger_exists, open_store
 from dptext_etl.ledger.storage.segments import Places
 from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path

@@ -28,8 +28,8 @@ from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, Spend
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.caps import limits
-from dptext_etl.ledger.storage import ledger_exists
 from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
+from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.mechanism import Mechanism, worst_spend

@@ -24,7 +24,7 @@ from dptext_etl.ledger.batch import resolve_id_key
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.people import refuse_other_units
 from dptext_etl.ledger.releases import RESTORE, refuse_other_table
-from dptext_etl.ledger.storage import require_writable
+from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.store import POSTGRES, resolve_url, sqlite_path
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records

@@ -70,7 +70,7 @@ def test_the_command_line_reads_it(make_job, ledger):
 
 
 def test_a_plan_makes_no_ledger(make_job, ledger, postgres):
-    from dptext_etl.ledger.storage import ledger_exists
+    from dptext_etl.ledger.storage.opening import ledger_exists
     from dptext_etl.runner import plan
 
     job = make_job()

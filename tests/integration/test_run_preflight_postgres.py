@@ -5,7 +5,7 @@ import pytest
 
 from dptext_etl import Ledger, _kernel
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage import require_writable
+from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.postgres_sql import WRITES, grants
 
 from ..refusals import foretold, same_refusal

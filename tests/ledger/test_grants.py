@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope
-from dptext_etl.ledger.storage import require_writable
+from dptext_etl.ledger.storage.opening import require_writable
 from dptext_etl.ledger.storage.postgres_sql import WRITES, database, grants, missing_grant, split_url
 from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap

@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.storage import ledger_exists
+from dptext_etl.ledger.storage.opening import ledger_exists
 from tests.postgres_server import free_port
 
 from .conftest import ID_KEY, Kit

@@ -216,7 +216,7 @@ def export(
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """Create a ledger, or upgrade one of an earlier version; no charge changes."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage import ledger_exists
+    from dptext_etl.ledger.storage.opening import ledger_exists
 
     made = not ledger_exists(ledger)
     with Ledger.open(ledger, id_key) as handle:

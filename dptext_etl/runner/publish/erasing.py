@@ -22,7 +22,7 @@ import pyarrow as pa
 from dptext_etl.checks.published import MANIFEST, TABLE
 from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.storage import ledger_exists
+from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import versions

@@ -23,7 +23,7 @@ from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdErr
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.storage import ledger_exists
+from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.types import Mask
 from dptext_etl.policy import LedgerSpec, Policy, PolicyLike, resolve
 from dptext_etl.policy.terms import TABLE

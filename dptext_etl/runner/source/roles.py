@@ -17,7 +17,7 @@ from dptext_etl.families.choice import OTHER
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
-from dptext_etl.ledger.storage import ledger_exists
+from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
 from dptext_etl.runner.source.column_types import (
