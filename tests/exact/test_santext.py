@@ -237,8 +237,8 @@ def test_faithful_is_the_published_code_and_never_published(small_vectors, varia
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"p": 0.5}, 'variant "plus" alone'),
-        ({"sensitive_share": 0.1}, 'variant "plus" alone'),
+        ({"p": 0.5}, 'only for variant "plus"'),
+        ({"sensitive_share": 0.1}, 'only for variant "plus"'),
         ({"variant": "plus", "sensitive": "x.txt", "sensitive_share": 0.1}, "not by both"),
         ({"variant": "plus", "p": 0.0}, "must be above 0"),
         ({"variant": "plus", "p": 1e-20}, "at most 18 decimals"),

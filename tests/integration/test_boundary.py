@@ -226,7 +226,8 @@ def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more, c
     for job in jobs:
         caplog.clear()
         found = outcome(job)
-        logged = re.sub(r"[\d,]+ per second, \d+ s left", "TIME", caplog.text.replace(str(job.folder), "FOLDER"))
+        messages = "\n".join(f"{record.levelname} {record.getMessage()}" for record in caplog.records)
+        logged = re.sub(r"[\d,]+ per second, \d+ s left", "TIME", messages.replace(str(job.folder), "FOLDER"))
         said.append([*found[1:], *([sorted(logged.splitlines())] if more else [])])  # long texts make more shards
     one, other = said
     if more:

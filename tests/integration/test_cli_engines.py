@@ -26,7 +26,8 @@ def test_an_engine_of_another_package_runs_a_policy(job, tmp_path, monkeypatch):
     (tmp_path / "bounded_engine.py").write_text(BOUNDED)
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("bounded", "bounded_engine:Bounded", "dptext_etl.engines")
-    monkeypatch.setattr(extensions, "installed", lambda group: {"bounded": point} if group == "engines" else {})
+    engines = {**extensions.installed("engines"), "bounded": point}
+    monkeypatch.setattr(extensions, "installed", lambda group: engines if group == "engines" else {})
     done = CliRunner().invoke(app, ["run", str(job.write_policy()), "--engine", "bounded", "--json"])
     assert done.exit_code == 0, done.output
     started, stopped, summary = done.stdout.split("\n", 2)

@@ -59,7 +59,7 @@ def test_pages_show_schema_and_lineage(by_dagster):
     published = record.asset_materialization.metadata
     columns = {column.name: column for column in published["dagster/column_schema"].schema.columns}
     assert next(iter(columns)) == "id"
-    assert columns["id"].description == "passes in clear"
+    assert columns["id"].description == "passes unchanged"
     assert columns["stars"].type == "Int64"
     assert columns["review"].tags == {"mechanism": "custext", "epsilon": "2"}
     lineage = published["dagster/column_lineage"].lineage.deps_by_column
@@ -143,7 +143,7 @@ def test_nothing_is_published_that_was_not_staged_and_judged_as_it_is(job, insta
         return said.metadata["exit_code"].value, said.description
 
     code, said = refused()
-    assert (code, "nothing is staged" in said) == (5, True)
+    assert (code, "no staged rows can be checked" in said) == (5, True)
     assert execute(policy, STAGED, instance=instance, gates=False).success
     code, said = refused()
     assert (code, "not judged" in said) == (4, True)

@@ -240,7 +240,7 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
     page = (folder / "page" / "statement.md").read_text()
     assert "| over the cap | 195 records" in page
     assert "| cap of a subject: dataset:tickets, period all | ε 20: odds move by 10^8.69 at most |" in page
-    assert "| in clear | Status |" in page
+    assert "| unchanged | Status |" in page
     assert "The record id is a keyed hash" in page
     assert f"| without a person | {NAMELESS} rows" in page
     assert "passed. Would have stopped: texts that no draw could have made" in page

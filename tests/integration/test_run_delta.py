@@ -229,7 +229,7 @@ def test_a_manifest_that_is_gone_or_older_is_refused(job):
     first = manifest.read_bytes()
     job.run(keep=[])
     manifest.write_bytes(first)
-    with pytest.raises(InputError, match="shows version 2, and its manifest is that of version 1"):
+    with pytest.raises(InputError, match="shows version 2, and its manifest is for version 1"):
         job.run(release="2026-12")
     manifest.unlink()
     with pytest.raises(InputError, match="shows version 2, and its manifest is missing"):

@@ -128,7 +128,7 @@ def test_a_cap_that_no_policy_takes_is_not_signed(signed, text):
     for words in (signing, setting):
         done = CliRunner().invoke(app, ["ledger", *map(str, words)])
         assert done.exit_code == PolicyError.exit_code, done.output
-        assert re.search("policy: cap|policy: epsilon|the file of the cap|a signed cap takes", done.output), done.output
+        assert re.search("policy: cap|policy: epsilon|the file of the cap|a signed cap needs", done.output), done.output
     assert path.read_text() == text
 
 

@@ -76,7 +76,7 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
     with pytest.raises(PolicyError, match="hands out no GPUs"):
         run_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
     for wrong in (-1, 1.5, 0.7, True):
-        with pytest.raises(PolicyError, match="whole number"):
+        with pytest.raises(PolicyError, match="must be an integer"):
             run_frame(frame_of(spark, job), job.policy(), gpus_per_task=wrong)
     monkeypatch.setattr(spark_engine, "is_local", lambda _: False)
     if spark.version.startswith("3."):

@@ -135,8 +135,8 @@ def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):
     assert found.over_cap == {"records": 0, "units": 0}
     said = " ".join(found.notes)
     assert "50 public texts" in said
-    person = f"epsilon {at_most(2 * spend.eps_approx / 1e6)} at delta 1e-09 is that of the whole table for one subject"
-    assert re.findall("epsilon .* for one subject", said) == [person], "no other epsilon of the table"
+    person = f"epsilon {at_most(2 * spend.eps_approx / 1e6)} at delta 1e-09 holds for the whole table and one subject"
+    assert re.findall("epsilon .* and one subject", said) == [person], "no other epsilon of the table"
     assert found.together["epsilon"] == 2 * spend.eps_approx / 1e6 > 2 * 2.0
     alone = plan(job.policy(synthetic={**SYNTHETIC, "per_subject": 1}))
     assert f"epsilon {at_most(alone.together['epsilon'])} at delta 1e-09 is that of" in " ".join(alone.notes)

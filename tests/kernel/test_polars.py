@@ -256,7 +256,7 @@ def test_expressions_without_one_column_are_refused(policy, frame):
         pl.lit("x").dptext.privatize(unnamed, id="id")
     for several in (pl.col("text", "other"), pl.all(), pl.col(pl.String), pl.col("^t.*$")):
         for given in (policy, unnamed):
-            with pytest.raises(PolicyError, match="several columns"):
+            with pytest.raises(PolicyError, match="several output columns"):
                 several.dptext.privatize(given, id="id")
     with pytest.raises(PolicyError, match="keys are per column"):
         pl.col("other").dptext.privatize(policy, id="id")

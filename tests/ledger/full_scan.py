@@ -205,7 +205,7 @@ class Scan:
                 return None
             names, limits = (PURE,), [int(request.cap.epsilon * MICRO)]
         used, answers = self.used(scope), []
-        records, units = self.hashes(request.ids, request.canary), self._units(request)
+        records, units = self.hashes(request.ids, request.canary), self.units(request)
         for at, (record, unit, mark) in enumerate(zip(records, units, request.canary.tolist(), strict=True)):
             rows = [self.held((ref.id, ref.nonce), record) for ref in refs]
             changed = [row is not None and row.key != keys[at] for row, keys in zip(rows, request.keys, strict=True)]

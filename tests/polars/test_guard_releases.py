@@ -190,7 +190,7 @@ def test_a_mark_on_anything_else_is_no_release(lf, policy):
 
     for args in ([col("review"), col("id")], [col("review"), col("id"), col("review")]):
         forged = register_plugin_function(plugin_path=_kernel.__file__, function_name="dptext_released", args=args)
-        with pytest.raises(GateError, match=r"another version|does not say"):
+        with pytest.raises(GateError, match=r"another version|does not name its mechanism"):
             guard(lf.select(forged), policy)
 
 

@@ -302,7 +302,7 @@ def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
         register(films, "f", policy.model_copy(update={"column": None}))
     with pytest.raises(PolicyError, match="letters"):
         register(films, "f; drop table films", policy)
-    with pytest.raises(PolicyError, match='"arrow" or "pandas"'):
+    with pytest.raises(PolicyError, match='form="arrow" or form="pandas"'):
         register(films, "f", policy, form="json")
     monkeypatch.delattr("pyspark.sql.pandas.functions.arrow_udf")
     with pytest.raises(PolicyError, match='form="pandas"'):

@@ -373,5 +373,5 @@ def test_spark_connect_is_refused():
 def test_ids_of_a_type_that_ids_cannot_have_are_refused_in_the_plan(films, policy, arguments):
     if "=>" in arguments and not ARROW:
         pytest.skip("Spark 3.5 knows named arguments for its own functions alone")
-    with pytest.raises(InputError, match=r"ids of type (double|boolean), which is not allowed"):
+    with pytest.raises(InputError, match=r"ids have the type (double|boolean), which is not allowed"):
         guard(films.sql(f"SELECT private_review({arguments}) AS r FROM films"), policy=policy, id="id")

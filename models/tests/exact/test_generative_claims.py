@@ -63,7 +63,7 @@ def test_an_allow_list_is_the_output_set(flan, tmp_path):
 
 
 def test_answers_and_prompts_that_do_not_fit_are_refused(flan):
-    for changed, said in ({"l_max": 512}, "takes 512"), ({"l_max": 100, "input_limit": 450}, "412"):
+    for changed, said in ({"l_max": 512}, "accepts 512"), ({"l_max": 100, "input_limit": 450}, "412"):
         with pytest.raises(PolicyError, match=said):
             _ = DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, **changed).prompt_limit
     assert DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, l_max=100).prompt_limit == 412
