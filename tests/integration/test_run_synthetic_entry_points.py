@@ -139,7 +139,7 @@ def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):
     assert re.findall("epsilon .* and one subject", said) == [person], "no other epsilon of the table"
     assert found.together["epsilon"] == 2 * spend.eps_approx / 1e6 > 2 * 2.0
     alone = plan(job.policy(synthetic={**SYNTHETIC, "per_subject": 1}))
-    assert f"epsilon {at_most(alone.together['epsilon'])} at delta 1e-09 is that of" in " ".join(alone.notes)
+    assert f"epsilon {at_most(alone.together['epsilon'])} at delta 1e-09 holds for" in " ".join(alone.notes)
     assert 1.99 < alone.together["epsilon"] == alone.per_record["max"] <= 2
     assert not (job.folder / "ledger.db").exists()
     job.run()
