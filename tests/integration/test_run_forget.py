@@ -97,7 +97,7 @@ def test_a_source_of_new_rows_only_says_so(job, reviews, save):
     assert job.run(incremental=True, deletions="keep").published_rows == 400
 
 
-@pytest.mark.parametrize("step", quick(["parts written", "manifest written", "recorded", "shown"], first=2))
+@pytest.mark.parametrize("step", quick(["manifest written", "parts written", "recorded", "shown"]))
 def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
     def checkpoint(name):
         if name == step:
@@ -140,7 +140,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
     assert not set(left["id"]) & set(gone)
 
 
-@pytest.mark.parametrize("written", quick(range(4), first=2))
+@pytest.mark.parametrize("written", quick([1, 0, 2, 3]))
 def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(job, reviews, save, monkeypatch, written):
     """Files of one shard are written one after the other; what is killed between two of them goes on."""
     job.run()

@@ -69,6 +69,14 @@ def readable_by_others(folder):
 
 
 def test_nothing_can_be_read_before_the_ledger_knows_of_it(job, reviews):
+    """And a folder with files of somebody else is refused before anything is charged."""
+    (job.folder / "published").mkdir()
+    (job.folder / "published" / "ours.parquet").touch()
+    with pytest.raises(InputError, match="1 file or folder that no run") as caught:
+        job.run()
+    assert "new or empty" in caught.value.hint
+    assert not (job.folder / "ledger.db").exists()
+    shutil.rmtree(job.folder / "published")
     seen = []
 
     def checkpoint(name):
@@ -95,18 +103,6 @@ def test_a_name_that_is_revoked_in_between_shows_nothing(job):
     assert not (job.folder / "published").exists()
     assert not (job.folder / "published.manifest.json").exists()
     assert not list((job.folder / "published.versions").iterdir())
-
-
-def test_a_folder_with_files_of_somebody_else_is_refused_before_anything_is_charged(job):
-    (job.folder / "published").mkdir()
-    (job.folder / "published" / "ours.parquet").touch()
-    with pytest.raises(InputError, match="1 file or folder that no run") as caught:
-        job.run()
-    assert "new or empty" in caught.value.hint
-    assert not (job.folder / "ledger.db").exists()
-    (job.folder / "published" / "ours.parquet").unlink()
-    assert job.run().version == 1
-    assert len(by_glob(job)) == 240
 
 
 def test_a_link_of_the_users_own_is_followed(job):
@@ -159,22 +155,16 @@ def test_readers_refuse_files_that_are_not_those_of_the_manifest(job):
         scan_published(sink)
 
 
-def test_a_version_that_was_found_stays_the_same_while_another_is_published(job, reviews, save):
-    job.run()
-    found = scan_published(str(job.folder / "published"))
-    save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
-    job.run()
-    assert found.collect()["stars"].max() == 5
-    assert pl.read_parquet(job.folder / "published")["stars"].max() == 0
-
-
 def test_an_older_version_put_back_shows_in_the_verdict(job, reviews, save):
     job.run()
     copy = job.folder / "copy"
     shutil.copytree(job.folder / "published", copy / "published")
     shutil.copy(job.folder / "published.manifest.json", copy)
+    found = scan_published(str(job.folder / "published"))
     save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
     job.run()
+    assert found.collect()["stars"].max() == 5, "a version that was found stays while another is published"
+    assert pl.read_parquet(job.folder / "published")["stars"].max() == 0
     now, then = (check_published(folder / "published", job.policy())[0] for folder in (job.folder, copy))
     assert (now.counts["newer_recorded"], then.counts["newer_recorded"]) == (0, 1)
     assert then.passed
@@ -187,7 +177,7 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("way", quick(COPIES))
 def test_a_copy_is_read_checked_and_published_to(job, reviews, save, way):
     job.run()
     elsewhere = job.folder / "elsewhere"
@@ -203,7 +193,7 @@ def test_a_copy_is_read_checked_and_published_to(job, reviews, save, way):
     assert by_glob(job) == reviews(300)["id"].to_list()
 
 
-@pytest.mark.parametrize("dies", quick(["between", "at once", None, "before", "after", "unnamed"], first=3))
+@pytest.mark.parametrize("dies", quick(["between", "at once", None, "before", "after", "unnamed"], first=2))
 def test_folders_change_places_and_the_next_run_completes_it(job, reviews, save, monkeypatch, dies):
     """In one step or by renames; a run that dies in between leaves all rows to readers of the manifest."""
     job.run()

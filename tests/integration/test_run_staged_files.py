@@ -139,7 +139,7 @@ def test_draws_that_were_forged_with_their_hashes_charge_nothing_less(make_job):
     assert outcome(forged)[1] == outcome(job)[1]
 
 
-@pytest.mark.parametrize("rename", [False, True])
+@pytest.mark.parametrize("rename", quick([True, False]))
 def test_a_list_of_ids_that_was_swapped_is_refused(job, save, rename):
     job.values |= {"ids": "keyed", "incremental": True}
     job.run()
@@ -159,7 +159,7 @@ def test_a_list_of_ids_that_was_swapped_is_refused(job, save, rename):
     assert job.files() == before
 
 
-@pytest.mark.parametrize("make", ["make_job", "make_synthetic"])
+@pytest.mark.parametrize("make", quick(["make_job", "make_synthetic"]))
 def test_a_file_between_two_steps_of_dagster_is_refused_if_it_changed(request, make):
     steps = pytest.importorskip("dptext_etl.orchestration.steps")
     job = request.getfixturevalue(make)()
