@@ -121,7 +121,7 @@ def test_a_release_holds_one_table(make_unlinked, reviews, save, change):
         "other_ids": lambda: reviews().with_columns(("x" + pl.col("id")).alias("id")),
     }[change]()
     save(frame, job.folder / "raw.parquet")
-    with pytest.raises((InputError, LedgerError), match=r"holds one table as a whole|texts of 1 record changed"):
+    with pytest.raises((InputError, LedgerError), match=r"holds one complete table|texts of 1 record changed"):
         job.run()
     assert job.files("published") == before
     verified(job)
@@ -184,7 +184,7 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, 
     assert [path.name for path in (job.folder / "published.versions").iterdir()] == ["v2"]
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
     assert forget(job.policy(), subjects=["u007"]).removed == 0
-    with pytest.raises(LedgerError, match="holds one table as a whole"):
+    with pytest.raises(LedgerError, match="holds one complete table"):
         job.run()
     job.values |= {"release": "those who stay", "unlinked": {**UNLINKED, "rows": 234}}
     assert job.run().published_rows == 234
@@ -267,7 +267,7 @@ def test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted(make_
     with pytest.raises((InputError, LedgerError), match=r"not the one that was pinned|were forgotten since"):
         run(job.policy(shard_rows=1000), checkpoint=reached("reserved", 2, forget_one))
     assert job.files("published") == before
-    with pytest.raises(LedgerError, match="holds one table as a whole"):
+    with pytest.raises(LedgerError, match="holds one complete table"):
         run(job.policy(shard_rows=1000))
     assert job.files("published") == before
 
