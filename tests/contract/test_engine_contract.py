@@ -458,7 +458,7 @@ def test_a_synthetic_table_has_the_bytes_and_the_charges_of_one_process(engine, 
         assert ledger.records(ref) == 80
     before, files = head(job), job.files()
     edit(job, topic=pl.lit("money"))
-    with pytest.raises((InputError, LedgerError), match="one table as a whole|one complete table"):
+    with pytest.raises((InputError, LedgerError), match=r"one table as a whole|one complete table"):
         engine.run(job)
     assert (head(job), job.files()) == (before, files)
 
