@@ -69,7 +69,7 @@ def readable_by_others(folder):
 
 
 def test_nothing_can_be_read_before_the_ledger_knows_of_it(job, reviews):
-    """And a folder with files of somebody else is refused before anything is charged."""
+    """And a folder with files of another program is refused before anything is charged."""
     (job.folder / "published").mkdir()
     (job.folder / "published" / "ours.parquet").touch()
     with pytest.raises(InputError, match="1 file or folder that no run") as caught:
