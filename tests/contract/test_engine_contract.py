@@ -34,7 +34,7 @@ from ..refusals import head, same_refusal
 
 
 class Local:
-    """Runs and plans of this process: there is no second job that could differ."""
+    """Runs and plans of this process, which has no second job to compare."""
 
     def jobs(self, make, *args, **terms):
         job = make("job", *args, **terms)
