@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,32 @@ def make_shared(tmp_path_factory, small_vectors):
 @pytest.fixture
 def job(make_job):
     return make_job()
+
+
+def copied_with_links(folder: Path, other: Path) -> None:
+    """Copy a folder whose versions share files with what is published."""
+    subprocess.run(["cp", "-a", str(folder), str(other)], check=True)
+
+
+@pytest.fixture(scope="module")
+def released_once(make_shared):
+    """A job that has run, and a copy of its folder, with the ledger's heads: it is put back for every test."""
+    job = make_shared("released once")
+    ledger = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": str(job.folder / "anchors")}
+    job.values["ledger"] = ledger
+    job.run()
+    aside = job.folder.with_name("aside")
+    copied_with_links(job.folder, aside)
+    return job, aside
+
+
+@pytest.fixture
+def released(released_once):
+    """A job whose folder is as a run left it."""
+    job, aside = released_once
+    shutil.rmtree(job.folder)
+    copied_with_links(aside, job.folder)
+    return replace(job, values=dict(job.values))
 
 
 @pytest.fixture

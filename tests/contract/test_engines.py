@@ -112,7 +112,7 @@ def test_polars_eager(policy, expected):
     assert released(frame().dptext.privatize(policy, id="id")) == expected
 
 
-@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+@pytest.mark.parametrize("engine", quick(["streaming", "in-memory"]))
 def test_polars_lazy(policy, expected, engine):
     assert released(frame().lazy().with_columns(expression(policy)).collect(engine=engine)) == expected
 

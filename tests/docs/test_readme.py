@@ -59,14 +59,14 @@ def left(request, tmp_path_factory, warm, warm_commands):
 
 READS_THE_SAMPLE = {"README.md", "index.md"}
 """Pages that begin with the table of the tutorial."""
-ABOUT_MORE = {"allocation", "evidence", "models"}
-"""Pages of the two other packages: thorough, as their tests are."""
+LATER = {"allocation", "evidence", "models", "great-expectations"}
+"""Pages that are thorough: of the two other packages, and of expectations, which tests/leaks runs on every engine."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in ABOUT_MORE)) for page in PAGES],
+    [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in LATER)) for page in PAGES],
 )
 def test_every_example_runs(page, left):
     if NEEDS_MORE.search(page.read_text(encoding="utf-8")):

@@ -7,6 +7,8 @@ from ..review_jobs import (  # noqa: F401  (fixtures)
     make_synthetic,
     make_unlinked,
     policy_of_job,
+    released,
+    released_once,
     reviews,
     save,
     sentinel,

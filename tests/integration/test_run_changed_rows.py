@@ -42,18 +42,17 @@ def manifest(job):
     return (job.folder / "published.manifest.json").read_text()
 
 
-def test_keep_publishes_what_was_released(job, save):
-    job.run()
-    before, spent, head = job.published(), used(job), job.charged()
-    edit(job, save)
-    assert plan(job.policy(on_changed="keep")).changed == 3
-    summary = job.run(on_changed="keep")
-    assert job.published().equals(before), "nothing that readers see depends on the new texts"
+def test_keep_publishes_what_was_released(released, save):
+    before, spent, head = released.published(), used(released), released.charged()
+    edit(released, save)
+    assert plan(released.policy(on_changed="keep")).changed == 3
+    summary = released.run(on_changed="keep")
+    assert released.published().equals(before), "nothing that readers see depends on the new texts"
     assert (summary.rows["changed_kept"], summary.rows["released"], summary.rows["new"]) == (3, 240, 0)
-    assert (used(job), job.charged()) == (spent, head)
-    assert listed(job) == CHANGED
+    assert (used(released), released.charged()) == (spent, head)
+    assert listed(released) == CHANGED
     assert not summary.changed, "the same bytes are the same version"
-    assert "changed" not in manifest(job)
+    assert "changed" not in manifest(released)
     text = " ".join(summary.notes)
     assert "3 records changed" in text
     assert not any(name in text for name in CHANGED)
@@ -70,32 +69,30 @@ def test_keep_where_readers_see_no_ids(job, save, ids, null):
     assert used(job) == spent
 
 
-def test_keep_with_rows_added_and_again(job, save, reviews):
-    job.run()
-    before = job.published()
-    save(reviews(300), job.folder / "raw.parquet")
-    edit(job, save)
-    first = job.run(on_changed="keep")
+def test_keep_with_rows_added_and_again(released, save, reviews):
+    before = released.published()
+    save(reviews(300), released.folder / "raw.parquet")
+    edit(released, save)
+    first = released.run(on_changed="keep")
     assert (first.rows["new"], first.rows["changed_kept"]) == (60, 3)
-    assert job.published().head(240).equals(before)
-    again = job.run(on_changed="keep")
+    assert released.published().head(240).equals(before)
+    again = released.run(on_changed="keep")
     assert (again.rows["new"], again.rows["changed_kept"], again.changed) == (0, 3, False)
-    job.forget_that_nothing_changed()
-    thoroughly = job.run(on_changed="keep")
+    released.forget_that_nothing_changed()
+    thoroughly = released.run(on_changed="keep")
     assert (thoroughly.rows["changed_kept"], thoroughly.changed) == (3, False)
 
 
-def test_forgetting_takes_what_is_kept_and_listed(job, save):
-    job.run()
-    edit(job, save)
-    job.run(on_changed="keep")
-    frame = pl.read_parquet(job.folder / "raw.parquet")
-    save(frame.filter(pl.col("id") != CHANGED[0]), job.folder / "raw.parquet")
-    forget(job.policy(on_changed="keep"), records=[CHANGED[0]])
-    left = [pl.read_parquet(path)["id"] for path in (job.folder / "published.staging").rglob("*.parquet")]
+def test_forgetting_takes_what_is_kept_and_listed(released, save):
+    edit(released, save)
+    released.run(on_changed="keep")
+    frame = pl.read_parquet(released.folder / "raw.parquet")
+    save(frame.filter(pl.col("id") != CHANGED[0]), released.folder / "raw.parquet")
+    forget(released.policy(on_changed="keep"), records=[CHANGED[0]])
+    left = [pl.read_parquet(path)["id"] for path in (released.folder / "published.staging").rglob("*.parquet")]
     assert left
     assert CHANGED[0] not in pl.concat(left).to_list()
-    assert job.published().height == 239
+    assert released.published().height == 239
 
 
 def test_keep_after_a_run_that_was_staged_alone(job, save):

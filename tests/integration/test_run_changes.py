@@ -13,21 +13,20 @@ from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
 
 
-def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(job, reviews, save, sentinel):
-    job.run()
-    before, charged = job.files(), job.charged()
+def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(released, reviews, save, sentinel):
+    before, charged = released.files(), released.charged()
     frame = reviews().with_columns(
         review=pl.when(pl.col("id").is_in(["r00003", "r00150"])).then(pl.lit(f"{sentinel} anew")).otherwise("review")
     )
-    save(frame, job.folder / "raw.parquet")
+    save(frame, released.folder / "raw.parquet")
     with pytest.raises(InputError, match="texts of 2 records changed") as caught:
-        job.run()
+        released.run()
     assert "under a new name" in caught.value.hint
     assert all(choice in caught.value.hint for choice in ('"keep"', '"quarantine"', '"release_again"'))
     assert sentinel not in str(caught.value)
-    assert job.files() == before
-    assert job.charged() == charged
-    listed = [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("changed-*")]
+    assert released.files() == before
+    assert released.charged() == charged
+    listed = [pl.read_parquet(path) for path in (released.folder / "published.staging").rglob("changed-*")]
     assert sorted(pl.concat(listed)["id"]) == ["r00003", "r00150"]
 
 
@@ -37,24 +36,22 @@ def used(job):
         return ledger.remaining(Scope.of(job.policy())).used
 
 
-def test_changed_data_under_a_new_release_name(job, reviews, save):
-    job.run()
-    first = job.published()
-    save(reviews().with_columns(review=pl.col("review") + " good"), job.folder / "raw.parquet")
-    summary = job.run(release="2026-12")
+def test_changed_data_under_a_new_release_name(released, reviews, save):
+    first = released.published()
+    save(reviews().with_columns(review=pl.col("review") + " good"), released.folder / "raw.parquet")
+    summary = released.run(release="2026-12")
     assert summary.version == 2
     assert summary.rows["new"] == 240
-    assert job.published()["review"].to_list() != first["review"].to_list()
-    assert len(list((job.folder / "published.versions/v1").iterdir())) == 3, "slow readers of the version before"
+    assert released.published()["review"].to_list() != first["review"].to_list()
+    assert len(list((released.folder / "published.versions/v1").iterdir())) == 3, "slow readers of the version before"
 
 
-def test_kept_values_may_change(job, reviews, save):
-    job.run()
-    save(reviews().with_columns(stars=pl.col("stars") * 10), job.folder / "raw.parquet")
-    summary = job.run()
+def test_kept_values_may_change(released, reviews, save):
+    save(reviews().with_columns(stars=pl.col("stars") * 10), released.folder / "raw.parquet")
+    summary = released.run()
     assert summary.version == 2
     assert summary.rows["new"] == 0
-    assert job.published()["stars"].to_list() == (reviews()["stars"] * 10).to_list()
+    assert released.published()["stars"].to_list() == (reviews()["stars"] * 10).to_list()
 
 
 def test_incremental_takes_new_ids_only(job, reviews, save):
@@ -170,9 +167,8 @@ def test_what_was_published_before_a_gate_fired_stays(job, monkeypatch, reviews,
     assert job.files() == before
 
 
-def test_other_bytes_on_a_second_computation_are_not_published(job, monkeypatch):
-    job.run()
-    before = job.files()
+def test_other_bytes_on_a_second_computation_are_not_published(released, monkeypatch):
+    before = released.files()
     real = TableMechanism.release
 
     def drifting(self, texts, keys):
@@ -180,13 +176,13 @@ def test_other_bytes_on_a_second_computation_are_not_published(job, monkeypatch)
         return Released(released.text.take([*range(1, len(released.text)), 0]), released.positions)
 
     monkeypatch.setattr(TableMechanism, "release", drifting)
-    (job.folder / "published.staging/reviews/2026-11/_/unchanged.json").unlink()  # else nothing would be computed
+    (released.folder / "published.staging/reviews/2026-11/_/unchanged.json").unlink()  # else nothing would be computed
     with pytest.raises(LedgerError, match="gave other bytes"):
-        job.run()
-    assert job.files() == before
-    assert not list((job.folder / "published.staging").rglob("shard-*"))
+        released.run()
+    assert released.files() == before
+    assert not list((released.folder / "published.staging").rglob("shard-*"))
     monkeypatch.undo()
-    assert job.run().notes[0].startswith("already published")
+    assert released.run().notes[0].startswith("already published")
 
 
 def test_a_revoked_name_between_check_and_publish(job):

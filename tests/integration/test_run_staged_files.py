@@ -11,7 +11,7 @@ import pytest
 
 from dptext_etl.artifacts import canon
 from dptext_etl.engines import run, stage
-from dptext_etl.errors import DPTextError, InputError
+from dptext_etl.errors import DPTextError, FrozenLedgerError, InputError
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import check
 from dptext_etl.runner.publish.forgetting import forget
@@ -82,11 +82,14 @@ FIRST = ("charged ex post", "over the cap", "rewritten", "kept", "with hidden id
 
 @pytest.mark.parametrize("name", quick(sorted(JOBS, key=lambda name: name not in FIRST), first=len(FIRST)))
 @pytest.mark.parametrize("way", quick(WAYS))
-def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, name, way):
+def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, monkeypatch, again, name, way):  # noqa: F811
     """The run refuses, or comes to what an attempt without the change comes to."""
+    monkeypatch.setattr(again, "says", staticmethod(lambda text: f"{text} again"))
     make, changes, step, kinds = JOBS[name]
     job = request.getfixturevalue(make)()
     job.values |= changes(job) if callable(changes) else changes
+    anchors = str(job.folder / "anchors")  # put back with the ledger, which would be frozen as an old copy otherwise
+    job.values["ledger"] = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": anchors}
     if step is None:
         job.run()
     else:
@@ -111,6 +114,8 @@ def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, na
         path.write_bytes(WAYS[way](path.read_bytes()))
         try:
             run(job.policy())
+        except FrozenLedgerError:
+            raise
         except DPTextError:
             assert outcome(job)[0] == before[0], kind
             charged = outcome(job)[1].items()
@@ -139,7 +144,7 @@ def test_draws_that_were_forged_with_their_hashes_charge_nothing_less(make_job):
     assert outcome(forged)[1] == outcome(job)[1]
 
 
-@pytest.mark.parametrize("rename", [False, True])
+@pytest.mark.parametrize("rename", quick([True, False]))
 def test_a_list_of_ids_that_was_swapped_is_refused(job, save, rename):
     job.values |= {"ids": "keyed", "incremental": True}
     job.run()
@@ -159,7 +164,7 @@ def test_a_list_of_ids_that_was_swapped_is_refused(job, save, rename):
     assert job.files() == before
 
 
-@pytest.mark.parametrize("make", ["make_job", "make_synthetic"])
+@pytest.mark.parametrize("make", quick(["make_job", "make_synthetic"]))
 def test_a_file_between_two_steps_of_dagster_is_refused_if_it_changed(request, make):
     steps = pytest.importorskip("dptext_etl.orchestration.steps")
     job = request.getfixturevalue(make)()

@@ -18,7 +18,9 @@ from dptext_etl.runner.shard import summing
 from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
+from ..review_jobs import make_reviews
 from ..synthetic_runs import (
+    CAP,
     CELLED,
     CELLS,
     COLUMN,
@@ -35,9 +37,16 @@ STEPS = ["reserved", "pinned", "committed", "version written", "staged", "gated"
 STEPS += ["manifest written", "shown"]
 
 
-def test_the_table_holds_public_texts_with_listed_labels(make_synthetic):
-    job = make_synthetic()
-    summary = job.run()
+@pytest.fixture(scope="module")
+def released(make_shared):
+    """A job whose table is published, to look at, and the summary of its run."""
+    job = make_shared("released", labeled(make_reviews()))
+    job.values |= {"column": None, "keep": None, "synthetic": SYNTHETIC, "cap": CAP}
+    return job, job.run()
+
+
+def test_the_table_holds_public_texts_with_listed_labels(released):
+    job, summary = released
     found = job.published()
     assert found.columns == ["review", "topic"]
     assert found.height == summary.published_rows == 50
@@ -91,9 +100,8 @@ def test_a_table_without_labels_has_one_column(make_synthetic):
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
-def test_the_published_statistic_can_be_read(make_synthetic):
-    job = make_synthetic()
-    job.run()
+def test_the_published_statistic_can_be_read(released):
+    job, _ = released
     path = job.folder / "published.manifest.json"
     found = read_statistic(path, "example")
     assert [topic.label for topic in found.topics()] == ["music", "money", "other"]
@@ -108,7 +116,7 @@ def test_the_published_statistic_can_be_read(make_synthetic):
         read_statistic({"columns": []}, "example")
 
 
-@pytest.mark.parametrize("most", quick([1, 2, 6], first=2))
+@pytest.mark.parametrize("most", quick([2, 1, 6]))
 def test_a_run_releases_what_the_core_computes_over_the_records_that_count(make_synthetic, reviews, most):
     """Batches, files, and the choice of records change no byte of the statistic."""
     job, frame = make_synthetic(synthetic={**SYNTHETIC, "per_subject": most}), labeled(reviews())
@@ -135,9 +143,8 @@ def test_a_policy_of_a_synthetic_table_is_written_and_read(make_synthetic):
     assert "synthetic" not in rows.model_dump(mode="json", by_alias=True)
 
 
-def test_every_record_is_charged_and_a_person_pays_the_whole(make_synthetic):
-    job = make_synthetic()
-    job.run()
+def test_every_record_is_charged_and_a_person_pays_the_whole(released):
+    job, _ = released
     spend = job.policy().statistic.charge(CLAIM)
     with job.ledger() as ledger:
         assert ledger.records(ref_of(job, ledger)) == 240
@@ -177,7 +184,7 @@ def test_a_run_that_stopped_goes_on(make_synthetic, step):
     assert verified(job) == []
 
 
-@pytest.mark.parametrize("change", quick(["label", "fewer", "ids", "more", "text", "null label"], first=2))
+@pytest.mark.parametrize("change", quick(["label", "fewer", "ids", "more", "text", "null label"]))
 def test_a_release_holds_one_table(make_synthetic, reviews, save, change):
     """The records that are more are of new people: of seven of one person, the key may leave out the new one."""
     job = make_synthetic()
@@ -193,7 +200,7 @@ def test_a_release_holds_one_table(make_synthetic, reviews, save, change):
         "ids": lambda: frame.with_columns(id="x" + pl.col("id")),
     }[change]()
     save(other, job.folder / "raw.parquet")
-    with pytest.raises((InputError, LedgerError), match="one complete table|one table as a whole"):
+    with pytest.raises((InputError, LedgerError), match=r"one table as a whole|one complete table"):
         job.run()
     assert (job.files(), used(job)) == (before, spent)
     assert verified(job) == []
@@ -223,7 +230,7 @@ def test_a_column_of_nulls_is_published_like_any_other(make_synthetic, reviews):
     assert manifest["columns"][0]["disclosures"] == []
 
 
-@pytest.mark.parametrize("plant", ["text", "label", "row", "column"])
+@pytest.mark.parametrize("plant", quick(["text", "label", "row", "column"], first=2))
 def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch, plant, sentinel):
     job = make_synthetic()
     save = Staging.save
@@ -252,7 +259,7 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
     assert verified(job) == []
 
 
-@pytest.mark.parametrize("step", quick([None, "pinned", "recorded", "reserved", "staged"], first=3))
+@pytest.mark.parametrize("step", quick(["recorded", None, "pinned", "reserved", "staged"], first=2))
 def test_no_raw_text_and_no_raw_label_reaches_a_file(make_synthetic, reviews, sentinel, step, caplog):
     """Texts and labels that no list names stand in the source alone, whether a run ends or stops half-way."""
     raw = reviews().with_columns(topic=pl.lit(f"label {sentinel}"))
@@ -281,9 +288,8 @@ def test_changed_files_are_found(make_synthetic, sentinel):
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
-def test_another_number_of_rows_takes_another_name(make_synthetic):
-    job = make_synthetic()
-    job.run()
+def test_another_number_of_rows_takes_another_name(released):
+    job, _ = released
     before = job.files()
     with pytest.raises(LedgerError, match="the release holds another table"):
         job.run(synthetic={**SYNTHETIC, "rows": 51})
@@ -309,7 +315,7 @@ def _reversed(*args):
     return made.set_column(0, "text", made["text"].take(list(reversed(range(made.num_rows)))))
 
 
-@pytest.mark.parametrize("step", ["leave_out", "reserved_before"])
+@pytest.mark.parametrize("step", quick(["leave_out", "reserved_before"]))
 def test_a_shard_that_the_ledger_refused_counts_once(make_synthetic, monkeypatch, step):
     """Tasks of Spark repeat a call while another writer locks the ledger."""
     job, whole = make_synthetic(shard_rows=60), make_synthetic("whole", shard_rows=60)

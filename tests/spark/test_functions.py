@@ -54,7 +54,7 @@ def test_a_policy_file_of_one_text_column(films, policy, expected, tmp_path):
     assert column(films, "SELECT from_a_file(review, id) FROM films ORDER BY n") == expected
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", quick(FORMS))
 def test_with_its_spend(films, policy, expected, form):
     register(films, "private_review", policy, form=form, spend=True)
     rows = films.sql(
