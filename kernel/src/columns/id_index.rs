@@ -110,9 +110,10 @@ mod tests {
     fn ids_of_a_range_lie_apart() {
         let mut next = numbers(11);
         for shared in [0, 1, 4, 16, 63] {
-            let ids = (0..20_000).map(|_| (next() >> shared, next())).collect::<Vec<Id>>();
-            for (hi, lo) in [ids.iter().copied().unzip(), ids.iter().map(|id| (id.1, id.0)).unzip()] {
-                let (index, _): (IdIndex, _) = IdIndex::new(&hi, &lo).unwrap();
+            let hi = (0..20_000).map(|_| next() >> shared).collect::<Vec<_>>();
+            let lo = (0..20_000).map(|_| next()).collect::<Vec<_>>();
+            for (hi, lo) in [(&hi, &lo), (&lo, &hi)] {
+                let (index, _) = IdIndex::new(hi, lo).unwrap();
                 let taken = index.slots.split(|slot| *slot == 0).map(<[u64]>::len).max();
                 assert!(taken.unwrap() < 200, "{shared} bits: {taken:?} slots in a row are taken");
             }
