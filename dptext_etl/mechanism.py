@@ -88,8 +88,9 @@ _FORMER_HOOKS = frozenset(
 
 
 def refuse_former_hooks(kind: type) -> None:
-    """Raise `PolicyError` if a class defines a hook whose name now begins with `_`."""
-    if former := sorted(_FORMER_HOOKS & vars(kind).keys()):
+    """Raise `PolicyError` if a class or one of its bases defines a hook whose name now begins with `_`."""
+    defined = {name for base in kind.__mro__ for name in vars(base)}  # also of bases that are not mechanisms
+    if former := sorted(_FORMER_HOOKS & defined):
         raise PolicyError(
             f"{kind.__name__} defines {', '.join(former)}, which nothing calls any more",
             f"rename: {', '.join(f'_{name}' for name in former)} (docs/extending.md)",

@@ -96,8 +96,9 @@ def topics_of(path: Path) -> dict[str, str]:
     """
     with seam(f"reading {path}", PolicyError, "`dptext init FILE` writes a policy"):
         values = tomllib.loads(path.read_text("utf-8"))
-    for holder in (values.get("synthetic"), *values.get("column", ())):
-        if isinstance(holder, dict) and "corpus" in (mechanism := holder.get("mechanism", {})):
+    for holder in (values.get("synthetic"), *_listed(values.get("column"))):
+        mechanism = holder.get("mechanism") if isinstance(holder, dict) else None
+        if isinstance(mechanism, dict) and "corpus" in mechanism:
             mechanism["corpus"] = ENCODER
     policy = Policy.parse(values)
     if policy.synthetic is not None and policy.synthetic.labels is not None:
@@ -120,6 +121,10 @@ class Written(NamedTuple):
 
     texts: pl.DataFrame  # columns label, text
     card: dict[str, Any]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Written:

@@ -56,7 +56,7 @@ def _logs(model: Any, tokenizer: Any, before: str, tokens: Sequence[Sequence[int
         for start in range(0, len(order), _BATCH):
             rows = order[start : start + _BATCH]
             longest = max(len(tokens[row]) for row in rows)
-            texts = torch.full((len(rows), longest), tokenizer.pad_token_id)
+            texts = torch.zeros((len(rows), longest), dtype=torch.long)  # a mask hides tokens after the end
             real = torch.zeros((len(rows), longest), dtype=torch.long)
             for place, row in enumerate(rows):
                 texts[place, : len(tokens[row])] = torch.tensor(tokens[row])

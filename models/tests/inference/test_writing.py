@@ -151,6 +151,8 @@ def test_a_real_model_is_asked_with_settings_that_it_knows(labels, tmp_path, mon
             lambda text: "\n".join(line for line in text.splitlines() if "labels" not in line),
             "declares no public labels",
         ),
+        (lambda _: "column = 5", "column: must be a list"),
+        (lambda _: '[synthetic]\nmechanism = "corpus"', "synthetic.mechanism: must be a table"),
     ],
 )
 def test_labels_come_from_a_policy_alone(labels, tmp_path, change, message):

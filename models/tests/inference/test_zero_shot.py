@@ -15,7 +15,7 @@ TOPICS = {"card_arrival": "card arrival", "exchange_rate": "exchange rate"}
 
 
 class Letters:
-    pad_token_id = 0
+    pad_token_id = None  # as tokenizers of many causal models have it
 
     def __call__(self, text, return_tensors=None, add_special_tokens=True):
         ids = [ord(sign) % 128 for sign in text]
