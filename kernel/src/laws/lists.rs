@@ -205,8 +205,10 @@ impl<P: PlaceLaw> Law for OnLists<P> {
         if self.lists.even || (policy.oov == Unknown::Keep && policy.numbers == Unknown::Keep) {
             return Ok(());
         }
-        Err(Error::policy("lists of different words have no bound, so unknown words and numbers must be kept unchanged")
-            .hint("build the lists over a common vocabulary, or use mode faithful"))
+        Err(Error::policy(
+            "lists of different words have no bound, so unknown words and numbers must be kept unchanged",
+        )
+        .hint("build the lists over a common vocabulary, or use mode faithful"))
     }
 
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
