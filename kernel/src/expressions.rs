@@ -42,7 +42,7 @@ struct Arguments {
     nonce: String,
     /// Declared epsilon of one draw, in millionths.
     unit_micro: u64,
-    /// Declared epsilon of a text beside its draws, in millionths: that of a noisy length.
+    /// Declared epsilon of a text beside its draws, in millionths: the epsilon of a noisy length.
     base_micro: u64,
     delta: f64,
     spend: bool,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn _polars_plugin_dptext_released(
     }
 }
 
-/// The type of `dptext_released`: that of its first input.
+/// The type of `dptext_released`: the type of its first input.
 ///
 /// # Safety
 /// Called by Polars as its plugin interface says.

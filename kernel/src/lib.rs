@@ -4,7 +4,7 @@
 //! docs/spec/privacy.md#input-policy.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))] // what Python alone calls
+#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))] // functions that only Python calls
 #![cfg_attr(
     not(test),
     deny(

@@ -4,7 +4,7 @@
 #[cfg(target_os = "linux")]
 const LARGE: usize = 1 << 22;
 
-/// A vector with room for so many items. Where there are many, they come in large pages if the system has some: to get
+/// A vector with room for a number of items. Where there are many, they come in large pages if the system has some: to get
 /// a text's memory 4 KiB at a time costs a tenth of writing it, and the threads of a process wait for each other then.
 pub fn large_pages<T>(items: usize) -> Vec<T> {
     #[cfg_attr(not(target_os = "linux"), allow(unused_mut))]

@@ -24,7 +24,7 @@ fn file_name(path: &str) -> &str {
 /// Runs `work`; a panic becomes an error without its message.
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(Error::internal("the kernel met a defect of its own; nothing was released")
+        Err(Error::internal("the kernel has a defect; nothing was released")
             .hint("please report the location printed on standard error"))
     })
 }

@@ -6,7 +6,7 @@
 //! * A plugin exports `_polars_plugin_get_version` (major << 16 | minor), `_polars_plugin_get_last_error_message` (a C
 //!   string of the calling thread), and per expression `_polars_plugin_<name>` and `_polars_plugin_field_<name>`.
 //! * A series crosses as a [`SeriesExport`]. Whoever imports it takes every array out and releases it; `release` then
-//!   frees the schema and the boxes that held the arrays, and leaves the arrays alone.
+//!   frees the schema and the boxes that held the arrays, and leaves the arrays in place.
 //! * Inputs are the plugin's once it is called. Schemas given to the field function stay the caller's.
 //! * Keyword arguments arrive pickled. An output that stays empty means failure: Polars then asks for the message.
 
@@ -105,7 +105,7 @@ impl Input {
 pub fn field_of(schema: &FFI_ArrowSchema) -> Result<Field> {
     let field = c_data::field(schema).map_err(|_| unreadable())?;
     if matches!(field.data_type(), DataType::FixedSizeBinary(_)) && c_data::extension(&field).is_none() {
-        // Polars has no such type of its own: these are addresses, which differ in every evaluation.
+        // Polars itself has no such type: these are addresses, which differ in every evaluation.
         return Err(Error::input("a column holds Python objects, which have no value that stays the same")
             .hint("make it a column of strings, integers or binary first"));
     }
@@ -129,7 +129,7 @@ impl Drop for Input {
     }
 }
 
-/// What stands behind an export of ours.
+/// The data behind an export of ours.
 struct Output {
     schema: FFI_ArrowSchema,
     /// Taken out, and released, by whoever imports the series.
@@ -157,7 +157,7 @@ pub fn export(name: &str, array: &ArrayRef) -> Result<SeriesExport> {
     }
 }
 
-/// Frees what stands behind an export of ours, except the array, which whoever imported the series owns.
+/// Frees the data behind an export of ours, except the array, which whoever imported the series owns.
 unsafe extern "C" fn release_output(series: *mut SeriesExport) {
     // SAFETY: `export` set this function beside a box of this type, and it is called once.
     drop(unsafe { Box::from_raw((*series).private_data.cast::<Output>()) });
@@ -171,7 +171,7 @@ pub fn schema(field: &Field) -> Result<FFI_ArrowSchema> {
 /// Runs an expression: its output is written, or the thread's message is set.
 ///
 /// # Safety
-/// The pointers are those of a call of Polars; `kwargs` may be null where `kwargs_len` is 0.
+/// The pointers come from a call of Polars; `kwargs` may be null where `kwargs_len` is 0.
 pub unsafe fn call(
     inputs: *mut SeriesExport,
     inputs_len: usize,
@@ -191,7 +191,7 @@ pub unsafe fn call(
 /// Says the type of an expression's output: it is written, or the thread's message is set.
 ///
 /// # Safety
-/// The pointers are those of a call of Polars.
+/// The pointers come from a call of Polars.
 pub unsafe fn call_field(
     fields: *const FFI_ArrowSchema,
     fields_len: usize,

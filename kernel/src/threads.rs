@@ -1,4 +1,4 @@
-//! One knob for threads: an argument, else `DPTEXT_THREADS`, else the machine's cores, shared by all that go on at once.
+//! One knob for threads: an argument, else `DPTEXT_THREADS`, else the machine's cores, shared by all that run at once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub fn count(asked: Option<usize>) -> Result<usize> {
     Ok(share(all, SHARING.load(Ordering::Relaxed)))
 }
 
-/// Says that one more piece of work goes on beside others, until `end_sharing`.
+/// Says that one more piece of work runs next to others, until `end_sharing`.
 pub fn begin_sharing() {
     SHARING.fetch_add(1, Ordering::Relaxed);
 }
@@ -33,7 +33,7 @@ pub fn end_sharing() {
     let _ = SHARING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pieces| pieces.checked_sub(1));
 }
 
-/// The threads of one of so many pieces of work.
+/// The threads of one piece of work among a number of them.
 fn share(all: usize, pieces: usize) -> usize {
     (all / pieces.max(1)).max(1)
 }
@@ -68,7 +68,7 @@ pub fn over_rows<T: Send>(
 /// `work` over consecutive ranges of rows on some threads; `take` gets what came of each in their order, on one thread
 /// at a time, while others work on. The first range that fails, in their order, says the error.
 ///
-/// Threads live for the call alone: a process that forks afterwards does not inherit threads that are not there. The
+/// Threads live only for the call: a process that forks afterwards does not inherit threads that are not there. The
 /// calling thread is one of them, and where another cannot be started, the others do its work.
 pub fn in_order<T: Send>(
     rows: usize,
@@ -131,7 +131,7 @@ impl<F> Taker<F> {
     }
 }
 
-/// What a mutex holds, also after a panic, which goes on its way by itself.
+/// What a mutex holds, also after a panic, which continues by itself.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Ownership across Polars' plugin interface: this test plays Polars, by structs of its own.
+//! Ownership across Polars' plugin interface: this test plays Polars, by its own structs.
 //!
 //! Every array that is handed over is released exactly once, whether the expression succeeds, refuses or cannot read
 //! its input; what the plugin hands back is freed; and repeated calls leave no memory behind.
@@ -160,7 +160,7 @@ fn empty_schema() -> ArrowSchema {
     }
 }
 
-/// What stands behind an exported series: as in Polars, releasing it frees the boxes and leaves the arrays alone.
+/// The data behind an exported series: as in Polars, releasing it frees the boxes and leaves the arrays in place.
 struct Private {
     schema: ArrowSchema,
     arrays: Vec<*mut ArrowArray>,
@@ -192,7 +192,7 @@ fn series(format: &str, name: &str, chunks: Vec<ArrowArray>) -> SeriesExport {
 
 /// Calls an expression and, as Polars does, forgets the inputs, takes every array of the output and releases both.
 ///
-/// Returns the rows of the output's arrays; the message where there is no output.
+/// Returns the rows of the output's arrays; the message if it has none.
 fn call(expression: Expression, mut inputs: Vec<SeriesExport>, kwargs: &[u8]) -> Result<Vec<i64>, String> {
     let mut output =
         SeriesExport { field: null_mut(), arrays: null_mut(), len: 0, release: None, private_data: null_mut() };

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,13 +22,20 @@ PACKAGES = (
 )
 """Packages whose `__all__` is public (docs/policy.md, Upgrades and stability)."""
 _FIRST = (
-    "What these packages export is public. [Mechanisms](mechanisms.md) have a page. `help(NAME)` also prints examples "
-    "and the errors that a function raises. [Exit codes](cli.md#exit-codes) list the kinds of errors."
+    "The names that these packages export are public. [Mechanisms](mechanisms.md) have a page. This page has the first "
+    "sentence of each description. `help(NAME)` prints all of it, with examples and the errors that a function raises. "
+    "[Exit codes](cli.md#exit-codes) list the kinds of errors."
 )
 _LEFT_TO_HELP = ("Example", "Raises")
 """Sections of docstrings that the page leaves out."""
-_ON_A_PAGE = {"Policy": "policy.md#entries"}
-"""Classes whose attributes another page lists."""
+_ON_A_PAGE = {
+    "Policy": ("Its entries", "policy.md#entries"),
+    "LedgerSpec": ("Its entries", "policy.md#ledger"),
+    "Ledger": ("How to use it", "ledger.md"),
+}
+"""Classes that another page describes: this page has only the names of their methods."""
+_RESULTS = ("dptext_etl_eval",)
+"""Packages whose classes are results: the page has only the names of their attributes."""
 _WIDTH = 100
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -39,6 +49,9 @@ def python_api() -> str:
     for package in PACKAGES:
         source = _source(package)
         lines += [f"## {package}", ast.get_docstring(source) or ""]
+        if shared := _shared(package):
+            lines += ["Several functions of this package have these arguments:"]
+            lines += ["\n".join(f"* `{name}`: {_first_sentence(said)}" for name, said in sorted(shared.items()))]
         for name in sorted(_public(source), key=lambda name: (not name.startswith("run"), not name[0].islower())):
             lines += _entry(package, name)
     return "\n\n".join(filter(None, lines)) + "\n"
@@ -50,45 +63,74 @@ def _entry(package: str, name: str) -> Iterator[str]:
     if found is None:
         return
     yield f"### {package}.{name}"
-    yield _code(found)
+    yield _code(package, found)
     if isinstance(found, ast.ClassDef):
-        methods = []
-        for method in found.body:
-            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and not method.name.startswith("_"):
-                said = (ast.get_docstring(method) or "").partition("\n\n")[0].replace("\n", " ")
-                if said:
-                    methods.append(f"* `{method.name}`: {said}")
-        yield "\n".join(methods)
+        methods = {
+            method.name: _first_sentence((ast.get_docstring(method) or "").partition("\n\n")[0])
+            for method in found.body
+            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+            if not method.name.startswith("_") and ast.get_docstring(method)
+        }
+        if name in _ON_A_PAGE and methods:
+            yield f"**Methods** {', '.join(f'`{one}`' for one in methods)}"
+        else:
+            yield "\n".join(f"* `{one}`: {said}" for one, said in methods.items())
 
 
-def _code(found: Definition) -> str:
+def _code(package: str, found: Definition) -> str:
     """Return the signature of a definition, and its docstring as Markdown."""
     if isinstance(found, ast.ClassDef):
         head = f"class {found.name}({', '.join(map(ast.unparse, found.bases))})".replace("()", "")
     else:
         head = _signature(found)
-    said = _markdown(ast.get_docstring(found) or "")
+    said = _markdown(package, ast.get_docstring(found) or "")
     if found.name in _ON_A_PAGE:
-        said = said.partition("\n\n**Attributes**")[0] + f" [Its entries]({_ON_A_PAGE[found.name]})."
+        text, target = _ON_A_PAGE[found.name]
+        said = said.partition("\n\n**Attributes**")[0] + f" [{text}]({target})."
     return f"```text\n{head}\n```\n\n{said}".rstrip()
 
 
-def _markdown(docstring: str) -> str:
-    """Return a docstring as Markdown: its first paragraph, then its sections. `help` has the rest."""
+def _markdown(package: str, docstring: str) -> str:
+    """Return a docstring as Markdown: its first paragraph, then its sections in short. `help` has the rest."""
     parts: list[str] = []
+    shared = _shared(package)
     for head, body in _sections(docstring):
         inner = textwrap.dedent(body).strip("\n")
         if not head:
             parts.append(" ".join(inner.partition("\n\n")[0].split()))
         elif head == "Returns":
-            parts.append(f"**Returns** {' '.join(inner.split())}")
+            parts.append(f"**Returns** {_first_sentence(inner)}")
+        elif head == "Attributes" and package in _RESULTS:
+            parts.append("**Attributes** " + ", ".join(f"`{name}`" for name, _ in _entries(inner)))
         elif head not in _LEFT_TO_HELP:
-            parts += [f"**{head}**", _entries(inner)]
-    return "\n\n".join(parts)
+            entries = ((name, _first_sentence(said)) for name, said in _entries(inner) if shared.get(name) != said)
+            parts += [f"**{head}**"] if head != "Args" else []
+            parts.append("\n".join(f"* `{name}`: {said}" for name, said in entries))
+    return "\n\n".join(filter(None, parts))
+
+
+def _first_sentence(said: str) -> str:
+    """Return the first sentence; of the parts after a semicolon, only the meaning of None."""
+    sentence = re.split(r"(?<=[^.]\.)\s+(?=[A-Z\"`{])", " ".join(said.split()))[0]
+    first, *more = sentence.removesuffix(".").split("; ")
+    said = "; ".join([first, *(part for part in more if part.startswith(("None", "null", "by default")))])
+    return said if said.endswith("…") else f"{said}."
+
+
+@cache
+def _shared(package: str) -> dict[str, str]:
+    """Return the arguments that several functions of a package have with one meaning, and their meanings."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for name in _public(_source(package)):
+        if isinstance(found := _found(package, name), ast.FunctionDef):
+            for head, body in _sections(ast.get_docstring(found) or ""):
+                if head == "Args":
+                    counts.update(_entries(textwrap.dedent(body)))
+    return {name: said for (name, said), count in counts.items() if count > 1}
 
 
 def _sections(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yield the sections of a docstring with their heads; what stands before them has none."""
+    """Yield the sections of a docstring with their heads; the text before them has none."""
     head, lines = "", list[str]()
     for line in docstring.splitlines():
         if line.endswith(":") and line[:-1].isalpha():
@@ -99,16 +141,11 @@ def _sections(docstring: str) -> Iterator[tuple[str, str]]:
     yield head, "\n".join(lines)
 
 
-def _entries(block: str) -> str:
-    """Return the entries of a section as a list: a line that is indented continues the entry before it."""
-    lines: list[str] = []
-    for line in block.splitlines():
-        if line.startswith(" ") and lines:
-            lines[-1] += f" {line.strip()}"
-        else:
-            name, colon, said = line.partition(":")
-            lines.append(f"* `{name}`:{said}" if colon else f"* {line}")
-    return "\n".join(lines)
+def _entries(block: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of a section and their meanings: a line that is indented continues the entry before it."""
+    for entry in re.split(r"\n(?=\S)", block.strip("\n")):
+        name, _, said = entry.partition(":")
+        yield name, " ".join(said.split())
 
 
 def _signature(found: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

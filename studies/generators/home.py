@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-LEFT_OUT = re.compile(r"^## (?:Install|Links)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+LEFT_OUT = re.compile(r"^## (?:Figures|Install|Links)\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 

@@ -1,4 +1,4 @@
-"""Write the sections about mechanisms: each in its own words, then its facts."""
+"""Write the sections about mechanisms: the description of each, then its facts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 from generators.markdown import command_json, linked, shown
 
 _DOTS = '"…"'
+_PAPER = re.compile(r"[A-Z][\w .,&-]*? \d{4}, \"[^\"]+\"(?: \((?:section|algorithm)[^)]*\))?")
 _SHARED = 2
-"""A parameter of at least so many mechanisms, with one meaning, is described once."""
+"""A parameter of at least this number of mechanisms, with one meaning, is described once."""
 
 
 def sections() -> str:
@@ -51,16 +52,15 @@ def _section(facts: dict[str, Any], shared: dict[str, str]) -> list[str]:
     """Return the paragraphs about one mechanism."""
     name, claim, cost = facts["name"], facts["guarantee"], facts["spend"]
     summary, _, source = _description(name).partition("\n\n")
-    disclosed = "; ".join(f"{meaning} (`{key}`)" for key, meaning in claim["disclosures"].items())
+    disclosed = ", ".join(f"`{key}`" for key in claim["disclosures"])
     lines = [_parameter(item) for item in facts["parameters"]]
     also = [line.split("`")[1] for line in lines if line in shared.values()]
     consent = ", ".join(f"`{line}`" for line in facts["consent"])
     heading = "" if title(name).lower() == name else f" {{#{name}}}"
     facts_of_it = [
-        f"* **Guarantee**: `{claim['class']}`, {claim['meaning']}; ε is per {claim['unit']}.",
-        f"* **Released exactly**: {disclosed}.",
-        f"* **Cost of a text**{_length(facts)} with {_example(facts)}: {_cost(cost)}.",
-        f"* **Consent in the policy**: {consent}." if consent else "",
+        f"* **Guarantee**: `{claim['class']}`, ε per {claim['unit']}. **Released exactly**: {disclosed}."
+        + (f" **Consent in the policy**: {consent}." if consent else ""),
+        f"* **Cost of a text**{_length(facts)} at {_example(facts)}: {_cost(cost)}.",
         f"* **Source**: {_source(source)}",
         f"* **Shared parameters**: {', '.join(f'`{one}`' for one in also)}." if also else "",
     ]
@@ -73,18 +73,16 @@ def _section(facts: dict[str, Any], shared: dict[str, str]) -> list[str]:
 
 
 def _source(said: str) -> str:
-    """Return the source, without the list of differences that may follow it: the rule that it cites has them."""
-    first = " ".join(said.partition("\n\n")[0].split()).removeprefix("Paper: ").removeprefix("Papers: ")
-    if not first.endswith(":"):
-        return linked(first)
-    kept, _, last = first.rpartition(". ")
-    rules = re.findall(r"docs/spec/[\w.-]+#[\w-]+", last)
-    return f"{kept}. Differences: {', '.join(map(linked, rules))}."
+    """Return the papers that a description cites, and links to the rules about differences from them."""
+    cited = next(part for part in said.split("\n\n") if _PAPER.search(" ".join(part.split())))
+    cited = " ".join(cited.split())
+    rules = re.findall(r"docs/spec/[\w.-]+#[\w-]+", cited)
+    return f"{'; '.join(_PAPER.findall(cited))}. Rules: {', '.join(map(linked, rules))}."
 
 
 def _cost(cost: dict[str, Any]) -> str:
-    said = {"ε": "epsilon", "δ": "delta", "tight ε": "epsilon_tight", "ρ": "rho", "log10 odds": "log10_odds"}
-    return ", ".join(f"{sign} = {shown(cost[name])}" for sign, name in said.items())
+    delta = f", δ = {shown(cost['delta'])}" if cost["delta"] else ""
+    return f"ε = {shown(cost['epsilon'])}{delta}, log10 odds = {shown(cost['log10_odds'])}"
 
 
 def _parameter(item: dict[str, Any]) -> str:
@@ -93,7 +91,7 @@ def _parameter(item: dict[str, Any]) -> str:
 
 
 def _length(facts: dict[str, Any]) -> str:
-    return f" of {facts['spend']['words']} words" if facts["guarantee"]["unit"] == "word" else ", whatever its length,"
+    return f" of {facts['spend']['words']} words" if facts["guarantee"]["unit"] == "word" else ""
 
 
 def _example(facts: dict[str, Any]) -> str:

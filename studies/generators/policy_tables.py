@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+_MANY = {"text": "texts", "text or table": "texts or tables", "text or list of texts": "texts or lists of texts"}
+
 
 def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
@@ -31,11 +33,14 @@ def policy_entries() -> str:
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
         rows = []
         for name, entry in part["properties"].items():
-            default = "required" if name in part.get("required", ()) else f"`{json.dumps(entry.get('default'))}`"
+            default = f"`{json.dumps(entry.get('default'))}`" if entry.get("default") is not None else ""
+            default = "required" if name in part.get("required", ()) else default
             rows.append((f"`{name}`", kind_of(entry), default, meanings.get(aliases.get(name, name), "")))
         parts += [
             f"### {title}",
-            "\n".join(f"* {name} ({kind}, {default}): {said}" for name, kind, default, said in rows),
+            "\n".join(
+                f"* {name} ({', '.join(filter(None, (kind, default)))}): {said}" for name, kind, default, said in rows
+            ),
         ]
     return "\n\n".join(parts)
 
@@ -60,7 +65,8 @@ def kind_of(entry: dict[str, Any]) -> str:
             "MaxEnt": "table `mechanism`",
         }.get(entry["$ref"].rpartition("/")[2], "table")
     if entry.get("type") == "array":
-        return f"list of {kind_of(entry.get('items', {}))}s"
+        items = kind_of(entry.get("items", {}))
+        return f"list of {items}" if items.endswith(("`", "s")) else f"list of {_MANY.get(items, items + 's')}"
     return {
         "string": "text",
         "integer": "whole number",

@@ -118,6 +118,16 @@ def test_a_person_decides_the_form_and_what_belongs_to_it(table, monkeypatch, an
     assert ("has no column Preise" in done.stderr) == ("Preise" in answers)
 
 
+def test_with_yes_a_terminal_asks_nothing(table, monkeypatch):
+    monkeypatch.setattr(terminal, "asks", lambda: True)
+    done = CliRunner().invoke(app, ["init", "raw.csv", "--yes"], input="")
+    assert done.exit_code == 0, done.output
+    policy = tomllib.loads((table / "privacy.toml").read_text())
+    assert "synthetic" not in policy
+    assert policy["keep"] == []
+    assert "Column of record ids" not in done.output
+
+
 @pytest.mark.parametrize(("labels", "task"), [(["good", "bad"], True), ([f"topic {n}" for n in range(6)], False)])
 def test_a_synthetic_table_comes_with_a_recipe_for_its_kind_of_labels(table, labels, task):
     listed = f"user_timezone={','.join(labels)}"

@@ -55,6 +55,12 @@ def init(
     ] = None,
     output: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")] = Path("privacy.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Ask nothing: accept all guesses; the form is rows unless --form names another."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Look at a table's columns and write a policy for it, with a new key next to it.
@@ -62,8 +68,9 @@ def init(
     Roles of columns are guessed from names, types, and the shape of values: how many differ, how many are null, how
     long they are. --id, --subject and --text name them. A table shows every guess and its reason; no value is shown. On
     a terminal, and without such options, the command asks for each role, the columns to keep, the ids, and the cap. It
-    asks for the form and the public labels, too; it shows values of the labels only if you ask for them. It detects the
-    separator and the quotes of a CSV file, and proposes an encoding if the file is not in UTF-8.
+    asks for the form and the public labels, too; it shows values of the labels only if you ask for them. With --yes, it
+    asks nothing. It detects the separator and the quotes of a CSV file, and proposes an encoding for a file that is not
+    in UTF-8.
 
     Read the policy before the first run. You decide which columns pass unchanged, whose budget is charged, and which
     disclosures are allowed.
@@ -78,7 +85,7 @@ def init(
     table = guess(source, id, subject, texts or (), encoding)
     if not as_json:
         terminal.table(("role", "column", "why"), table.rows())
-    if not terminal.asks() or as_json:
+    if yes or as_json or not terminal.asks():
         choices = first_policy.Choices(form or "rows", first_policy.labels_of(labels, table, form or "rows"))
     else:
         form = form or _form(table)

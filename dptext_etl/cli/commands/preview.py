@@ -284,6 +284,7 @@ def preview(
         show_unlinked(central)
     if taken:
         terminal.say(
-            "\nParameters taken from this machine: " + ", ".join(f"{key} = {value}" for key, value in taken.items())
+            "\nYou did not set these parameters, so the command chose: "
+            + ", ".join(f"{key} = {value}" for key, value in taken.items())
         )
     terminal.say("\nEach text is one draw with a key that is thrown away: another preview draws other words.")

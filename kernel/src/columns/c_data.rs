@@ -1,7 +1,7 @@
 //! Arrow's C data interface: columns from pyarrow and Polars, with the field that says what they hold.
 //!
 //! arrow-rs keeps the name of an extension type in the field, not in the array's type. Polars also sends 128-bit
-//! integers, which Arrow has no type for; they are read as rows of 16 bytes under an extension name of our own.
+//! integers, which Arrow has no type for; they are read as rows of 16 bytes under our extension name.
 
 use std::collections::HashMap;
 use std::sync::Arc;

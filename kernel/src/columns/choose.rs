@@ -40,7 +40,7 @@ const MOST_DRAWS: usize = 1024;
 pub struct ChoicePolicy {
     /// How many texts of the corpus are near.
     pub near: u64,
-    /// Their weight, and that of all others.
+    /// Their weight, and the weight of all others.
     pub inside: u64,
     pub outside: u64,
     /// Consecutive parts of a text, and draws of each part: positions are numbered part by part.

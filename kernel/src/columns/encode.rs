@@ -1,4 +1,4 @@
-//! Columns through a vocabulary alone: words become numbers, and outputs that were chosen elsewhere become texts.
+//! Columns through only a vocabulary: words become numbers, and outputs that were chosen elsewhere become texts.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,8 +25,8 @@ pub struct Encoded {
     pub offsets: Vec<u64>,
 }
 
-/// The numbers of all words that are drawn, by row and position. `key` gives the record key of a row; it decides a
-/// noisy length alone.
+/// The numbers of all words that are drawn, by row and position. `key` gives the record key of a row; it decides
+/// only a noisy length.
 pub fn encode(
     vocabulary: &Vocabulary,
     policy: &InputPolicy,
@@ -71,7 +71,7 @@ pub fn encode(
 #[derive(Default)]
 pub struct Words<'a> {
     pub distinct: Vec<&'a str>,
-    /// Whether each distinct word is drawn; if not, it is released in clear.
+    /// Whether each distinct word is drawn; if not, it is released unchanged.
     pub drawn: Vec<bool>,
     /// The number of every word of every row, among the distinct ones.
     pub numbers: Vec<u32>,

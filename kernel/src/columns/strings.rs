@@ -88,7 +88,7 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// A column from chunks of strings (or nulls alone); refuses other types by name.
+    /// A column from chunks of strings (or only nulls); refuses other types by name.
     pub fn new(column: &Chunked) -> Result<Self> {
         let chunks = column.chunks.iter().map(|array| Self::chunk(array.as_ref())).collect::<Option<_>>();
         chunks.map(Self::from_chunks).ok_or_else(|| {

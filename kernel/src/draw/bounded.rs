@@ -15,7 +15,7 @@ pub fn below(bound: u64, word: u64, more: &mut Overflow<'_>) -> Result<u64> {
     }
 }
 
-/// What a word gives below `bound`; none if it is rejected, or if there is no integer below the bound.
+/// What a word gives below `bound`; none if it is rejected, or if no integer is below the bound.
 #[inline(always)]
 pub fn accepted(bound: u64, word: u64) -> Option<u64> {
     let rest = word.checked_rem(bound)?;

@@ -1,6 +1,6 @@
 //! Weights of all words by their distance from one, from a row of dot products.
 //!
-//! They are those of `dptext_etl.sampling.integer_weights`, bit for bit: the same additions, multiplications, divisions
+//! They equal `dptext_etl.sampling.integer_weights` bit for bit: the same additions, multiplications, divisions
 //! and square roots in the same order, none of them fused, no function of a library.
 
 use crate::draw::exp::{exp_negative, Real, LANES, SERIES, WHOLE};

@@ -1,4 +1,4 @@
-//! exp(-t) from additions and multiplications alone, and reals of either width: what integer weights are made of.
+//! exp(-t) from only additions and multiplications, and reals of either width: what integer weights are made of.
 //!
 //! The same operations in the same order as `dptext_etl.sampling`, none of them fused: the same bits on every machine.
 

@@ -10,7 +10,7 @@ pub fn padded<T: Real>(numbers: &[T]) -> [T; LANES] {
     lanes
 }
 
-/// The greater of two numbers; the other one where one is no number.
+/// The greater of two numbers; the other one where one is not a number.
 #[inline(always)]
 fn greater<T: Real>(one: T, other: T) -> T {
     if one > other {
@@ -20,7 +20,7 @@ fn greater<T: Real>(one: T, other: T) -> T {
     }
 }
 
-/// The largest of some numbers; what is no number is passed over.
+/// The largest of some numbers; anything that is not a number is passed over.
 #[inline(always)]
 pub fn largest_of<T: Real>(numbers: &[T; LANES]) -> T {
     let (mut lanes, mut half) = ([T::LEAST; LANES], LANES / 2);

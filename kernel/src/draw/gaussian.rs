@@ -1,4 +1,4 @@
-//! The discrete Gaussian distribution, exactly: Canonne, Kamath and Steinke 2020, algorithm 3, in integers alone.
+//! The discrete Gaussian distribution, exactly: Canonne, Kamath and Steinke 2020, algorithm 3, only in integers.
 //!
 //! The variance is a / b, both at most 2^48, so with t = floor(sqrt(a / b)) + 1 the denominator 2 a b t^2 of the last step
 //! is at most 2^99. Its integers are read from pairs of words (docs/spec/stream.md#discrete-gaussian).
@@ -9,7 +9,7 @@ use crate::errors::{Error, Result};
 
 /// An integer k with probability proportional to exp(-k^2 b / (2 a)), for a variance a / b.
 ///
-/// `a` and `b` are from 1 to 2^48 and should be in lowest terms: the law depends on the quotient alone, the draw on both.
+/// `a` and `b` are from 1 to 2^48 and should be in lowest terms: the law depends only on the quotient, the draw on both.
 pub fn discrete_gaussian(a: u64, b: u64, more: &mut Overflow<'_>) -> Result<i64> {
     if !(1..=LARGEST).contains(&a) || !(1..=LARGEST).contains(&b) {
         return Err(Error::policy("a variance is a fraction of whole numbers from 1 to 2^48")

@@ -49,7 +49,7 @@ struct Row {
 }
 
 impl Kept {
-    /// Keeps rows of a law; `inputs` are the vectors of the rows' words, `outputs` those of the words that are drawn.
+    /// Keeps rows of a law; `inputs` are the vectors of the rows' words, `outputs` the vectors of the words that are drawn.
     pub fn new(law: &Law, inputs: &[i16], outputs: &[i16], dimensions: usize) -> Result<Self> {
         let sized = dimensions > 0 && inputs.len().is_multiple_of(dimensions);
         if !sized || law.len().checked_mul(dimensions) != Some(outputs.len()) {
@@ -143,7 +143,7 @@ impl Kept {
         at.map(|at| run * RUN + at).filter(|&at| at < law.len()).ok_or_else(no_row)
     }
 
-    /// The weights of a run; places behind the last word are no words.
+    /// The weights of a run; places behind the last word are not words.
     fn weights(&self, law: &Law, word: u32, row: &Row, run: usize) -> Result<[u64; LANES]> {
         let start = word as usize * self.dimensions;
         let own = self.inputs.get(start..start + self.dimensions).ok_or_else(no_row)?;

@@ -1,5 +1,5 @@
 //! The first overflow words of many positions at once: ChaCha20 (RFC 8439) on several nonces side by side. One position
-//! alone waits for one operation after the other; side by side they fill the processor's vectors.
+//! by itself waits for one operation after the other; side by side they fill the processor's vectors.
 
 use zeroize::Zeroize;
 

@@ -1,4 +1,4 @@
-//! The discrete Laplace distribution, exactly: Canonne, Kamath and Steinke 2020, algorithms 1 and 2, in integers alone.
+//! The discrete Laplace distribution, exactly: Canonne, Kamath and Steinke 2020, algorithms 1 and 2, only in integers.
 //!
 //! Every Bernoulli(p/q) below is "an integer below q is less than p", and every such integer is read by the rule of
 //! docs/spec/stream.md#integer-below from the overflow words of one position, in sequence. Nothing is skipped where an
@@ -24,7 +24,7 @@ pub fn is_rate(num: u64, den: u64) -> bool {
 
 /// An integer k with probability proportional to exp(-|k| num / den); saturates at the ends of `i64`.
 ///
-/// `num` and `den` are from 1 to 2^48 and should be in lowest terms: the law depends on the quotient alone, the draw
+/// `num` and `den` are from 1 to 2^48 and should be in lowest terms: the law depends only on the quotient, the draw
 /// on both.
 pub fn discrete_laplace(num: u64, den: u64, more: &mut Overflow<'_>) -> Result<i64> {
     if !(1..=LARGEST).contains(&num) || !(1..=LARGEST).contains(&den) {

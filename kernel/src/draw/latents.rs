@@ -120,7 +120,7 @@ impl Noise {
         }
     }
 
-    /// Adds a row's noise: that of coordinate i comes from position i.
+    /// Adds a row's noise: the noise of coordinate i comes from position i.
     fn add(self, stream: &Stream<'_>, row: &mut [f64]) -> Result<()> {
         let mut words: Words = Zeroizing::new(vec![0; AT_ONCE * AHEAD.max(2)]);
         for (first, some) in (0u64..).step_by(AT_ONCE).zip(row.chunks_mut(AT_ONCE)) {

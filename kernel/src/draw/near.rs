@@ -27,7 +27,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Takes the weights of a row in place of those of the row before.
+    /// Takes the weights of a row in place of the weights of the row before.
     pub fn fill(&mut self, law: &Law, products: &Products<'_>, norm: f64) {
         self.weights.resize(law.len(), 0);
         self.nearest = products.weigh(law, norm, &mut self.weights);

@@ -29,7 +29,7 @@ impl Outline {
         48u32.saturating_sub(self.total.leading_zeros())
     }
 
-    /// How many running sums stand behind each of the outline's.
+    /// How many running sums are behind each of the outline's.
     #[inline(always)]
     const fn stride(len: usize) -> usize {
         if len <= Self::LEN {

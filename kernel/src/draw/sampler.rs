@@ -57,14 +57,14 @@ impl<'k> Draws<'k> {
         self.stream.ahead(part, positions, out);
     }
 
-    /// The words of `position` beyond its slot, for draws that a slot's words do not decide alone.
+    /// The words of `position` beyond its slot, for draws that a slot's words do not decide by themselves.
     #[inline(always)]
     pub fn beyond(&mut self, position: u64) -> Result<Overflow<'k>> {
         self.take(position)?;
         Ok(self.again(position))
     }
 
-    /// The same words for a draw that goes on where words made ahead did not suffice; it takes its position itself.
+    /// The same words for a draw that continues where words made ahead did not suffice; it takes its position itself.
     #[inline(always)]
     pub fn again(&self, position: u64) -> Overflow<'k> {
         self.stream.overflow(position)

@@ -1,6 +1,6 @@
 //! Draws from a model's scores: the exponential mechanism over all ids of a row (docs/spec/privacy.md#integer-sampler).
 //!
-//! A row's weights are those of `dptext_etl.sampling.integer_weights`, bit for bit. They are never all in memory: sums
+//! A row's weights equal `dptext_etl.sampling.integer_weights` bit for bit. They are never all in memory: sums
 //! of blocks are, and the weights of the block that a draw falls into are made once more.
 
 use zeroize::Zeroizing;
@@ -60,7 +60,7 @@ impl Law {
         }
     }
 
-    /// The score in its range; what is no number counts as the lowest.
+    /// The score in its range; anything that is not a number counts as the lowest.
     #[inline(always)]
     fn clip(&self, score: f64) -> f64 {
         let score = if score > self.low { score } else { self.low };
@@ -207,7 +207,7 @@ pub fn choose<T: Real>(
     choose_each(std::slice::from_ref(law), scores, draws, purpose, threads)
 }
 
-/// One id per row of scores, each by a law of its own, or all by one; laws differ in epsilon alone.
+/// One id per row of scores, each by a separate law, or all by one; laws differ only in epsilon.
 pub fn choose_each<T: Real>(
     laws: &[Law],
     scores: &[T],
@@ -218,7 +218,7 @@ pub fn choose_each<T: Real>(
     draws.refuse_repeats()?;
     let Some(one) = laws.first() else { return Ok(Vec::new()) };
     if laws.len() > 1 && (laws.len() != draws.len() || laws.iter().any(|law| law.m != one.m)) {
-        return Err(Error::input("every draw has an epsilon of its own, over one output set"));
+        return Err(Error::input("every draw has its own epsilon, over one output set"));
     }
     let (law, row) = (one, rows(one, scores, draws.len())?);
     let parts = threads::over_rows(draws.len(), (CELLS_AT_ONCE / law.m).max(1), threads, |some| {

@@ -58,7 +58,7 @@ impl<'a> Weights<'a> {
         self.running.iter().zip(before).map(|(sum, before)| sum.saturating_sub(before))
     }
 
-    /// The index that the first word of a slot chooses, if it decides the draw alone.
+    /// The index that the first word of a slot chooses, if it decides the draw by itself.
     #[inline(always)]
     pub fn decided(&self, word: u64) -> Option<usize> {
         let chosen = accepted(self.total(), word)?;

@@ -34,7 +34,7 @@ impl Padded {
         Self { blocks, len }
     }
 
-    /// A leaf `SHA-256(0x00 || item)` over items of so many bytes.
+    /// A leaf `SHA-256(0x00 || item)` over items of this number of bytes.
     pub fn leaf(len: usize) -> Self {
         Self::new(0, len)
     }

@@ -135,7 +135,7 @@ impl Secret {
         Ok(Self(key))
     }
 
-    /// Writes the secret as 64 hex digits to a new file that its owner alone may read.
+    /// Writes the secret as 64 hex digits to a new file that only its owner may read.
     pub fn write(&self, path: &str) -> Result<()> {
         let failed = |error: std::io::Error| {
             let hint = if error.kind() == std::io::ErrorKind::AlreadyExists {
@@ -200,7 +200,7 @@ fn require_private(path: &str, owner: u32, group: u32, mode: u32) -> Result<()> 
     let mounted = owner == 0 && user != 0 && mode & 0o040 != 0 && in_groups(group);
     if owner != user && !mounted {
         return Err(Error::key(format!("the key file {path} belongs to user {owner}, not to user {user}")).hint(
-            "copy it to a file of your own with mode 0600; a mounted secret of root needs mode 0440 and your group",
+            "copy it to a file that you own, with mode 0600; a mounted secret of root needs mode 0440 and your group",
         ));
     }
     let open = mode & if mounted { 0o037 } else { 0o077 };

@@ -23,7 +23,7 @@ const PIECE: usize = 512 * BLOCK;
 /// An open corpus.
 pub struct Corpus {
     file: Mapped,
-    /// Where each text begins in the file, and one place behind the last; a line break stands between.
+    /// Where each text begins in the file, and one place behind the last; a line break is between.
     starts: Vec<u64>,
     vectors: Range<usize>,
     /// The vectors as queries meet them, once a query did.
@@ -63,7 +63,7 @@ impl Corpus {
 
     fn new(file: Mapped) -> Result<Self> {
         if file.metadata.get("format").map(String::as_str) != Some(FORMAT) {
-            return Err(malformed("it is no corpus"));
+            return Err(malformed("it is not a corpus"));
         }
         let (vectors, rows, k) = file.matrix("vectors", Dtype::I8)?;
         let (word_vectors, known, columns) = file.matrix("word_vectors", Dtype::I16)?;

@@ -17,7 +17,7 @@ pub struct Geometric {
 impl Geometric {
     pub fn new(num: u64, den: u64) -> Result<Self> {
         if !is_rate(num, den) {
-            return Err(malformed("its law's rate is no fraction in lowest terms of whole numbers from 1 to 2^48"));
+            return Err(malformed("its law's rate is not a fraction in lowest terms of whole numbers from 1 to 2^48"));
         }
         Ok(Self { num, den })
     }
@@ -34,7 +34,7 @@ impl PlaceLaw for Geometric {
     const NAME: &'static str = "geometric";
     const OVERFLOWS: bool = true;
 
-    /// Unknown words alone read slots.
+    /// Only unknown words read slots.
     fn width(&self) -> usize {
         1
     }

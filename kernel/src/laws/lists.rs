@@ -38,7 +38,7 @@ pub trait PlaceLaw: Send + Sync {
     fn weight(&self, place: usize, other: usize) -> Result<u64>;
 }
 
-/// Orders of words. Even lists hold every word once each; uneven ones hold some words, and are for modes alone that
+/// Orders of words. Even lists hold every word once each; uneven ones hold some words, and are only for modes that
 /// claim nothing.
 pub struct Lists {
     /// How many words there are.
@@ -75,7 +75,7 @@ impl Lists {
             return Err(malformed("lists does not hold a whole number of lists"));
         }
         if count > MOST && count * inputs > words.len() {
-            return Err(malformed("there are more than 255 lists of lengths of their own"));
+            return Err(malformed("more than 255 lists have different lengths"));
         }
         let mut places = vec![ABSENT; count * inputs];
         for (list, span) in spans.iter().enumerate() {
@@ -128,7 +128,7 @@ impl Lists {
         places.iter().enumerate().filter(|(_, place)| **place != ABSENT).map(|(list, _)| list)
     }
 
-    /// The list that is drawn at `position` for a word, among those that hold it; one alone is not drawn.
+    /// The list that is drawn at `position` for a word, among those that hold it; a single one is not drawn.
     #[inline(always)]
     fn choose(&self, word: u32, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
         if self.even {
@@ -205,8 +205,10 @@ impl<P: PlaceLaw> Law for OnLists<P> {
         if self.lists.even || (policy.oov == Unknown::Keep && policy.numbers == Unknown::Keep) {
             return Ok(());
         }
-        Err(Error::policy("lists of different words have no bound, so unknown words and numbers must be kept in clear")
-            .hint("build the lists over a common vocabulary, or use mode faithful"))
+        Err(Error::policy(
+            "lists of different words have no bound, so unknown words and numbers must be kept unchanged",
+        )
+        .hint("build the lists over a common vocabulary, or use mode faithful"))
     }
 
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
@@ -243,7 +245,7 @@ impl<P: PlaceLaw> Law for OnLists<P> {
         Ok(())
     }
 
-    /// One row for each list that holds the word. Their totals differ where it stands near an end of one of them.
+    /// One row for each list that holds the word. Their totals differ where it is near an end of one of them.
     fn row(&self, input: u32) -> Result<ExactRow> {
         let lists = &self.lists;
         let mut reached = vec![false; lists.inputs];

@@ -45,7 +45,7 @@ impl Mapped {
     }
 
     fn parse(map: Mmap) -> Result<Self> {
-        let broken = |_| malformed("it is no safetensors file");
+        let broken = |_| malformed("it is not a safetensors file");
         let file = SafeTensors::deserialize(&map).map_err(broken)?;
         let (_, header) = SafeTensors::read_metadata(&map).map_err(broken)?;
         let metadata = header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -81,14 +81,14 @@ impl Mapped {
         let place = self.places.get(name).filter(|place| place.dtype == dtype);
         match place.map(|place| (place, place.shape.as_slice())) {
             Some((place, &[rows, columns])) => Ok((place.range.clone(), rows, columns)),
-            _ => Err(malformed(&format!("{name} is no matrix of {dtype:?}"))),
+            _ => Err(malformed(&format!("{name} is not a matrix of {dtype:?}"))),
         }
     }
 
     /// Numbers at a place of the file, in the machine's own byte order.
     pub fn numbers<T: bytemuck::AnyBitPattern>(&self, range: Range<usize>) -> Result<&[T]> {
         if cfg!(target_endian = "big") {
-            return Err(Error::artifact("tables are read on little-endian machines alone"));
+            return Err(Error::artifact("tables are read only on little-endian machines"));
         }
         let bytes = self.map.get(range).ok_or_else(|| malformed("a tensor lies outside the file"))?;
         bytemuck::try_cast_slice(bytes).map_err(|_| malformed("a tensor is not aligned to its numbers"))

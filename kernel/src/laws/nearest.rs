@@ -1,4 +1,4 @@
-//! Which vectors may stand at a rank of a query's scores, without all scores at hand
+//! Which vectors may be at a rank of a query's scores, without all scores at hand
 //! (docs/spec/surrogate.md#near-texts).
 //!
 //! The scores of a few blocks, spread over all, say how far down a rank may lie. Then every query meets all blocks, and
@@ -28,7 +28,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Adds those of some scores in a row that do not lie below the floor.
+    /// Adds the ones of some scores in a row that do not lie below the floor.
     fn take(&mut self, scores: &[i32], first: usize) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -107,7 +107,7 @@ pub fn expected(len: usize, rank: usize) -> usize {
 
 /// How deep in a sample the floor lies; none if all scores are kept.
 ///
-/// Of n scores of the sample, about n * rank / len stand before the rank, and hardly ever 4 square roots of it more.
+/// Of n scores of the sample, about n * rank / len come before the rank, and hardly ever 4 square roots of it more.
 fn depth(len: usize, rank: usize) -> Option<usize> {
     let sample = SAMPLE * BLOCK;
     let before = (rank + 1) as f64 * sample as f64 / len as f64;
@@ -139,7 +139,7 @@ fn pieces(vectors: &Packed) -> impl Iterator<Item = Range<usize>> {
     (0..blocks).step_by(AT_ONCE).map(move |start| start..blocks.min(start + AT_ONCE))
 }
 
-/// Takes the scores of some blocks, without what stands behind the last vector.
+/// Takes the scores of some blocks, without the padding behind the last vector.
 fn take(kept: &mut Kept, scores: &[i32], blocks: &Range<usize>, vectors: &Packed) {
     let first = blocks.start * BLOCK;
     let len = (blocks.len() * BLOCK).min(vectors.len().saturating_sub(first));
@@ -155,7 +155,7 @@ mod tests {
 
     const K: usize = 6;
 
-    /// Whatever the order of the vectors, what stands at a rank is what stands there among all scores.
+    /// Whatever the order of the vectors, the number at a rank is the number there among all scores.
     #[test]
     fn every_rank_is_that_of_all_scores() {
         let mut next = numbers(9);
@@ -165,7 +165,7 @@ mod tests {
             let shuffled = (0..len * K).map(|_| random().max(-127)).collect::<Vec<_>>();
             let mut sorted = shuffled.clone();
             sorted.sort_unstable();
-            // the sample holds large ones alone, so that floors are too high
+            // the sample holds only large ones, so that floors are too high
             let apart = len / BLOCK / SAMPLE;
             let large = |row: usize| apart > 1 && (row / BLOCK).is_multiple_of(apart);
             let biased = (0..len * K).map(|i| if large(i / K) { 127 } else { 1 }).collect::<Vec<i8>>();

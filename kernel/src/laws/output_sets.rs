@@ -3,7 +3,7 @@
 //! Coordinates are int16. Their high bytes estimate products by the widest integers at hand (`products`); what the low
 //! bytes can add is bounded by the lengths of both parts (Cauchy and Schwarz). Words that the bounds leave in doubt are
 //! compared by exact integers, so that the sets are the same on every machine; of equally near words, the earlier comes
-//! first. The keys are those of `dptext_etl.embeddings.WordVectors.rank_keys`, bit for bit.
+//! first. The keys equal `dptext_etl.embeddings.WordVectors.rank_keys` bit for bit.
 
 use crate::errors::{Error, Result};
 use crate::laws::exact::{parts, product, Lengths, HIGH, MOST_DIMENSIONS};

@@ -106,7 +106,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// No vectors yet, and room for so many of `k` dimensions.
+    /// No vectors yet, and room for this number of `k` dimensions.
     pub fn with_capacity(rows: usize, k: usize) -> Self {
         Self { k, rows: 0, steps: large_pages(rows.div_ceil(BLOCK) * k.div_ceil(WORD)) }
     }
@@ -203,7 +203,7 @@ impl Queries {
             let scores = scores.get_mut(number * BLOCK..).unwrap_or_default();
             match self.way {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: `here` saw the features, and `Queries` are made of ways of this machine alone.
+                // SAFETY: `here` saw the features, and `Queries` are made only of ways of this machine.
                 Way::Vnni => unsafe { x86::meet_vnni(block, &group.words, &group.starts, scores, stride) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
@@ -213,8 +213,8 @@ impl Queries {
         }
     }
 
-    /// The products of all queries with all vectors, query after query at the distance that is returned; what stands
-    /// behind a query's own products is of no use.
+    /// The products of all queries with all vectors, query after query at the distance that is returned. Ignore the
+    /// numbers behind the products of a query.
     pub fn scores(&self, vectors: &Packed, scores: &mut Vec<i32>) -> usize {
         let blocks = vectors.len().div_ceil(BLOCK);
         let stride = blocks.max(1) * BLOCK;

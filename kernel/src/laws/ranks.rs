@@ -1,4 +1,4 @@
-//! Which number stands at a rank, of many: by score descending, then by index ascending.
+//! Which number is at a rank, of many: by score descending, then by index ascending.
 
 const BINS: usize = 1024;
 const APART: usize = 4;

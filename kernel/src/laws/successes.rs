@@ -1,4 +1,4 @@
-//! How many of independent trials succeed, each with a probability of its own (Poisson-binomial).
+//! How many of independent trials succeed, each with its own probability (Poisson-binomial).
 
 /// `P[X >= t]` for `t = 0 ..= min(most, trials)`: every entry takes two products and a sum per trial, all of them
 /// non-negative and rounded once each. The caller adds a bound of that rounding.

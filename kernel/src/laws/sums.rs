@@ -1,6 +1,6 @@
 //! Texts as vectors: sums of the vectors of their words, scaled to length 127 and rounded (docs/spec/surrogate.md#words-encoder).
 
-/// Words of one text, at most: so many int16 numbers add up in int32.
+/// Words of one text, at most: this number of int16 numbers adds up in int32.
 pub const MOST_WORDS: usize = 65_535;
 
 /// Adds the vectors of some words, rows of a matrix of `sum.len()` columns; words that are none of its rows add nothing.

@@ -15,15 +15,15 @@ use crate::laws::mapped::malformed;
 pub struct Tem {
     /// Words per slot: 2 if a list is drawn from in two levels.
     width: usize,
-    /// The largest distance that has a weight of its own.
+    /// The largest distance that has its own weight.
     reach: usize,
-    /// Sums of the weights from distance `reach` on one side to `reach` on the other: element `k` is that of the first `k`.
+    /// Sums of the weights from distance `reach` on one side to `reach` on the other: element `k` is the sum of the first `k`.
     window: Vec<u64>,
     /// The weight of places farther away.
     outside: u64,
 }
 
-/// What is seen from one place of a list: the places that have a weight of their own, and their sum.
+/// What is seen from one place of a list: the places that have their own weight, and their sum.
 #[derive(Clone, Copy)]
 struct Near {
     len: usize,
@@ -35,7 +35,7 @@ struct Near {
 }
 
 impl Tem {
-    /// Weights by distance from 0, then that of all other places, for lists of these lengths.
+    /// Weights by distance from 0, then the weight of all other places, for lists of these lengths.
     pub fn new(weights: &[u64], outside: u64, lens: &BTreeSet<usize>) -> Result<Self> {
         let longest = lens.last().copied().unwrap_or(0);
         let weights = weights.get(..longest).unwrap_or(weights);

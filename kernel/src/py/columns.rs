@@ -30,7 +30,7 @@ fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<C
     hashes(joined(parts).into_flattened())
 }
 
-/// The rows of all parts; one part alone is not copied.
+/// The rows of all parts; a single part is not copied.
 fn joined(mut parts: Vec<Vec<Hash>>) -> Vec<Hash> {
     match parts.as_mut_slice() {
         [one] => std::mem::take(one),
@@ -138,7 +138,7 @@ fn text_digests(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
     })
 }
 
-/// What of originals stands in their releases: copies, words kept and compared, rows that share a stretch of so many
+/// Parts of originals in their releases: copies, words kept and compared, rows that share a stretch of a number of
 /// words. Rows without a text are not counted.
 #[pyfunction]
 #[pyo3(signature = (raw, released, draws, words=None))]
@@ -172,8 +172,8 @@ fn count_copies(
     Ok((found.copies, found.kept, found.compared, found.shared))
 }
 
-/// A column of sealed rows: bytes of a fixed number per row, or whole numbers of which so many bytes count; a number
-/// that stands alone is that of every row.
+/// A column of sealed rows: bytes of a fixed number per row, or whole numbers of which a number of bytes count; a number
+/// that comes by itself is for every row.
 struct Sealed<'a> {
     chunks: Vec<&'a [u8]>,
     held: usize,
@@ -245,7 +245,7 @@ fn merkle_root<'py>(py: Python<'py>, columns: Vec<(Chunks, usize)>, rows: usize)
     Ok(PyBytes::new(py, &root))
 }
 
-/// Digests of the first words of texts, as many as asked for, of all texts that have so many; U+0020 separates words.
+/// Digests of the first words of texts, as many as asked for, of all texts that have this number; U+0020 separates words.
 #[pyfunction]
 fn prefix_digests(py: Python<'_>, texts: Chunks, words: usize) -> PyResult<Column> {
     detached(py, || {

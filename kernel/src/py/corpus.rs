@@ -57,7 +57,7 @@ impl PyCorpus {
         attached(py, || Ok(self.corpus.text(number)?.to_owned()))
     }
 
-    /// Releases a column: struct of text and positions. `vectors` are those of a model, row after row.
+    /// Releases a column: struct of text and positions. `vectors` come from a model, row after row.
     #[pyo3(signature = (release_key, texts, ids, policy, nonce=0, vectors=None, threads=None))]
     #[allow(clippy::too_many_arguments)]
     fn release(

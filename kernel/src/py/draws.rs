@@ -88,7 +88,7 @@ fn draw_positions(
     })
 }
 
-/// The discrete Laplace draw of rate `num / den` at a position: an integer, from the overflow words alone.
+/// The discrete Laplace draw of rate `num / den` at a position: an integer, only from the overflow words.
 #[pyfunction]
 fn discrete_laplace(
     py: Python<'_>,
@@ -121,7 +121,7 @@ fn discrete_laplaces(
     })
 }
 
-/// The discrete Gaussian draws of variance `num / den` at `count` positions from `first` on, from overflow words alone.
+/// The discrete Gaussian draws of variance `num / den` at `count` positions from `first` on, only from overflow words.
 #[pyfunction]
 fn discrete_gaussians(
     py: Python<'_>,

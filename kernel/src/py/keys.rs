@@ -37,7 +37,7 @@ impl PySecret {
         attached(py, || Secret::from_bytes(key)).map(|secret| Self(Arc::new(secret)))
     }
 
-    /// Writes the secret to a new file that its owner alone may read.
+    /// Writes the secret to a new file that only its owner may read.
     fn write(&self, py: Python<'_>, path: &str) -> PyResult<()> {
         detached(py, || self.0.write(path))
     }

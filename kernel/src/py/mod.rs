@@ -27,7 +27,7 @@ use crate::panics;
 use crate::text::words;
 use crate::threads;
 
-/// Runs `work` without the interpreter's lock; errors become those of `dptext_etl.errors`, panics lose their text.
+/// Runs `work` without the interpreter's lock; errors become classes of `dptext_etl.errors`, panics lose their text.
 fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     py.detach(|| panics::caught(work)).map_err(|error| raised(py, error))
 }
@@ -62,7 +62,7 @@ fn split(py: Python<'_>, text: Text) -> PyResult<Vec<(String, bool)>> {
     detached(py, || Ok(words::segments(&text.0).map(|(segment, is_word)| (segment.to_owned(), is_word)).collect()))
 }
 
-/// Says that one more piece of work goes on beside others in this process, each with its share of the threads.
+/// Says that one more piece of work runs next to others in this process, each with its share of the threads.
 #[pyfunction]
 fn begin_sharing() {
     threads::begin_sharing();

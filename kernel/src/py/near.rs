@@ -28,7 +28,7 @@ fn either(chunks: &Chunks) -> Result<Products<'_>> {
 
 #[pymethods]
 impl NearLaw {
-    /// With vectors, flat and of so many dimensions each, rows are kept from call to call.
+    /// With vectors, flat and of this number of dimensions each, rows are kept from call to call.
     #[new]
     #[pyo3(signature = (column_norms, scale, epsilon, diameter, least, vectors=None))]
     fn new(
@@ -99,7 +99,7 @@ impl NearLaw {
         })
     }
 
-    /// 1 for each word whose kept row serves so many draws, else 0 (uint32).
+    /// 1 for each word whose kept row serves this number of draws, else 0 (uint32).
     fn kept(&self, py: Python<'_>, words: Chunks, counts: Chunks) -> PyResult<Column> {
         detached(py, || {
             let (words, counts) = (numbers(&words, "words")?, numbers(&counts, "counts")?);

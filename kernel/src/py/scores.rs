@@ -40,7 +40,7 @@ fn choose_scores(
     })
 }
 
-/// One id per row of `m` scores, each at an epsilon and a least weight of its own.
+/// One id per row of `m` scores, each at its own epsilon and least weight.
 #[pyfunction]
 #[pyo3(signature = (scores, m, epsilons, low, high, leasts, record_keys, records, positions, purpose=1, threads=None))]
 #[allow(clippy::too_many_arguments)]
@@ -62,7 +62,7 @@ fn choose_scores_each(
         let (each, least) = (numbers::<f64>(&epsilons, "epsilons")?, numbers::<u64>(&leasts, "least weights")?);
         let draws = occurrences(&record_keys, &records, &positions)?;
         if each.len() != draws.len() || least.len() != draws.len() {
-            return Err(Error::input("every draw has an epsilon and a least weight of its own"));
+            return Err(Error::input("every draw has its own epsilon and least weight"));
         }
         let laws = each.iter().zip(least).map(|(&epsilon, &least)| Law::new(m, epsilon, low, high, least));
         let (laws, threads) = (laws.collect::<Result<Vec<_>>>()?, threads::count(threads)?);

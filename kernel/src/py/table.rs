@@ -39,7 +39,7 @@ pub fn released(out: Released) -> Result<Column> {
 }
 
 /// The weights of a mixture of rows in equal shares: each row's are raised to the rows' common total, the least
-/// common multiple of their own.
+/// common multiple.
 fn mixture<'py>(py: Python<'py>, rows: &[Vec<u64>]) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let int = |number: u128| -> PyResult<_> { Ok(number.into_pyobject(py)?.into_any()) };
     let totals = rows.iter().map(|row| row.iter().map(|&weight| u128::from(weight)).sum()).collect::<Vec<u128>>();
@@ -73,7 +73,7 @@ impl PyTable {
         attached(py, || Ok(self.file.outputs()?.map(str::to_owned).collect()))
     }
 
-    /// Words that are released in clear.
+    /// Words that are released unchanged.
     fn kept_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         attached(py, || Ok(self.file.kept()?.map(str::to_owned).collect()))
     }
@@ -170,7 +170,7 @@ impl PyTable {
         })
     }
 
-    /// The exact law of one word: output words and integer weights, those of a mixture over their common total.
+    /// The exact law of one word: output words and integer weights, for a mixture over their common total.
     fn row<'py>(
         &self,
         py: Python<'py>,

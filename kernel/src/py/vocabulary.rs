@@ -21,7 +21,7 @@ use crate::text::input_policy::InputPolicy;
 use crate::text::vocabulary::Vocabulary;
 use crate::threads;
 
-/// Words that a mechanism takes, keeps in clear and releases.
+/// Words that a mechanism takes, keeps unchanged, and releases.
 #[pyclass(frozen, name = "Vocabulary", module = "dptext_etl._kernel")]
 pub struct PyVocabulary(Vocabulary);
 
@@ -56,7 +56,7 @@ fn numbers<'a, T: Number>(column: &'a Chunks, what: &str) -> Result<Cow<'a, [T]>
 
 #[pymethods]
 impl PyVocabulary {
-    /// Words by number: `inputs` and, where they are others, `outputs`; words of `kept` are released in clear.
+    /// Words by number: `inputs` and, where they are others, `outputs`; words of `kept` are released unchanged.
     #[new]
     #[pyo3(signature = (inputs, kept=vec![], outputs=None))]
     fn new(py: Python<'_>, inputs: Vec<String>, kept: Vec<String>, outputs: Option<Vec<String>>) -> PyResult<Self> {
@@ -94,7 +94,7 @@ impl PyVocabulary {
         })
     }
 
-    /// All words that are drawn or released in clear, as texts hold them: the distinct ones, whether each is drawn, the
+    /// All words that are drawn or released unchanged, as texts hold them: the distinct ones, whether each is drawn, the
     /// number of every word among them (uint32), and the row offsets (uint64, one more than rows).
     #[pyo3(signature = (texts, input_policy, threads=None))]
     fn words(

@@ -111,7 +111,7 @@ impl PyPatterns {
     }
 }
 
-/// How likely so many successes are at least, for 0 to `most` of them, without a bound of the rounding (float64).
+/// How likely at least this number of successes is, for 0 to `most` of them, without a bound of the rounding (float64).
 #[pyfunction]
 fn upper_tail(py: Python<'_>, chances: Chunks, most: usize) -> PyResult<Column> {
     detached(py, || Ok(column(successes::upper_tail(numbers(&chances, "chances")?, most))))

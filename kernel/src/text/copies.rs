@@ -1,4 +1,4 @@
-//! What of an original stands in its release: whole copies, words at their place, stretches of words.
+//! Parts of an original in its release: whole copies, words at their place, stretches of words.
 //!
 //! Words of an original are runs of letters, marks, numbers and "'" after it was lower-cased; a single blank separates
 //! words of a release. Hashes find rows that may share a stretch; words decide.
@@ -21,7 +21,7 @@ const BLANKS: [u8; 8] = [b' '; 8];
 pub struct Copies {
     /// Releases that are their originals, word by word.
     pub copies: u64,
-    /// Words that stand at their place, in rows with as many words as their originals.
+    /// Words at their place, in rows with as many words as their originals.
     pub kept: u64,
     /// Words of those rows.
     pub compared: u64,
@@ -70,7 +70,7 @@ impl Room {
         found
     }
 
-    /// Whether so many words of the release have the hash of as many of the original, which are looked at every `step`
+    /// Whether this number of words of the release has the hash of as many of the original, which are looked at every `step`
     /// words.
     fn meet(&mut self, words: usize, step: usize) -> bool {
         let places = (SPARSE * self.raw.words.len().div_ceil(step)).next_power_of_two();
@@ -171,7 +171,7 @@ impl Words {
         self.words.iter().map(|word| self.of(word)).collect()
     }
 
-    /// The hash of every stretch of so many words, in order; never 0.
+    /// The hash of every stretch of a number of words, in order; never 0.
     fn stretches(&self, words: usize) -> impl Iterator<Item = u64> + '_ {
         let hashes = || self.words.iter().map(|word| word.hash);
         let gone = (0..words).fold(1u64, |power, _| power.wrapping_mul(ODD));
@@ -208,7 +208,7 @@ fn mixed(hash: u64) -> u64 {
     hash ^ hash >> 29
 }
 
-/// How many of eight bytes stand before the first blank; 8 if none is one.
+/// How many of eight bytes are before the first blank; 8 if none is one.
 fn bytes_before_a_blank(bytes: u64) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     let zero_at_blanks = bytes ^ (ONES * b' ' as u64);
@@ -216,7 +216,7 @@ fn bytes_before_a_blank(bytes: u64) -> usize {
     marked.trailing_zeros() as usize / 8
 }
 
-/// A byte of ASCII as it stands in a word, lower-cased; a blank where it stands in none.
+/// A byte of ASCII as it is in a word, lower-cased; a blank where it is in none.
 fn in_word_or_blank(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() | (byte == b'\'') {
         byte.to_ascii_lowercase()
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(counted("\u{c4}RGER\u{a0}e\u{301}\u{2014}x", "\u{e4}rger e\u{301} x", 3, Some(3)), [1, 3, 3, 1]);
         assert_eq!(counted("Don\u{2019}t \u{130}", "don't i\u{307}", 2, Some(2)), [1, 2, 2, 1]);
         assert_eq!(counted("\u{24b6}a\u{1f600}b", "a b", 2, None), [1, 2, 2, 0], "a circled letter is a symbol");
-        assert_eq!(counted("\u{e9}", "\u{e9}\u{a0}", 1, None), [0, 0, 1, 0], "a blank alone ends a released word");
+        assert_eq!(counted("\u{e9}", "\u{e9}\u{a0}", 1, None), [0, 0, 1, 0], "only a blank ends a released word");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::text::words::look_up_form;
 pub enum Entry {
     /// The input with this number.
     Input(u32),
-    /// Released in clear.
+    /// Released unchanged.
     Kept,
 }
 
@@ -58,7 +58,7 @@ const fn hash(word: Packed) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }
 
-/// Words of a vocabulary and words that are released in clear.
+/// Words of a vocabulary and words that are released unchanged.
 pub struct Lexicon {
     lines: Vec<Line>,
     shift: u32,
@@ -90,7 +90,7 @@ impl Lexicon {
     /// Adds a word unless it is there; then what it is.
     fn insert(&mut self, word: &str, entry: u32) -> Option<u32> {
         let packed = Packed::from_text(word.as_bytes(), 0..word.len());
-        // A word with capitals or zero bytes is no look-up form: it can be held, never found.
+        // A word with capitals or zero bytes is not a look-up form: it can be held, never found.
         let Some(packed) = packed.filter(|_| !word.bytes().any(|b| b == 0 || b.is_ascii_uppercase())) else {
             if let Some(before) = self.others.get(word) {
                 return Some(*before);

@@ -1,4 +1,4 @@
-//! Which characters stand in words of an original beside letters and digits: marks, as an accent that follows its letter.
+//! Which characters occur in words of an original next to letters and digits: marks, as an accent that follows its letter.
 
 /// The first and the last of every range of marks that the standard library does not count among letters (Unicode 16).
 /// Letters and numbers may lie between.

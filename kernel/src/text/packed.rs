@@ -60,7 +60,7 @@ impl Packed {
         Some(Self { low: lower(both as u64), high: lower((both >> 64) as u64) })
     }
 
-    /// A word of up to 15 ASCII letters that starts at `at` and ends before anything but a letter, with its end;
+    /// A word of up to 15 ASCII letters that starts at `at` and ends before anything except a letter, with its end;
     /// `None` if it is longer, near the text's end, or another character has a say in where it ends.
     #[inline(always)]
     pub fn of_letters(bytes: &[u8], at: usize) -> Option<(usize, Self)> {

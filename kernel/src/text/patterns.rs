@@ -1,4 +1,4 @@
-//! Patterns without a blank, searched in what is released: which of several forms of writing stand where.
+//! Patterns without a blank, searched in what is released: which of several forms of writing occur where.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::{memchr, memrchr};
@@ -120,7 +120,7 @@ fn count_held(held: u64, counts: &mut [u64]) {
     }
 }
 
-/// The bytes between blanks that are so many at least, and where they begin.
+/// The bytes between blanks that have at least this number, and where they begin.
 struct Stretches<'t> {
     bytes: &'t [u8],
     from: usize,

@@ -111,7 +111,7 @@ impl Reading {
     }
 
     /// Cuts or fills the text up to the number of draws that the policy lets be seen
-    /// (docs/spec/privacy.md#length-options). The key decides a noisy length alone: purpose 6, position 0.
+    /// (docs/spec/privacy.md#length-options). Only the key decides a noisy length: purpose 6, position 0.
     pub fn hide_length(&mut self, vocabulary: &Vocabulary, policy: &InputPolicy, key: &[u8; 32]) -> Result<()> {
         let length = match policy.length {
             Length::Disclose => return Ok(()),

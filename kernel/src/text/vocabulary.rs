@@ -1,4 +1,4 @@
-//! What a law knows of words: those it takes, those that are released in clear and those it releases.
+//! The words that a law reads, the words that are released unchanged, and the words that it releases.
 
 use std::ops::Range;
 
@@ -50,14 +50,14 @@ impl Vocabulary {
         !self.keeps && policy.draws_unknown()
     }
 
-    /// Refuses a hidden length where `PAD` is missing or words kept in clear would tell the length.
+    /// Refuses a hidden length where `PAD` is missing or words kept unchanged would reveal the length.
     pub fn check(&self, policy: &InputPolicy) -> Result<()> {
         if policy.hides_length() && self.pad.is_none() {
             return Err(Error::artifact(format!("a hidden length needs {PAD} as the last input and the last output"))
                 .hint("build the mechanism's artifact for this length option"));
         }
         if policy.hides_length() && self.keeps {
-            return Err(Error::artifact("a hidden length is told by words that are kept in clear")
+            return Err(Error::artifact("words that are kept unchanged reveal a hidden length")
                 .hint("build the mechanism's artifact without kept words"));
         }
         Ok(())

@@ -132,7 +132,7 @@ fn ascii_word(bytes: &[u8], start: usize) -> (usize, usize, Option<bool>, Option
     }
 }
 
-/// From a boundary at `start` to the next boundary that ASCII alone decides: before a space that follows another
+/// From a boundary at `start` to the next boundary that only ASCII decides: before a space that follows another
 /// character than a space, behind the first character that is not ASCII.
 fn wide_stretch(bytes: &[u8], start: usize) -> Range<usize> {
     let mut seen = false;

@@ -63,7 +63,7 @@ impl WordSet {
         (words, outside)
     }
 
-    /// Whether the first word is in the set, and what stands behind its blank.
+    /// Whether the first word is in the set, and what follows its blank.
     #[inline(always)]
     fn first<'t>(&self, rest: &'t [u8]) -> (bool, Option<&'t [u8]>) {
         if let Some(chunk) = rest.first_chunk::<16>() {
