@@ -3,7 +3,7 @@
 Its figures are rows of `docs/frontier.parquet`.
 
 The guarantee and the price are the same for the three; what differs is what a draw knows of the draws before it. Public
-data alone; releases are made by the library's own column path under one throw-away key each.
+data only; releases are made by the library's own column path under one throw-away key each.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FIGURES = {
 }
 LEVEL = 2.0  # standard errors of a mean difference of the same texts
 TIGHT, WHOLE, RATE = "ε per word that a draw can tell", "BLEU, 0 to 100", "words per CPU-second"
-LESS = ", less that of sequential draws"
+LESS = ", less the value of sequential draws"
 
 Numbers = npt.NDArray[np.float64]
 

@@ -84,7 +84,7 @@ class Unlinked(BaseModel):
 
     Attributes:
         rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw. With
-            `labels`, that of every label.
+            `labels`, the value for every label.
         delta: Delta of one record, at most 1e-6.
         per_subject: Records of a person that take part, at most, under all labels together; the others are left out.
         form: "rows" publishes every drawn text as a row, "counts" each distinct one with its count.
@@ -441,7 +441,7 @@ class ChoiceMechanism(Mechanism):
                 "texts of the corpus": self.size,
                 "near texts (d)": self.near,
                 "probability of a near text": round(float(self.near * self.largest_probability()), 6),
-                "probability of a near text over that of another": float(Fraction(inside, outside)),
+                "probability of a near text over the probability of another": float(Fraction(inside, outside)),
                 "encoder": self.opened.encoder_kind,
             }
         }

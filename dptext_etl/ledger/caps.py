@@ -403,7 +403,7 @@ def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: boo
 def admit(  # noqa: PLR0917
     limits: tuple[int, ...], units: Index, order: Index, amounts: Values, asking: Mask, used: Values
 ) -> Mask:
-    """Judge the records of a batch in row order: one fits if its amount and those of its unit stay in the cap.
+    """Judge the records of a batch in row order: one fits if its amount and its unit's amounts stay in the cap.
 
     `units` are the places of the units of the records in `used`, which has the shape (components, units), and `order`
     brings records of one unit together.

@@ -1,4 +1,4 @@
-"""The audit: true claims stand, planted defects do not, and the figures agree with what can be counted otherwise."""
+"""The audit: true claims hold, planted defects do not, and the figures agree with what can be counted otherwise."""
 
 import math
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Audits of mechanisms with a model: true claims stand, planted defects do not, and no model is loaded."""
+"""Audits of mechanisms with a model: true claims hold, planted defects do not, and no model is loaded."""
 
 import json
 import math
@@ -201,7 +201,7 @@ class Classical(DPBart):
 
 
 class OneCoordinate(DPBart):
-    """Noise for one number's distance, 2C, and not for that of all of them."""
+    """Noise for one number's distance, 2C, and not for the distance of all of them."""
 
     def sensitivity(self, size):
         return 2 * self.clip

@@ -1,4 +1,4 @@
-"""A rehearsal reads public texts alone, quotes none, and says what to do."""
+"""A rehearsal reads only public texts, quotes none, and says what to do."""
 
 import functools
 import json

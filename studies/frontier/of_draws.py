@@ -7,7 +7,7 @@ import polars as pl
 from frontier.tables import figure, folded, table
 
 SETS = ", how DP-MLM draws"
-LESS = ", less that of sequential draws"
+LESS = ", less the value of sequential draws"
 RATE, TIGHT = "words per CPU-second", "ε per word that a draw can tell"
 COLUMNS = {
     "BLEU, 0 to 100": ("BLEU", 1),
@@ -30,7 +30,7 @@ def draws(found: pl.DataFrame) -> str:
 
 
 def verdicts(here: pl.DataFrame) -> list[str]:
-    """Say of every way how fast it is, and by how much its figures differ from those of sequential draws.
+    """Say of every way how fast it is, and by how much its figures differ from figures of sequential draws.
 
     A difference whose interval of two standard errors holds 0, or for which no row has a figure, counts as level.
     """

@@ -88,7 +88,7 @@ def _markdown(docstring: str) -> str:
 
 
 def _sections(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yield the sections of a docstring with their heads; what stands before them has none."""
+    """Yield the sections of a docstring with their heads; text before them has none."""
     head, lines = "", list[str]()
     for line in docstring.splitlines():
         if line.endswith(":") and line[:-1].isalpha():

@@ -11,7 +11,7 @@ from generators.markdown import command_json, linked, shown
 
 _DOTS = '"…"'
 _SHARED = 2
-"""A parameter of at least so many mechanisms, with one meaning, is described once."""
+"""A parameter of at least this number of mechanisms, with one meaning, is described once."""
 
 
 def sections() -> str:

@@ -1,7 +1,7 @@
 """Count word sequences for the small language model that ships: `python -m studies.shipped_data.ngrams --help`.
 
 The model measures how usual a text is, for perplexity and for attacks (`dptext_etl_eval.ngrams` reads it). No mechanism
-uses it. Its words are those of word vectors that ship, so the file holds numbers alone.
+uses it. Its words are the words of word vectors that ship, so the file holds only numbers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -
 
 
 def _sequences(running: Ids, order: int) -> Ids:
-    """Return the numbers of all sequences that end in a word; before the first word of a text stands one start."""
+    """Return the numbers of all sequences that end in a word; one start comes before the first word of a text."""
     ends = np.arange(order - 1, len(running))
     found = np.zeros(len(ends), np.int64)
     fine = running[ends] > 0

@@ -1,4 +1,4 @@
-"""A corpus is built from public files by one command, with cards and hit rates, or refused in clear words."""
+"""A corpus is built from public files by one command, with cards and hit rates, or refused in plain words."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_e12_adaptive_allocations_stay_within_the_total(data):
     total = data.draw(st.floats(0.1, 150))
 
     def walk(prefix, left_x, left_y, ratio):
-        """All transcripts: two inputs with adaptive allocations and arbitrary scores of their own."""
+        """All transcripts: two inputs with adaptive allocations and separate arbitrary scores."""
         if len(prefix) == n:
             assert ratio <= tight_bound(total, n, m) + 1e-9
             assert ratio <= total + 1e-9

@@ -54,7 +54,7 @@ def release(mechanism, text):
 
 
 def classes(mechanism):
-    """Words that no disclosure reveals apart, as lists of at least two; what is kept in clear is a class of one."""
+    """Words that no disclosure reveals apart, as lists of at least two; a word kept unchanged is a class of one."""
     words = [word for word in mechanism.input_words() if word.isalpha()][:300]
     if not {Disclosure.CLUSTER, Disclosure.STOPWORDS} & mechanism.guarantee.disclosures:
         return [words]

@@ -104,7 +104,7 @@ def test_a_fired_gate_stops_everything_downstream_and_revokes_the_name(stopped_i
 @pytest.mark.thorough
 @pytest.mark.parametrize("table", [False, True], ids=["file", "delta"])
 def test_a_second_materialisation_costs_nothing_and_changes_nothing(job, reviews, monkeypatch, table):
-    """An input that is that of the run before is recognized: no row is read again, and the gates have nothing to do."""
+    """An input that equals the input of the run before is recognized: no row is read again, and the gates have nothing to do."""
     policy = job.policy()
     if table:
         pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")

@@ -18,7 +18,7 @@ NAMES += ["one_text_per_record"]
 
 @pytest.fixture(scope="module", params=["parquet", "csv", "ndjson"])
 def published(request, bench, tmp_path_factory):
-    """The bench's rows, published by a real run of their own, in each format."""
+    """The bench's rows, published by a separate real run, in each format."""
     folder = tmp_path_factory.mktemp("published")
     raw = pl.read_parquet(bench.policy.source)
     getattr(raw, f"write_{request.param}")(folder / f"raw.{request.param}")

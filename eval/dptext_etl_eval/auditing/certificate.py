@@ -296,7 +296,7 @@ def _chance(law: PairWeights, row: int, output: int) -> Fraction:
 
 
 def _as_the_formula_says(law: PairWeights) -> bool:
-    """Whether some rows of weights are those of exp(-epsilon d / 2), d from the vectors."""
+    """Whether some rows of weights equal exp(-epsilon d / 2), d from the vectors."""
     rows = np.unique(np.linspace(0, len(law.inputs) - 1, CHECKED).astype(np.int64))
     outputs = law.outputs.vectors.astype(np.int64)
     for row in rows.tolist():

@@ -40,7 +40,7 @@ _TAIL = 40.0
 
 
 def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
-    """Compute the certificate of one draw from two rows of scores: one output alone is high, or alone is low.
+    """Compute the certificate of one draw from two rows of scores: only one output is high, or only one is low.
 
     All weights are within the range of these two rows: the largest weight is always 2^B, and the smallest is at least
     theirs.
@@ -66,7 +66,7 @@ def _chances(weights: list[int]) -> list[Fraction]:
 
 
 def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) -> Certificate:
-    """Compute the certificate of the noise on a vector of `size` numbers, or on those of all sentences of a text.
+    """Compute the certificate of the noise on a vector of `size` numbers, or on the numbers of all sentences of a text.
 
     Discrete Laplace noise: the rate times the largest distance in grid steps. Gaussian noise: the least epsilon at
     which the divergence of two densities at the largest distance, integrated, is the declared delta.

@@ -35,7 +35,7 @@ class Thesaurus(NamedTuple):
 def read_thesaurus(folder: Path, words: Sequence[str], senses: int = 2) -> Thesaurus:
     """Read the pairs of a vocabulary.
 
-    Synonyms share a synset, or are in two synsets of adjectives that WordNet calls similar. Antonyms are those of
+    Synonyms share a synset, or are in two synsets of adjectives that WordNet calls similar. Antonyms come from
     WordNet, and words of synsets that are similar to theirs: "excellent" is similar to "good", whose antonym is "bad".
     """
     with seam("reading WordNet's tables", InputError, f"give a folder of {', '.join(TABLES)} as Parquet files"):

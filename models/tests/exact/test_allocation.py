@@ -165,7 +165,7 @@ def test_a_template_is_by_position_alone_and_composes():
 
 
 def test_a_chosen_template_costs_the_choice_and_the_budget():
-    """Two texts want opposite templates: the choice is a draw of its own, from purpose 7."""
+    """Two texts want opposite templates: the choice is a separate draw, from purpose 7."""
     parts = {("good",) * 2: (3.0, 1.0), ("film",) * 2: (1.0, 3.0)}
     choice = {"templates": ((3.0, 1.0), (1.0, 3.0)), "choosing": 1.0}
     made = masked(FixedAllocation(total=4.0, divisions=parts, eps_lo=LEAST, **choice))

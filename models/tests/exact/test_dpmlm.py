@@ -29,7 +29,7 @@ DECODINGS = {"sequential": {}, "block": {"decoding": "block", "block": 2}, "para
 
 
 def of_the_first_word(words, drawn, number):
-    """Every position answers with the first word alone."""
+    """Every position answers with only the first word."""
     return [INF if output == WORDS.index(words[0]) else -INF for output in range(M)]
 
 

@@ -1,4 +1,4 @@
-"""`dptext train encoder`: texts that stand side by side come near, and a corpus is built with the vectors it writes."""
+"""`dptext train encoder`: texts side by side come near, and a corpus is built with the vectors it writes."""
 
 import json
 
