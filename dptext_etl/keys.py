@@ -146,7 +146,7 @@ def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
     id_type(ids.type)
     if ids.null_count:
         raise InputError(
-            counted(ids.null_count, "record id is null", "record ids are null"), "every record needs its own id"
+            counted(ids.null_count, "record id is null", "record ids are null"), "every record needs an id of its own"
         )
     return pa.array(_kernel.canonical_ids(ids, by_name))
 

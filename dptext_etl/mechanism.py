@@ -426,7 +426,7 @@ def count_words(
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
     """Return the cost to reserve before a text is scored.
 
-    Where a budget is divided, amounts that grow with the largest draw are, for any text, the amounts of a text of one draw.
+    Where a budget is divided, amounts that grow with the largest draw are, for any text, those for one draw.
 
     Args:
         mechanism: The mechanism.

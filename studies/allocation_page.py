@@ -93,7 +93,7 @@ E is a constant: an epsilon per word times a public mean length. Texts have at l
 
 CusText, one budget per data set.
 
-[[alone]]
+[[single]]
 
 `pos` or `sd` by itself gives most of E to a few words, such as articles and prepositions, which need far less to stay unchanged. `eps_hi` even
 leaves a part of E unspent. So these scores protect by spending little on all other words, not by knowing which words reveal the author.

@@ -224,7 +224,7 @@ def main(asked: Sequence[str] | None = None) -> None:
                 alone += [f"**{data.name}**:", lines(data, some, (UNIFORM, SCORED, *FIVE))]
         parts[mechanism] = "\n\n".join(details)
     parts |= {
-        "alone": "\n\n".join([*alone, unspent(sets[-1])]),
+        "single": "\n\n".join([*alone, unspent(sets[-1])]),
         "conclusion": conclusion(found),
         "longest": str(measures.LONGEST),
     }

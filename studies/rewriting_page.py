@@ -16,8 +16,8 @@ separate keys. `make -C studies rewriting-again` writes it.
   --texts 3000 --words 20 --rate 5e-4 --longest 64` on utterances and Wikipedia, half of each, which the mechanism
   privatized. *tuned on 30,000* used ten times as many texts. To measure your own, pass `--tuned custext=FOLDER
   --tuned dp-mlm:30,000=FOLDER`. All models take the most likely token each time.
-* *Perplexity* is the perplexity of a trigram model of public text, which no mechanism and no rewriter uses. It is another kind
-  of model than the networks that rewrite, but it was counted in texts of the same corpora. Lower is more fluent. A
+* *Perplexity* is computed by a trigram model of public text, which no mechanism or rewriter uses; it differs in kind
+  from the networks that rewrite, but it was counted in texts of the same corpora. Lower is more fluent. A
   model that writes frequent words for any input is fluent, too.
 * *BLEU* and *cosine* compare with the raw text. *Static* and *adaptive* are the accuracies of attackers who guess an
   attribute (four authors, age groups, or gender, each value equally often). The static attacker learns from raw
@@ -36,7 +36,7 @@ changes a word only if that makes the text e⁴ times as likely.
 
 The figures are for 500 rows of SST-2 and of Snips, with three keys, for the same release before and after.
 *Perplexity* is the ratio under trigram counts of another corpus, film reviews (IMDb), which no mechanism and no
-rewriter used. (`english-3gram` was counted in Wikipedia and dialogues.) *Accuracy*, in points, is the accuracy of the set's
+rewriter used. (`english-3gram` was counted in Wikipedia and dialogues.) *Accuracy* (points) is accuracy on the set's
 labels by the classifier of `dptext evaluate`, which learned from released texts. It is tested on released texts, then
 on raw texts. Brackets hold the standard error over keys.
 
@@ -67,7 +67,7 @@ small models only put frequent words in order. So this page answers the question
 model, run `dptext evaluate` before and after rewriting, on a public set that is similar to your data.
 """
 CONCLUSION = """\
-A release that became more fluent but less similar to its text gained form, not meaning. A perplexity below the perplexity of
+A release that became more fluent but less similar to its text gained form, not meaning. A lower perplexity than of
 the raw texts means frequent words in order. For DP-MLM, tuning reduces the damage, and ten times as many texts reduce
 it further, but texts that are not rewritten are still more similar. So no tuned rewriter ships. With six releases,
 one line in ten exceeds two standard errors by chance.

@@ -1,6 +1,6 @@
 """Data sets, corpora, releases and learners of `make -C studies surrogate-utility`, and a cache of its figures.
 
-Public data only. Releases are made by the library's own column path under one throw-away key each; hit rates are the rates
+Public data only. Releases use the library's own column path under one throw-away key each; hit rates are the rates
 that `dptext corpus build` calibrates on public texts that no data set holds.
 """
 

@@ -113,7 +113,7 @@ def serve(place: str) -> Order | None:
             children[watched] = child, connection
             ready.register(watched, selectors.EVENT_READ)
             ready.register(connection, selectors.EVENT_READ)
-            with suppress(OSError):  # anyone who asked was killed meanwhile: the others go on
+            with suppress(OSError):  # anyone who asked was killed meanwhile: the others continue
                 connection.sendall(f"{child}\n".encode())
 
 

@@ -426,7 +426,7 @@ def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
     return tuple(gate for gate, reads in columns if reads is not None and not (no_ids and policy.id in reads))
 
 
-def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
+def gate_descriptions(policy: Policy, stage: Stage) -> dict[str, str]:
     """Return what each gate of a stage catches, by name; known before anything runs."""
     return {gate.name: gate.catches for gate in judges(policy, stage)}
 

@@ -129,7 +129,7 @@ class Hit(NamedTuple):
     epsilon: float  # of one draw
     near: int  # best number d of near texts
     hit: float  # the hit rate that belongs to it
-    kept: float  # expected likeness in excess of uniform texts, as a share of the likeness that only the nearest text would keep
+    kept: float  # expected likeness in excess of uniform texts, as a share of the nearest text's
 
 
 def calibrate(

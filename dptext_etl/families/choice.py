@@ -75,7 +75,7 @@ class UnlinkedLabels(BaseModel):
         if len({*self.values}) < len(self.values):
             raise ValueError("values lists a label twice: list each public label once")
         if not self.named:
-            raise ValueError(f'values lists one label or more besides "{OTHER}", which covers all others')
+            raise ValueError(f'values lists one label or more in addition to "{OTHER}", which covers all others')
         return self
 
 

@@ -4,7 +4,7 @@ Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving
 Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/privacy.md#diffractor):
 
 * Between words at most d places apart in every list, the guarantee is epsilon times d. This is a metric claim, whose
-  epsilon cannot be compared with the epsilon of other mechanisms. Between any two words the cost per word is epsilon * gamma
+  epsilon is not comparable with other mechanisms' epsilon. Between any two words the cost per word is epsilon * gamma
   for "tem" (5 epsilon by default), and epsilon * (N - 1) for "geometric", with N words on a list. Prefer "tem".
 * All lists hold the same words. The published code draws among the lists that hold a word, so a word that one list
   misses can be recognized with certainty. Here the vocabulary consists of the words that all embeddings have. Lists

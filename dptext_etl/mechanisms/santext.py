@@ -171,7 +171,7 @@ class SanText(DistanceMechanism):
         if not self.shows_words:
             return stated
         neighbours = (
-            "two texts of one record that agree on everything disclosed and differ only in sensitive words; a word "
+            "two texts of one record that agree on everything disclosed and differ in sensitive words alone; a word "
             "that is not sensitive is shown with probability 1 - p"
         )
         return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)

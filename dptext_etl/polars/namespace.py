@@ -197,7 +197,7 @@ def _charges(mechanism: InKernel) -> tuple[int, int]:
 
 
 _NULL_IDS = (
-    'every record needs its own id; put `when` inside the release, with .otherwise(pl.lit("")), because Polars '
+    'every record needs an id of its own; put `when` inside the release, with .otherwise(pl.lit("")), because Polars '
     "sets ids to null around it"
 )
 

@@ -160,5 +160,5 @@ def _sentence(take: Figure, name: str, baseline: float) -> str:
     return (
         f"Use {take.form} at epsilon {take.asked:g} per record ({take.model}): macro-F1 {take.macro_f1:.2f},"
         f" {name} {baseline:.2f}. A person spends {at_most(take.person, 4)}{delta} at most on texts like these:"
-        f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}{' except for delta' if delta else ''}.{exact}"
+        f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}{' except delta' if delta else ''}.{exact}"
     )

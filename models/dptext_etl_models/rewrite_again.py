@@ -52,7 +52,7 @@ class RewriteAgain(PostProcess):
         l_max: The most tokens of a rewritten text: a constant for all texts.
         temperature: Divisor of the scores of sampled tokens; None uses the best token each time.
         template: The prompt, which holds "{text}" once; None uses the template of training.json, else only the text.
-        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses the limit of training.json, else
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses training.json's, else
             512, or what the model has places for.
         training_provenance: What the model learned from, where no training.json next to it says so: "public", or
             "disjoint-records".

@@ -2,8 +2,8 @@
 
     python studies/benchmarks/bench_postgres.py [--json]
 
-Client and server share this machine's cores: rates are given per CPU-second of both together, and per elapsed second. Four
-processes are compared with one by elapsed time, which needs two cores that do nothing else: each way runs three times, in
+Client and server share this machine's cores: rates are given per CPU-second of both together, and elapsed. Four
+processes are compared with one by elapsed time, which needs two idle cores: each way runs three times, in
 turn, and the fastest counts.
 """
 

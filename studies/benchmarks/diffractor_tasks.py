@@ -17,7 +17,7 @@ GAMMA = 5
 
 
 def orders(limit: int, count: int = LISTS) -> str:
-    """Write permutations of the first embedded words, whose draws cost the same as draws from lists; return the path."""
+    """Write permutations of the first embedded words, whose draws cost as much as lists'; return the path."""
     import numpy as np
 
     from dptext_etl.artifacts import save_tensors

@@ -109,7 +109,7 @@ def rows_by_memory(made: Any, device: str) -> Row:
 
 
 def equal_bits(made: Any, device: str, size: Size) -> Row:
-    """Two texts separately and among others, whose ends let them move to other batches: the same bits of every score."""
+    """Two texts separately and among others, which can move to other batches: the same bits of every score."""
     mine, own, seen = ["the music of a good film", "again and again"], keys(2, 5_000), []
     for crowd in ([], gpu_models.texts(3, size), gpu_models.texts(8 * size.crowd, size, seed=9)):
         for place in {0, len(crowd) // 2, len(crowd)}:

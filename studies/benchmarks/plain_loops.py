@@ -186,7 +186,7 @@ def dpmlm_text(
 ) -> str:
     """Rewrite word by word (algorithm 2): one forward of the pair (text, text as rewritten so far) per word.
 
-    Scores of all tokens at all positions are computed, scores of the mask are clipped, divided by the temperature, given
+    Scores of all tokens at all positions are computed, masks' are clipped, divided by the temperature, given
     to a float32 softmax and drawn from.
 
     Args:

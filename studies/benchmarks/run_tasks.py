@@ -20,7 +20,7 @@ SHORT = 140
 
 
 def keep_to(cores: int | None, first: int = 0) -> None:
-    """Let this process run on this number of cores from the first one on; call it before a library has made its threads."""
+    """Let this process run on this number of cores from the first one on; call it before a library makes threads."""
     if cores is not None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + cores])
 

@@ -97,7 +97,7 @@ def _table_4(found: pl.DataFrame) -> str:
         rows.append([str(epsilon), f"{addition:g}", f"{static:.2f}", *attacked_, without])
     head = ["ε per word", "addition", "F1, static", "gain, static", "gain, adaptive", "here, nothing added"]
     return (
-        "<p>Table 4, words added and deleted (deletion 0.05) on Trustpilot (gender): gains as printed / recomputed from "
+        "<p>Table 4, words added and deleted (deletion 0.05) on Trustpilot (gender): gains as printed / computed from "
         f"its own rows / measured here on {LONGER_SET} (200 texts; gains of the plain mechanism next to them).</p>"
         + table(head, rows)
         + "<p>It reproduces from its rows. <b>Its static gains are none</b>: an F1 of 33 to 42 for two classes lies "

@@ -16,7 +16,7 @@ def migrations() -> dict[str, str]:
     """Return the content of each file, by its name."""
     first = f"""\
 -- Before `dptext ledger init`, as a superuser, in the database {DATABASE}: roles, and rights of the owner.
--- Give people and pipelines separate logins, and one of these roles: GRANT dptext_writer TO etl;
+-- Give people and pipelines logins of their own, and one of these roles: GRANT dptext_writer TO etl;
 """
     made = "\n".join(f"CREATE ROLE dptext_{role} NOLOGIN;" for role in _ROLES)
     second = """\

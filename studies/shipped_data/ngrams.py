@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m studies.shipped_data.ngrams", description=main.__doc__)
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    parser.add_argument("--licence", default="that of the corpus", help="what the corpora's licenses ask")
+    parser.add_argument("--license", default="that of the corpus", help="what the corpora's licenses ask")
     parser.add_argument("--pairs", type=int, default=Settings.pairs)
     parser.add_argument("--triples", type=int, default=Settings.triples)
     given = parser.parse_args(arguments)
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "vocabulary": vectors.artifact.sha256,
         "words": settings.words,
         "discount": repr(settings.discount),
-        "licence": given.licence,
+        "licence": given.license,
         "corpora": " ".join(f"{path.name}:{sha256_file(path)}" for path in given.corpus),
     }
     write(given.out, table, facts)

@@ -242,7 +242,7 @@ def variants(mechanism):
         for hidden in hides if one.mode == "strict" else ():
             with contextlib.suppress(ValueError, DPTextError):
                 made = type(one)(**{**one.model_dump(exclude_unset=True), **hidden})
-                made.artifacts()  # some variants need a model of their own
+                made.artifacts()  # some variants need their own model
                 yield made
 
 

@@ -50,13 +50,14 @@ QUOTED = re.compile(
 )
 STORED = re.compile(
     r"(?:label names|public data|(?:written|public labeled) texts|zero-shot labels) alone"
-    r"|stand (?:where they stood|anywhere)|that of the (?:sources?|corpus)",
+    r"|stand (?:where they stood|anywhere)|that of the (?:sources?|corpus)"
+    r"|every record needs an id of its own|differ in sensitive words alone|logins of their own",
     re.IGNORECASE,
 )
-"""Names of figures in stored results, and licenses in cards of artifacts: their bytes have hashes."""
+"""Stored texts: names of figures, licenses in cards, a refusal and a disclosure in `tests/frozen`, a migration."""
 RULES = {
     "alone": r"(?<!leave )(?<!let )(?<!left )\balone\b",
-    "is no": r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|one|less|better|worse|larger|smaller|faster)[a-z]+",
+    "is no": r"(?<!here )\b(?:is|are|was|were) no (?!longer|more|one|less|better|worse|larger|smaller|faster)[a-z]+",
     "of its own": r"\bof (?:its|their|our|your|his|her) own\b(?! [a-z])",
     "that of": r"\b(?:that|those) of\b",
     "stands": r"\bst(?:ands?|ood)\b(?! for\b| in for\b|-)",
@@ -73,6 +74,13 @@ RULES = {
 """Each rule of `docs/style.md` as the phrase that it forbids; the lookarounds are its exceptions."""
 LONGEST = 28
 """Words of a sentence, at most."""
+HABITS = {
+    "what as a noun": r"\b[Ww]hat (?:is|are|was|were|has|have|had|a|an|the|it|its|they|no|can|must|may|does|each|every)\b(?!.*\?)",
+    "take": r"\b(?:takes?|took|taken|taking)\b(?! (?:turns|place|part|effect|precedence|part in|its turn|over)\b)",
+}
+"""Habits that one phrase cannot decide, counted in code only."""
+SERIALIZED = {"licence", "LICENCE", "neighbour", "neighbours", "nearest_neighbour", "NearestNeighbour"}
+"""Keys of cards, manifests, and ledgers, a format, and an attack of stored figures; attributes have the keys' names."""
 BRITISH = re.compile(r"neighbour|behaviour|colour|licence|realis|catalogue|favour|centre", re.IGNORECASE)
 OWN_PAGES = [
     *("policy", "cli", "api", "mechanisms", "ledger", "glossary", "guarantee", "how-it-works"),
@@ -90,45 +98,6 @@ KNOWN = {
     ("comments and pictures", "so many"): 14,
     ("comments and pictures", "stands"): 23,
     ("comments and pictures", "that of"): 18,
-    ("dagster_project", "of its own"): 1,
-    ("dagster_project", "that of"): 1,
-    ("dptext_etl", "British names"): 33,
-    ("dptext_etl", "alone"): 110,
-    ("dptext_etl", "and so do"): 5,
-    ("dptext_etl", "but for"): 6,
-    ("dptext_etl", "decimal without 0"): 18,
-    ("dptext_etl", "go on"): 31,
-    ("dptext_etl", "in clear"): 33,
-    ("dptext_etl", "is no"): 63,
-    ("dptext_etl", "mend"): 3,
-    ("dptext_etl", "of its own"): 112,
-    ("dptext_etl", "so many"): 32,
-    ("dptext_etl", "space before %"): 2,
-    ("dptext_etl", "stands"): 47,
-    ("dptext_etl", "that of"): 169,
-    ("dptext_etl", "words"): 1,
-    ("eval", "British names"): 6,
-    ("eval", "alone"): 24,
-    ("eval", "but for"): 1,
-    ("eval", "decimal without 0"): 8,
-    ("eval", "in clear"): 2,
-    ("eval", "is no"): 6,
-    ("eval", "of its own"): 9,
-    ("eval", "so many"): 8,
-    ("eval", "space before %"): 8,
-    ("eval", "stands"): 17,
-    ("eval", "that of"): 15,
-    ("models", "British names"): 13,
-    ("models", "alone"): 39,
-    ("models", "but for"): 2,
-    ("models", "go on"): 2,
-    ("models", "in clear"): 3,
-    ("models", "is no"): 13,
-    ("models", "of its own"): 16,
-    ("models", "so many"): 3,
-    ("models", "space before %"): 3,
-    ("models", "stands"): 8,
-    ("models", "that of"): 41,
     ("pages", "alone"): 38,
     ("pages", "and so do"): 5,
     ("pages", "but for"): 1,
@@ -141,33 +110,6 @@ KNOWN = {
     ("pages", "space before %"): 41,
     ("pages", "stands"): 2,
     ("pages", "that of"): 19,
-    ("studies", "British names"): 12,
-    ("studies", "alone"): 32,
-    ("studies", "but for"): 3,
-    ("studies", "by the clock"): 19,
-    ("studies", "decimal without 0"): 24,
-    ("studies", "go on"): 4,
-    ("studies", "in clear"): 2,
-    ("studies", "is no"): 6,
-    ("studies", "of its own"): 29,
-    ("studies", "so many"): 19,
-    ("studies", "space before %"): 14,
-    ("studies", "stands"): 10,
-    ("studies", "that of"): 27,
-    ("tests", "British names"): 63,
-    ("tests", "alone"): 62,
-    ("tests", "and so do"): 3,
-    ("tests", "but for"): 12,
-    ("tests", "decimal without 0"): 3,
-    ("tests", "go on"): 16,
-    ("tests", "in clear"): 5,
-    ("tests", "is no"): 11,
-    ("tests", "mend"): 1,
-    ("tests", "of its own"): 37,
-    ("tests", "so many"): 10,
-    ("tests", "space before %"): 2,
-    ("tests", "stands"): 27,
-    ("tests", "that of"): 34,
 }
 """How often rules are still broken, by place and rule. A count may only fall: lower it here when it does."""
 LINKED = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -207,9 +149,9 @@ def prose(source):
     """Comments and docstrings of a module."""
     before = None
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT or (
-            token.type == tokenize.STRING and token.string.lstrip("rRbBuU").startswith('"""') and before != tokenize.OP
-        ):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+        if token.type == tokenize.STRING and token.string.lstrip("rRbBuU").startswith('"""') and before != tokenize.OP:
             yield token.string.lstrip("rRbBuU")[3:-3]
         if token.type not in (tokenize.NL, tokenize.COMMENT):
             before = token.type
@@ -266,8 +208,10 @@ def counted():
             of_tests = "tests/" in name
             for text in prose(source) if of_tests else strings(source):
                 add("tests" if of_tests else place, text)
+                for habit, pattern in HABITS.items():
+                    found["tests" if of_tests else place, habit] += len(re.findall(pattern, QUOTED.sub(" ", text)))
                 found[place, "words"] += 0 if of_tests else len(banned(text))
-            names = set(re.findall(r"\w+", source))
+            names = set(re.findall(r"\w+", source)) - SERIALIZED
             found["tests" if of_tests else place, "British names"] += sum(bool(BRITISH.search(one)) for one in names)
     return +found
 
@@ -297,7 +241,7 @@ def test_a_rule_finds_what_it_forbids(text, rule):
 
 def test_exceptions_and_quotations_break_no_rule():
 
-    assert broken("left alone, is no longer used, there is no word of its own row, ε stands for 0.88, v0.3, *.py, `in clear`") == {}
+    assert broken("left alone, is no longer, there is no set of its own row, ε stands for 0.88, *.py, `in clear`") == {}
     assert list(long_sentences("One two three. " * 30)) == []
     assert len(list(long_sentences("word " * 29 + "end."))) == 1
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, run
-from dptext_etl.checks import CANARY, Stage, catalogue
+from dptext_etl.checks import CANARY, Stage, gate_descriptions
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError, InputError, KeyReferenceError
 from dptext_etl.files import sha256
@@ -45,7 +45,7 @@ def failed(verdicts):
 def test_a_publication_passes(published):
     policy, folder = published
     verdicts = judge(folder, policy)
-    assert list(verdicts) == list(catalogue(policy, Stage.PUBLISHED)) == NAMES
+    assert list(verdicts) == list(gate_descriptions(policy, Stage.PUBLISHED)) == NAMES
     assert not failed(verdicts)
     assert verdicts["rows_ledgered"].counts["cells"] == 2 * 250
     one = next(path for path in sorted(folder.glob("part-*")))

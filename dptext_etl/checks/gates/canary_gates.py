@@ -56,7 +56,7 @@ Texts = dict[int, list[tuple[str, ...]]]
 class CanaryTextAbsent(Gate):
     """Searches every cell and file for pseudo-words.
 
-    A faithful mechanism keeps unknown words unchanged, these included. In its own column they prove nothing, so they are
+    A faithful mechanism keeps unknown words unchanged, these included. They prove nothing in that column, so they are
     searched everywhere else only. A mechanism that spells texts from pieces of words, or decodes them, may copy a
     canary's words by chance. Where that chance has no small bound, they prove nothing in canary rows of its column;
     they are searched in all other rows and everywhere else. A rewriter reads what was released, where they do not

@@ -396,7 +396,7 @@ class PairedCanaries:
             yield from ((pair, found[0], found[1]) for found in by_shard.values() if len(found) == 2)
 
     def _across(self) -> Iterator[tuple[int, Words, Words]]:
-        """Pair the first row of a text in a shard with the first row in the next shard; a row is in one pair at most."""
+        """Pair the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
         for pair, rows in self._rows.items():
             front = [row.outputs for row in sorted(rows) if row.half == 0]
             yield from ((pair, one, other) for one, other in zip(front[::2], front[1::2], strict=False))

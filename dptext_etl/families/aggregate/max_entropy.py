@@ -177,7 +177,7 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
 
     A label's candidates are the corpus texts of which it is the nearest label, and the 20 with the highest score. They
     are drawn with replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which
-    the entropy is at least the entropy of 500 texts, or of a quarter of the candidates if these are fewer. Labels share rows
+    the entropy is at least the entropy of 500 texts, or of a quarter of the candidates if fewer. Labels share rows
     as their noisy counts do, but none has less than a fifth of an even share. Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:

@@ -100,7 +100,7 @@ class NotExclusiveError(Exception):
 class Store(ABC):
     """An open database of a ledger.
 
-    A writer is exclusive, or, in a concurrent store, one of several. Then each locks the scopes and releases that it writes
+    A writer is exclusive, or, in a concurrent store, one of several. Then each locks scopes and releases that it writes
     to, and one after the other they append to the journal.
 
     Attributes:

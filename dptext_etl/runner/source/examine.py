@@ -220,7 +220,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     if null_ids:
         raise InputError(
             counted(null_ids, "record id is null", "record ids are null"),
-            f"every record needs its own id in column {policy.id!r}",
+            f"every record needs an id of its own in column {policy.id!r}",
             {"rows": null_ids, "column": policy.id, **known},
         )
     if null_subjects and policy.on_null_subject == "refuse":

@@ -297,7 +297,7 @@ def _unlinked(found: Guess, choices: Choices) -> list[str]:
     return [
         "# The drawn texts without ids and in no order: each record hides among the others.",
         "[unlinked]",
-        "# At least this number are published. A public number, known without this table; with more, a record costs less.",
+        "# At least this number are published. A public number, known without this table; more cost less.",
         f"rows = {choices.rows or ROWS[choices.form]}",
         *_of_one_table(found, choices),
         "# Of each record. 0.01 / delta is at least the number of records.",

@@ -174,7 +174,7 @@ def by_key(policy: Policy, ids: pa.Array) -> pl.Series:
 
 
 def released_first(policy: Policy, ids: pa.Array) -> pl.Series:
-    """Return places by key, after the places of the records that the release holds already; these begin with `STAYS`."""
+    """Return places by key, after the places of records that the release holds; these begin with `STAYS`."""
     released = np.zeros(len(ids), np.bool_)
     with ledger_of(policy) as ledger:
         if ledger is not None:

@@ -1,6 +1,6 @@
 """Read a raw table lazily from files, object stores, Delta Lake, or Iceberg, and list its partitions.
 
-Content that its files do not show by themselves is refused by name: deletion vectors, delete files, and renamed columns.
+Content that its files do not show is refused by name: deletion vectors, delete files, and renamed columns.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _in_nanoseconds(column: pa.Field) -> bool:
 
 
 def _refused(what: str, problem: str) -> InputError:
-    return InputError(f"the source is {what} with {problem}: its files by themselves are not its rows", _READ_HINT)
+    return InputError(f"the source is {what} with {problem}: its files also hold other rows", _READ_HINT)
 
 
 def _plain(uri: str) -> str:
@@ -509,7 +509,7 @@ def _require_library(kind: str) -> None:
         msg = (
             f"the source is a table of {_NAMES[kind]}, which is read by its log, and {_LIBRARY[kind]} is not installed"
         )
-        raise InputError(msg, f"`{extensions.pip_install('tables')}`; its files by themselves would bring deleted rows back")
+        raise InputError(msg, f"`{extensions.pip_install('tables')}`; reading only its files returns deleted rows")
 
 
 def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:

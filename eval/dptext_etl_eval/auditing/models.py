@@ -55,8 +55,8 @@ def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
     if not all(chance for law in laws for chance in law):
         return Certificate(source, math.inf, exact=True, words=words)
     worst = max(most / least for one in laws for other in laws for most, least in zip(one, other, strict=True))
-    realised = math.log(worst.numerator) - math.log(worst.denominator)
-    return Certificate(source, realised, exact=True, words=words)
+    realized = math.log(worst.numerator) - math.log(worst.denominator)
+    return Certificate(source, realized, exact=True, words=words)
 
 
 def _chances(weights: list[int]) -> list[Fraction]:
@@ -81,9 +81,9 @@ def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) ->
         )
     apart = 2 * clipped_steps(mechanism.clip) / STEPS * math.sqrt(size) if value else 2 * mechanism.clip
     apart *= math.sqrt(count)
-    realised = math.inf if not scale.sigma else epsilon_at(apart / scale.sigma, mechanism.used_delta)
+    realized = math.inf if not scale.sigma else epsilon_at(apart / scale.sigma, mechanism.used_delta)
     source = f"the divergence of the noise at delta {mechanism.used_delta:g}, integrated"
-    return Certificate(source, realised, exact=True, words=words)
+    return Certificate(source, realized, exact=True, words=words)
 
 
 def epsilon_at(mu: float, delta: float) -> float:

@@ -92,7 +92,7 @@ def evaluate(
         str | None, typer.Option(metavar="MODEL", help="Causal language model whose perplexity is measured.")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Learn from rows that say train here, and test rows that say test.")
+        str | None, typer.Option(metavar="COLUMN", help="Learn from rows that say train here, and test on test.")
     ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Repeat what is random so often: means and standard deviations.")

@@ -7,7 +7,7 @@ Specification: docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs
   to the decoder, which is post-processing. The vector has the same size for every text.
 * Gaussian noise is the analytic one (docs/spec/privacy.md#analytic-gaussian): the classical formula is wrong above
   epsilon 1 and is never used. Laplace noise is discrete and exact.
-* A record is charged once, for one vector or for the vectors of a public number of sentences: all of them together are one
+* A record is charged once, for one vector or for the vectors of a public number of sentences: together, they are one
   vector with one epsilon and one delta (docs/spec/privacy.md#allocation-sentences). Short texts are padded with empty
   sentences, and the last one holds the rest of long ones, so the number of sentences is never disclosed.
 * A share of epsilon per sentence that depends on the text has no guarantee and is refused

@@ -76,7 +76,7 @@ class ModelGenerator:
         return [self._dummy if prompt == [] else prompt for prompt in self._prompts.encode(texts)]
 
     def bucket(self, length: int) -> int:
-        """Return the next power of two above a length, at most the length of the longest prompt; one token is padding."""
+        """Return the next power of two above a length, at most the length of the longest prompt."""
         return min(max(SHORTEST_BUCKET, 1 << length.bit_length()), self._prompts.limit + SPARE)
 
     def rows(self, bucket: int) -> int:

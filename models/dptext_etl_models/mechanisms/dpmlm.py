@@ -158,7 +158,7 @@ class DPMLM(MaskedMechanism):
 
     @property
     def score_range(self) -> Clip:
-        """Return the range of the scores; with `alpha`, the range of the similarity (-1 to 1) plus the weighted score."""
+        """Return the range of the scores; with `alpha`, of the similarity (-1 to 1) plus the weighted score."""
         low, high = self.clip_range
         return (low, high) if self.alpha is None else (-1 + self.alpha * low, 1 + self.alpha * high)
 

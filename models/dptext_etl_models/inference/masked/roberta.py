@@ -1,7 +1,7 @@
 """Read masked models of RoBERTa's kind without the library of all models, whose import takes longer than many runs.
 
 A model is taken only if its configuration and its weights are known to the last name; every other one is read by
-transformers. Parts have the names that they have in transformers, so that anyone who scores a model sees no difference; operations
+transformers. Parts have the same names as in transformers, so scoring a model shows no difference; operations
 and their order are, too, so that scores have the same bits.
 """
 

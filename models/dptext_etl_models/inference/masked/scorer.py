@@ -143,7 +143,7 @@ class MaskedScorer:
 
     @cached_property
     def _stream(self) -> Any:
-        """A stream of a GPU, separate from the stream of the draws, so that a batch is computed meanwhile; None elsewhere."""
+        """A stream of a GPU, separate from the draws, so that a batch is computed meanwhile; None elsewhere."""
         import torch
 
         if self.model.device.type != "cuda":

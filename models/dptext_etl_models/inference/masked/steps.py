@@ -55,7 +55,7 @@ class Session(Protocol):
     """A set of texts that a scorer scores.
 
     A block is draws of one text that see the same earlier draws: all before its first one, and none of the block.
-    Blocks are an array of shape (n, 3): the index of the text, the index of the first draw in its text, and the index of the
+    Blocks are an array of shape (n, 3): the indexes of the text, of the first draw in its text, and of the
     last one plus one.
     """
 
