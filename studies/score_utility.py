@@ -50,7 +50,7 @@ FIGURES = {
 }
 LEVEL = 2.0  # standard errors of a mean difference of the same texts
 TIGHT, WHOLE, RATE = "ε per word that a draw can tell", "BLEU, 0 to 100", "words per CPU-second"
-LESS = ", less the value of sequential draws"
+LESS = ", less that of sequential draws"
 
 Numbers = npt.NDArray[np.float64]
 

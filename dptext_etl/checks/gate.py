@@ -287,7 +287,7 @@ def require(verdicts: Iterable[Verdict]) -> None:
     failed = [verdict for verdict in verdicts if not verdict.passed]
     if failed:
         messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
-        hint = "find and fix the defect, and release under a new name: what is charged stays charged"
+        hint = "find and fix the defect, and release under a new name: charges remain"
         fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
         raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {messages}", hint, fields)
 

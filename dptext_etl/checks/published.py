@@ -277,7 +277,7 @@ def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator
             return iter([shown(table)])
     table = Path(table)
     if not table.is_file():
-        raise InputError("what is to be checked is neither a folder nor a file nor a table", HINT)
+        raise InputError("the target of a check is neither a folder nor a file nor a table", HINT)
     return _from_file(table, policy, types)
 
 

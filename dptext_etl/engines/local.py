@@ -222,7 +222,7 @@ def _joined(plans: Sequence[CanaryPlan], like: CanaryPlan) -> CanaryPlan:
 
 def _refuse_other_texts() -> None:
     msg = "the source changed while it was read: its texts have other lengths than when they were counted"
-    raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+    raise InputError(msg, "run again when no one writes to it; charged rows are not charged twice")
 
 
 Turn = tuple[Step, int]

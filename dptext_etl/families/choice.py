@@ -173,7 +173,7 @@ class ChoiceMechanism(Mechanism):
         n_max: Words of a text that are read; the rest is cut.
         corpus: A folder that `dptext corpus build` wrote, its file, or the name of a corpus that comes with the
             library; or the URL of a folder or a file in an object store.
-        hit: Wanted probability of a draw to fall to the near texts; it says how many are near. None uses what was
+        hit: Wanted probability that a draw is a near text; it sets how many are near. None uses the value that was
             calibrated for the corpus, or else a usual value.
         parts: Number of consecutive parts of a text that become a public text each, at epsilon / parts; for long texts.
         surrogates: Number of public texts for each text, at epsilon / surrogates each; for experiments, as one keeps

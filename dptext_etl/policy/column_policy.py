@@ -124,7 +124,7 @@ class ColumnPolicy(Checked):
         if missing:
             meanings = "; ".join(f"{item.value} ({item.meaning})" for item in sorted(missing))
             line = ", ".join(f'"{item.value}"' for item in sorted(missing | (self.allow - DEFAULT_ALLOWED)))
-            msg = f"{where}{mechanism.name} discloses what the policy does not allow: {meanings}"
+            msg = f"{where}{mechanism.name} discloses facts that the policy does not allow: {meanings}"
             raise DisclosureError(msg, f"to consent, write: allow = [{line}]")
         kind = claim.guarantee_class
         if kind is GuaranteeClass.UMLDP and kind not in self.accept_unbounded:

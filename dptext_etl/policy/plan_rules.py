@@ -276,7 +276,7 @@ class Releases:
         if not policies:
             raise GateError(f"the policy has no text column {_named(text.raw)}, and the plan releases it", _TAKE)
         if ids.casefold() != str(self._id).casefold():
-            raise GateError(f"a release takes {ids!r} as record id, and the policy names {self._id!r}", _TAKE)
+            raise GateError(f"a release uses {ids!r} as record id, and the policy names {self._id!r}", _TAKE)
         chosen = [str(policy.column).casefold() for policy in policies if same(policy)]
         if not chosen:
             msg = f"the release of {_named(text.raw)} differs from the policy's in dataset, release, mechanism, "

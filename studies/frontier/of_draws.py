@@ -7,7 +7,7 @@ import polars as pl
 from frontier.tables import figure, folded, table
 
 SETS = ", how DP-MLM draws"
-LESS = ", less the value of sequential draws"
+LESS = ", less that of sequential draws"
 RATE, TIGHT = "words per CPU-second", "ε per word that a draw can tell"
 COLUMNS = {
     "BLEU, 0 to 100": ("BLEU", 1),

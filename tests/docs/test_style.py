@@ -51,14 +51,15 @@ QUOTED = re.compile(
 STORED = re.compile(
     r"(?:label names|public data|(?:written|public labeled) texts|zero-shot labels) alone"
     r"|stand (?:where they stood|anywhere)|that of the (?:sources?|corpus)"
-    r"|every record needs an id of its own|differ in sensitive words alone|logins of their own",
+    r"|less that of sequential draws|every record needs an id of its own|differ in sensitive words alone"
+    r"|logins of their own",
     re.IGNORECASE,
 )
 """Stored texts: names of figures, licenses in cards, a refusal and a disclosure in `tests/frozen`, a migration."""
 RULES = {
     "alone": r"(?<!leave )(?<!let )(?<!left )\balone\b",
     "is no": r"(?<!here )\b(?:is|are|was|were) no (?!longer|more|one|less|better|worse|larger|smaller|faster)[a-z]+",
-    "of its own": r"\bof (?:its|their|our|your|his|her) own\b(?! [a-z])",
+    "of its own": r"\bof (?:its|their|our|your|his|her) own\b(?! (?:rows?|text|record|pairs|prompt|desc|docs)\w*)",
     "that of": r"\b(?:that|those) of\b",
     "stands": r"\bst(?:ands?|ood)\b(?! for\b| in for\b|-)",
     "but for": r"\bbut for\b|\b(?:nothing|anything) but\b",
@@ -75,7 +76,7 @@ RULES = {
 LONGEST = 28
 """Words of a sentence, at most."""
 HABITS = {
-    "what as a noun": r"\b[Ww]hat (?:is|are|was|were|has|have|had|a|an|the|it|its|they|no|can|must|may|does|each|every)\b(?!.*\?)",
+    "what as a noun": r"\b[Ww]hat (?:is|are|was|were|has|have|had|an?|the|its?|they|can|must|may|each)\b(?!.*\?)",
     "take": r"\b(?:takes?|took|taken|taking)\b(?! (?:turns|place|part|effect|precedence|part in|its turn|over)\b)",
 }
 """Habits that one phrase cannot decide, counted in code only."""
@@ -98,6 +99,12 @@ KNOWN = {
     ("comments and pictures", "so many"): 14,
     ("comments and pictures", "stands"): 23,
     ("comments and pictures", "that of"): 18,
+    ("dptext_etl", "take"): 124,
+    ("dptext_etl", "what as a noun"): 172,
+    ("eval", "take"): 31,
+    ("eval", "what as a noun"): 98,
+    ("models", "take"): 57,
+    ("models", "what as a noun"): 43,
     ("pages", "alone"): 38,
     ("pages", "and so do"): 5,
     ("pages", "but for"): 1,
@@ -110,6 +117,10 @@ KNOWN = {
     ("pages", "space before %"): 41,
     ("pages", "stands"): 2,
     ("pages", "that of"): 19,
+    ("studies", "take"): 78,
+    ("studies", "what as a noun"): 121,
+    ("tests", "take"): 68,
+    ("tests", "what as a noun"): 259,
 }
 """How often rules are still broken, by place and rule. A count may only fall: lower it here when it does."""
 LINKED = re.compile(r"\[([^\]]*)\]\([^)]*\)")

@@ -235,7 +235,7 @@ def downstream_suite(
     policy = resolve(policy)
     if policy.unlinked is not None:
         msg = "an unlinked release holds no record ids, so the cells of a table made from it cannot be looked up"
-        raise PolicyError(msg, "`dptext check` and the suite of the release itself judge what was published")
+        raise PolicyError(msg, "`dptext check` and the suite of the release itself judge the published table")
     _require_ids(policy)
     argument = argument or written(policy)
     expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=argument, public=_paths(public))]

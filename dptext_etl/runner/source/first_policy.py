@@ -201,7 +201,7 @@ def default_ids(found: Guess) -> str:
 
 def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
     cap, unit = proposed_cap(found, choices)
-    cost = "`dptext plan` says what a record costs" if choices.form == "unlinked" else None
+    cost = "`dptext plan` shows the cost of a record" if choices.form == "unlinked" else None
     cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(found, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",

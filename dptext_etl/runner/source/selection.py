@@ -117,7 +117,7 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
     }
     if now != then:
         changed = ", ".join(name for name in now if now[name] != then[name])
-        msg = f"what is published differs from the policy in: {changed}; new parts would not fit the old ones"
+        msg = f"the published table differs from the policy in: {changed}; new parts would not fit the old ones"
         raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
     return True
 

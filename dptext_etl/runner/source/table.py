@@ -73,7 +73,7 @@ def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
             msg = (
                 "the corpus was built or calibrated from a file of the source: it is the private column, and not public"
             )
-            raise PolicyError(msg, "build a corpus from published texts, or take one that ships; delete this one")
+            raise PolicyError(msg, "build a corpus from published texts, or use one that ships; delete this one")
 
 
 def _corpora(policy: Policy) -> list[Corpus]:
