@@ -123,7 +123,7 @@ def cache_directory() -> Path:
     """Return the folder of derived artifacts (`DPTEXT_CACHE`, otherwise the XDG cache); only its owner may use it."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "dptext").absolute()
-    hint = f"set {CACHE_VARIABLE} to a folder of your own"
+    hint = f"set {CACHE_VARIABLE} to your own folder"
     with _refusing(f"the artifact cache {folder} cannot be used", hint):
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=files.PRIVATE_FOLDER, exist_ok=True)

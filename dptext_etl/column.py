@@ -101,7 +101,7 @@ def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
 
 
 def require_row_by_row(policy: ColumnPolicy) -> None:
-    """Refuse a column that a run alone can release: it has post-processing, or its texts are published unlinked."""
+    """Refuse a column that only a run can release: it has post-processing, or its texts are published unlinked."""
     where, runs = f"column {policy.column!r}", "`dptext run`, dptext_etl.run or Dagster make one"
     if policy.postprocess:
         names = ", ".join(step.name for step in policy.postprocess)

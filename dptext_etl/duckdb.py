@@ -33,7 +33,7 @@ def register(connection: Any, name: str, policy: PolicyLike) -> None:
     chosen = resolve_column(policy)
     if not chosen.sql_function:
         msg = "the policy forbids SQL functions whose callers choose the ids (sql_function = false)"
-        raise PolicyError(msg, "run the policy, and give readers what it published")
+        raise PolicyError(msg, "run the policy, and give readers its published table")
     require_row_by_row(chosen)
 
     @bare

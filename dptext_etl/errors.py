@@ -160,7 +160,7 @@ def refusal_of(failure: Mapping[str, Any]) -> DPTextError:
 
 
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)
-    """Replace exceptions of libraries, which may quote cells, by errors of our own.
+    """Replace exceptions of libraries, which may quote cells, by our own errors.
 
     An exception that is not ours leaves the block as `error`, which names only the action and the type of the
     exception. Its cause, context and frames are dropped.

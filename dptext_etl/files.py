@@ -152,7 +152,7 @@ def exchange(path: Path, new: Path) -> None:
 def make_private(path: Path) -> None:
     """Make a folder, readable only by its owner, who is this process's user.
 
-    The folder above it is private, too, if it is new. Others are open as the umask says, because they may be those of a
+    The folder above it is private, too, if it is new. Others are open as the umask says, because they may belong to a
     sink. `INSIDE` and all in it are private, and Git ignores them.
     """
     require_own(path)
@@ -176,7 +176,7 @@ def require_own(path: Path) -> None:
     if owner == user:
         return
     msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
-    raise InputError(msg, "remove it, or name a folder of your own as staging; nothing was spent")
+    raise InputError(msg, "remove it, or name your own folder as staging; nothing was spent")
 
 
 _OF_THE_KERNEL = ("/proc", "/sys")  # folders in which no one can make files, although their modes let root write

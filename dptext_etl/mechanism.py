@@ -149,7 +149,7 @@ class Mechanism(BaseModel, ABC):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy, with other parameters if given: they are checked, and nothing derived from the old ones goes along.
 
-        Where a budget is divided, another epsilon alone divides another budget in the same way.
+        Where a budget is divided, another epsilon by itself divides another budget in the same way.
 
         Args:
             update: Parameters of the copy that differ.
@@ -427,7 +427,7 @@ def count_words(
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
     """Return the cost to reserve before a text is scored.
 
-    Where a budget is divided, what grows with the largest draw is for any text that of a text of one draw.
+    Where a budget is divided, amounts that grow with the largest draw are, for any text, those for one draw.
 
     Args:
         mechanism: The mechanism.

@@ -279,7 +279,7 @@ def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np
 def move(
     places: npt.NDArray[np.int64], length: int, rates: Sequence[Fraction], slots: Slots, *, purpose: int = TOKEN
 ) -> npt.NDArray[np.int64]:
-    """Move places on a list by discrete Laplace numbers, each of its own rate, and stop at the ends of the list."""
+    """Move places on a list by discrete Laplace numbers, each with its own rate, and stop at the ends of the list."""
     keys = slots.keys.to_pylist()
     steps = [
         _kernel.discrete_laplace(keys[record], purpose, position, *rate.as_integer_ratio())

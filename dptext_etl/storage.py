@@ -432,7 +432,7 @@ class Lease:
         with self._one:
             fresh = self._until - time.time() >= LEASE_SECONDS / 2 or self._write(self._tag)
         if not fresh:
-            raise BusyError(f"this run stood still for so long that another run {self._what}", "run again later")
+            raise BusyError(f"this run paused for so long that another run {self._what}", "run again later")
 
     def _write(self, tag: str | None) -> bool:
         """Write the lease over the state of a tag, and return whether no one else has."""

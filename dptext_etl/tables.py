@@ -88,7 +88,7 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
 
 
 def _strings(texts: pa.ChunkedArray) -> pa.Array:
-    """Return texts as one array of strings: those of a dictionary written out, of JSON as they are, none of no type."""
+    """Return texts as one array of strings: a dictionary's are written out, JSON's are unchanged, no type has none."""
     if isinstance(texts.type, pa.BaseExtensionType) and texts.type.extension_name == "arrow.json":
         texts = pa.chunked_array([chunk.storage for chunk in texts.chunks], texts.type.storage_type)
     dtype = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type

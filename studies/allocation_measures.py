@@ -1,4 +1,4 @@
-"""Data sets, releases and figures of `make -C studies allocation-utility`. Public data alone."""
+"""Data sets, releases and figures of `make -C studies allocation-utility`. Only public data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DataSet:
     other_labels: list[str]
 
     def first(self, rows: int) -> DataSet:
-        """Return the same with its first rows alone."""
+        """Return the same with only its first rows."""
         secrets = None if self.secrets is None else self.secrets[:rows]
         return DataSet(
             self.name, self.texts[:rows], self.labels[:rows], secrets, self.secret, self.others, self.other_labels
@@ -93,7 +93,7 @@ def data_sets(data: Path, rows: int) -> list[DataSet]:
 
 
 def cut(text: str) -> str:
-    """Return the first words of a text, and what stands between them."""
+    """Return the first words of a text, and the characters between them."""
     pieces = _kernel.split(text)
     ends = [place for place, (_, is_word) in enumerate(pieces, 1) if is_word]
     return "".join(piece for piece, _ in pieces[: ends[LONGEST - 1]]) if len(ends) > LONGEST else text

@@ -23,7 +23,7 @@ Each score gives every word of a text a number from 0 to 1. No word is exempt: p
 
 | score | 1 means | default tool | other tools |
 | --- | --- | --- | --- |
-| `ic` | rare in public text: −log p, divided by that of the rarest word | counts of 20,000 words | `information = "wordnet:FOLDER"`: WordNet and its counts, in NLTK's data |
+| `ic` | rare in public text: −log p, divided by the value of the rarest word | counts of 20,000 words | `information = "wordnet:FOLDER"`: WordNet and its counts, in NLTK's data |
 | `pos` | a class of words with a large weight: verbs 15, nouns 14, pronouns 7, adjectives and adverbs 5, numbers 2, others 0.1 | a small tagger, run by NLTK | `tagger = "nltk:FOLDER"`, or `"spacy:NAME"` |
 | `ner` | part of a name (here: proper nouns, and words with a digit or an @) | the same tagger | `tagger = "spacy:NAME"`: the entities of any pipeline |
 | `wi` | unlike the rest of the text: 1 − cosine | the encoder of `everyday-30k` | `encoder = "sentence-transformers:FOLDER"` |
@@ -55,7 +55,7 @@ ablation of the paper leaves out one of its five scores: `scores = ["ic", "pos",
   NLTK's tokens. The ablation "without NER" measured noise.
 * **Algorithm 3** (`sd`) prints the cosine, but the text asks for 1 − cosine. **Algorithm 2** (`wi`) agrees with the text, but the code
   takes |cosine of the word and the whole text|, which is the opposite. `printed = true` uses the printed formulas, and `printed = "code"`
-  those of the published code. Both need the counts of WordNet for `ic`: Algorithm 1 takes the largest count of a word's senses as a noun
+  the parameters of the published code. Both need the counts of WordNet for `ic`: Algorithm 1 takes the largest count of a word's senses as a noun
   or a verb, or 1, and the mean over five corpora; the code takes the mean over all senses, looks all of them up as nouns, and counts
   missing ones as 0. Of the five corpora, those in the folder of NLTK's data are used; the last two rows above have only Brown.
 * **Exempt words.** A token with other characters than letters and digits ("n't", "$5.00", an e-mail address, a phone number, "fair-trade")
@@ -83,19 +83,19 @@ E is a constant: an epsilon per word times a public mean length. Texts have at l
 * *author*, *site*: macro-F1 of an [adaptive attacker](../../docs/evidence.md), who learns from releases with their secrets
 * *text found*: the share of releases whose own raw text ranks first among all raw texts
 
-"Better" and "worse" count the cells in which the figures of one division do not overlap with those of the other.
+"Better" and "worse" count the cells in which the figures of one division do not overlap with figures of the other.
 
 ### CusText
 
 [[custext]]
 
-### One score alone
+### One score only
 
 CusText, one budget per data set.
 
-[[alone]]
+[[single]]
 
-`pos` and `sd` alone give most of E to a few words, such as articles and prepositions, which need far less to stay unchanged. `eps_hi` even
+`pos` or `sd` by itself gives most of E to a few words, such as articles and prepositions, which need far less to stay unchanged. `eps_hi` even
 leaves a part of E unspent. So these scores protect by spending little on all other words, not by knowing which words reveal the author.
 
 ### DP-MLM
@@ -109,6 +109,6 @@ leaves a part of E unspent. So these scores protect by spending little on all ot
 [[conclusion]]
 
 Two more costs: rho of a divided budget is at most ε_max·E/8. With `eps_hi` at four even shares, this is four times the rho of the even
-division ([what is lost](../../docs/spec/privacy.md#allocation-zcdp)), so many releases of one person compose worse. Scores also take time, about
+division ([what is lost](../../docs/spec/privacy.md#allocation-zcdp)), so several releases of one person compose worse. Scores also need about
 1.5 ms of a CPU per short text.
 """

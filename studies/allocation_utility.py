@@ -29,7 +29,7 @@ ROWS = {"custext": 1_000, "dpmlm": 200}
 PER_WORD = {"custext": (3.0, 8.0, 20.0), "dpmlm": (20.0, 40.0)}
 """E of a text is one of these times the mean number of public words of the data set, rounded: a literal in a policy."""
 BETWEEN = {"custext": (2.0, 4.0, 5.5, 11.0, 14.0), "dpmlm": (14.0, 28.0)}
-"""More of them for the even division alone: what it does at the use of another division lies between two of these."""
+"""More of them for the even division only: what it does at the use of another division lies between two of these."""
 ALONE = 8.0
 NOTHING = (
     "**Dividing by these scores brings nothing here that a smaller E for all words does not bring, too**, and a "
@@ -99,7 +99,7 @@ def shown(values: Sequence[float]) -> str:
 
 
 def clear(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the difference of means where no figure of one lies among those of the other, else 0."""
+    """Return the difference of means where no figure of one lies among figures of the other, else 0."""
     apart = min(ours) > max(theirs) or max(ours) < min(theirs)
     return statistics.fmean(ours) - statistics.fmean(theirs) if apart else 0.0
 
@@ -224,7 +224,7 @@ def main(asked: Sequence[str] | None = None) -> None:
                 alone += [f"**{data.name}**:", lines(data, some, (UNIFORM, SCORED, *FIVE))]
         parts[mechanism] = "\n\n".join(details)
     parts |= {
-        "alone": "\n\n".join([*alone, unspent(sets[-1])]),
+        "single": "\n\n".join([*alone, unspent(sets[-1])]),
         "conclusion": conclusion(found),
         "longest": str(measures.LONGEST),
     }

@@ -1,7 +1,7 @@
 """`python studies/former_learner.py`: compare the learner of `dptext evaluate` with the one before it.
 
 The figures of trained latent mechanisms (`latent_utility.py`) come from the former learner. Both read the same releases
-here: those of DP-BART-CLV, whose model ships, and of `surrogate`.
+here: texts of DP-BART-CLV, whose model ships, and of `surrogate`.
 """
 
 from __future__ import annotations

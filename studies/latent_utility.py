@@ -96,7 +96,7 @@ def released(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
 
 
 def without_noise(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
-    """Encode, clip and decode: what is left at an infinite budget; public texts alone."""
+    """Encode, clip and decode: what is left at an infinite budget; public texts only."""
     model = mechanism.latent_model
     out: list[str] = []
     for start in range(0, len(texts), model.rows):
@@ -126,7 +126,7 @@ def f1(texts: Sequence[str], corpus: Corpus) -> float:
 
 
 def measured(corpus: Corpus, models: Models, beams: int) -> list[dict[str, Any]]:
-    """All figures of one data set, budget after budget; the first row is that of the original texts."""
+    """All figures of one data set, budget after budget; the first row is for the original texts."""
     rows = [{"name": "original texts", "epsilon": math.nan, "bleu": 100.0, "f1": f1(corpus.texts, corpus)}]
     for epsilon in EPSILONS:
         lines = mechanisms(models, 2500.0 if math.isinf(epsilon) else epsilon, beams)
@@ -141,7 +141,7 @@ def measured(corpus: Corpus, models: Models, beams: int) -> list[dict[str, Any]]
 
 
 def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> Models:
-    """Return the models, training on public text what is not there yet; a training that was stopped goes on."""
+    """Return the models, training on public text the missing ones; a stopped training continues."""
     from dptext_etl_models.training import adept, dpbart
     from dptext_etl_models.training.bart import Base
     from dptext_etl_models.training.corpus import Corpus as Public

@@ -2,7 +2,7 @@
 
 A word mechanism and DP-MLM release rows of each set under throw-away keys; a small model writes them anew. It is the
 one that ships (a denoiser that never saw the mechanism), and the same one tuned on public texts that the mechanism
-itself privatized (`dptext train rewriter`). Public data alone.
+itself privatized (`dptext train rewriter`). Public data only.
 """
 
 from __future__ import annotations

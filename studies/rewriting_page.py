@@ -16,8 +16,8 @@ separate keys. `make -C studies rewriting-again` writes it.
   --texts 3000 --words 20 --rate 5e-4 --longest 64` on utterances and Wikipedia, half of each, which the mechanism
   privatized. *tuned on 30,000* used ten times as many texts. To measure your own, pass `--tuned custext=FOLDER
   --tuned dp-mlm:30,000=FOLDER`. All models take the most likely token each time.
-* *Perplexity* is that of a trigram model of public text, which no mechanism and no rewriter uses. It is another kind
-  of model than the networks that rewrite, but it was counted in texts of the same corpora. Lower is more fluent. A
+* *Perplexity* is computed by a trigram model of public text, which no mechanism or rewriter uses; it differs in kind
+  from the networks that rewrite, but it was counted in texts of the same corpora. Lower is more fluent. A
   model that writes frequent words for any input is fluent, too.
 * *BLEU* and *cosine* compare with the raw text. *Static* and *adaptive* are the accuracies of attackers who guess an
   attribute (four authors, age groups, or gender, each value equally often). The static attacker learns from raw
@@ -36,24 +36,24 @@ changes a word only if that makes the text e⁴ times as likely.
 
 The figures are for 500 rows of SST-2 and of Snips, with three keys, for the same release before and after.
 *Perplexity* is the ratio under trigram counts of another corpus, film reviews (IMDb), which no mechanism and no
-rewriter used. (`english-3gram` was counted in Wikipedia and dialogues.) *Accuracy*, in points, is that of the set's
+rewriter used. (`english-3gram` was counted in Wikipedia and dialogues.) *Accuracy* (points) is accuracy on the set's
 labels by the classifier of `dptext evaluate`, which learned from released texts. It is tested on released texts, then
 on raw texts. Brackets hold the standard error over keys.
 
 | set | mechanism | rewriter | words changed | perplexity | accuracy | on raw texts | BLEU | cosine |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| SST-2 | CusText, ε = 2 | class | 13 % | 0.74 | -0.1 (1.3) | -0.5 (1.9) | 0.0 | -0.023 |
-| SST-2 | CusText, ε = 2 | any | 15 % | 0.62 | +0.5 (1.4) | +0.2 (1.0) | 0.0 | -0.040 |
-| SST-2 | CusText, ε = 2 | careful | 5 % | 0.82 | -0.4 (1.1) | -1.2 (0.7) | +0.1 | -0.005 |
-| SST-2 | DP-MLM, ε = 50 | class | 36 % | 0.68 | +1.7 (1.1) | -0.1 (1.1) | -16.4 | -0.129 |
-| SST-2 | DP-MLM, ε = 50 | any | 45 % | 0.36 | +1.3 (0.9) | +1.7 (1.1) | -19.8 | -0.184 |
-| SST-2 | DP-MLM, ε = 50 | careful | 7 % | 0.81 | -2.4 (0.8) | -0.1 (0.1) | -3.7 | -0.021 |
-| Snips | CusText, ε = 2 | class | 11 % | 0.81 | -2.7 (1.2) | -9.7 (0.7) | +0.1 | -0.021 |
-| Snips | CusText, ε = 2 | any | 12 % | 0.67 | -2.3 (1.0) | -4.9 (2.0) | +0.1 | -0.030 |
-| Snips | CusText, ε = 2 | careful | 5 % | 0.85 | -1.6 (0.9) | -3.3 (0.2) | +0.1 | -0.003 |
-| Snips | DP-MLM, ε = 50 | class | 28 % | 0.74 | -2.3 (0.4) | -0.8 (0.5) | -22.2 | -0.135 |
-| Snips | DP-MLM, ε = 50 | any | 33 % | 0.46 | -4.2 (0.5) | -2.3 (0.5) | -26.2 | -0.172 |
-| Snips | DP-MLM, ε = 50 | careful | 4 % | 0.89 | -0.7 (0.4) | 0.0 (0.2) | -3.7 | -0.017 |
+| SST-2 | CusText, ε = 2 | class | 13% | 0.74 | -0.1 (1.3) | -0.5 (1.9) | 0.0 | -0.023 |
+| SST-2 | CusText, ε = 2 | any | 15% | 0.62 | +0.5 (1.4) | +0.2 (1.0) | 0.0 | -0.040 |
+| SST-2 | CusText, ε = 2 | careful | 5% | 0.82 | -0.4 (1.1) | -1.2 (0.7) | +0.1 | -0.005 |
+| SST-2 | DP-MLM, ε = 50 | class | 36% | 0.68 | +1.7 (1.1) | -0.1 (1.1) | -16.4 | -0.129 |
+| SST-2 | DP-MLM, ε = 50 | any | 45% | 0.36 | +1.3 (0.9) | +1.7 (1.1) | -19.8 | -0.184 |
+| SST-2 | DP-MLM, ε = 50 | careful | 7% | 0.81 | -2.4 (0.8) | -0.1 (0.1) | -3.7 | -0.021 |
+| Snips | CusText, ε = 2 | class | 11% | 0.81 | -2.7 (1.2) | -9.7 (0.7) | +0.1 | -0.021 |
+| Snips | CusText, ε = 2 | any | 12% | 0.67 | -2.3 (1.0) | -4.9 (2.0) | +0.1 | -0.030 |
+| Snips | CusText, ε = 2 | careful | 5% | 0.85 | -1.6 (0.9) | -3.3 (0.2) | +0.1 | -0.003 |
+| Snips | DP-MLM, ε = 50 | class | 28% | 0.74 | -2.3 (0.4) | -0.8 (0.5) | -22.2 | -0.135 |
+| Snips | DP-MLM, ε = 50 | any | 33% | 0.46 | -4.2 (0.5) | -2.3 (0.5) | -26.2 | -0.172 |
+| Snips | DP-MLM, ε = 50 | careful | 4% | 0.89 | -0.7 (0.4) | 0.0 (0.2) | -3.7 | -0.017 |
 
 All variants look better to the trigram counts, and all lower something that users need. The prepositions and pronouns
 of a request say what it asks for, so Snips loses up to 10 points. DP-MLM mostly had the right function words before.
@@ -63,11 +63,11 @@ OPEN = """
 
 The rewriters have 1.6 million weights and were trained for minutes. Paper 002 tunes Flan-T5-large (780 million
 weights) on 100,000 texts. A large model knows what a sentence is likely to mean and may repair meaning, where these
-small models only put frequent words in order. So this page answers the question for small models alone. To test your
+small models only put frequent words in order. So this page answers the question only for small models. To test your
 model, run `dptext evaluate` before and after rewriting, on a public set that is similar to your data.
 """
 CONCLUSION = """\
-A release that became more fluent but less similar to its text gained form, not meaning. A perplexity below that of
+A release that became more fluent but less similar to its text gained form, not meaning. A lower perplexity than of
 the raw texts means frequent words in order. For DP-MLM, tuning reduces the damage, and ten times as many texts reduce
 it further, but texts that are not rewritten are still more similar. So no tuned rewriter ships. With six releases,
 one line in ten exceeds two standard errors by chance.

@@ -1,6 +1,6 @@
 """Data sets, corpora, releases and learners of `make -C studies surrogate-utility`, and a cache of its figures.
 
-Public data alone. Releases are made by the library's own column path under one throw-away key each; hit rates are those
+Public data only. Releases use the library's own column path under one throw-away key each; hit rates are the rates
 that `dptext corpus build` calibrates on public texts that no data set holds.
 """
 
@@ -38,7 +38,7 @@ SNIPS_BY_DOMAIN = {
     "Movies": "SearchScreeningEvent",
     "Media": "SearchCreativeWork",
 }
-"""What a classifier that knows public dialogues alone can tell of Snips: five of its seven intents."""
+"""What a classifier that knows only public dialogues can infer about Snips: five of its seven intents."""
 
 FEW = {"Snips": 2_000, "SST-2": 2_000, "UCI sentences": 2_000, "IMDb": 500}
 """Numbers of texts that a sentence model encodes in minutes."""
@@ -56,7 +56,7 @@ class DataSet:
         train: Texts that are released, and their labels.
         test: Raw texts and labels of the test.
         public: Public labeled texts of other sources; empty where there are none.
-        names: What each label is called, for a classifier that knows names alone; empty where names say nothing.
+        names: What each label is called, for a classifier that knows only names; empty where names say nothing.
     """
 
     name: str
@@ -98,7 +98,7 @@ def data_sets(data: Path) -> dict[str, DataSet]:
 
 
 def few(data: DataSet, rows: int) -> DataSet:
-    """Return a data set with its first training texts alone."""
+    """Return a data set with only its first training texts."""
     return replace(data, name=f"{data.name}, {rows:,} texts", train=(data.train[0][:rows], data.train[1][:rows]))
 
 
@@ -258,7 +258,7 @@ def f1(train: Rows, test: Rows, place: Corpus | None = None, *, words: bool = Tr
     Args:
         train: Texts and labels that it learns from.
         test: Raw texts and labels.
-        place: A corpus whose public encoder gives further features; None for words alone.
+        place: A corpus whose public encoder gives further features; None for words only.
         words: Whether TF-IDF of words are features.
     """
     from scipy.sparse import csr_array, hstack
@@ -294,11 +294,11 @@ def guessing(test: Rows, train: Rows) -> float:
 
 @dataclass
 class FigureCache:
-    """Keep figures in a file of JSON lines, so that a run that was stopped goes on where it was.
+    """Keep figures in a file of JSON lines, so that a run that was stopped continues where it was.
 
     Attributes:
         path: The file.
-        measures: Whether a figure that is not there is measured; otherwise it is no number.
+        measures: Whether a figure that is not there is measured; otherwise it is not a number.
     """
 
     path: Path

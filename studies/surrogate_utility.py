@@ -1,6 +1,6 @@
 """`make -C studies surrogate-utility`: what surrogate leaves of public data sets, as rows of `docs/frontier.parquet`.
 
-A run that was stopped goes on where it was: figures are kept in `target/surrogate-utility/`.
+A stopped run continues where it was: figures are kept in `target/surrogate-utility/`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`make -C studies synthetic-utility`: what synthetic tables keep of public data sets, as the tables of their page.
 
-A run that was stopped goes on where it was: figures are kept in `target/synthetic-utility/`.
+A stopped run continues where it was: figures are kept in `target/synthetic-utility/`.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ NEAREST, WORDS = "nearest mean", f"{DEFAULT}, learner on words"
 
 
 def baselines(kept: FigureCache, data: Set) -> dict[str, float]:
-    """Return what needs no release: raw texts, label names alone, public data alone."""
+    """Return what needs no release: raw texts, only label names, only public data."""
     place = describe(Corpus.open(EVERYDAY), epsilon=1.0, delta=DELTA, labels=data.labels)
 
     def blank() -> Noisy:

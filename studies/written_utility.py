@@ -3,7 +3,7 @@
 `python studies/written_utility.py --vectors FILE --model FOLDER|GGUF` runs the commands that the head of each policy
 lists, once per key and epsilon, on public data sets in the place of private ones. `static_vectors.py` writes FILE.
 `--written FOLDER` takes NAME.parquet from there in the place of new texts. Work and figures are kept in
-`target/written-utility/`: a run that was stopped goes on.
+`target/written-utility/`: a stopped run continues.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def prepared(
 
 
 def released(folder: Path, recipe: Path, epsilon: float, key: int) -> dict[str, float]:
-    """Run the policy at an epsilon under a key, in a folder of its own, and return macro-F1 of each figure."""
+    """Run the policy at an epsilon under a key, in a separate folder, and return macro-F1 of each figure."""
     own = folder / f"epsilon-{epsilon:g}-key-{key}"
     kept = own / "figures.json"
     if not kept.exists():

@@ -1,4 +1,4 @@
-"""The mechanisms over which the contract suite runs: all that are installed, or those of `--mechanisms`."""
+"""The mechanisms over which the contract suite runs: all that are installed, or the list of `--mechanisms`."""
 
 import os
 

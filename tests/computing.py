@@ -7,7 +7,7 @@ from dptext_etl.device import DTYPE_SETTING, SETTING, Computing, device
 
 PLACES = [Computing(where, dtype) for where in dict.fromkeys(("cpu", device())) for dtype in ("float32", "bfloat16")]
 PRECISE = [place for place in PLACES if place.dtype == "float32"]
-"""Places whose scores differ by rounding in the last digits alone."""
+"""Places whose scores differ by rounding only in the last digits."""
 
 
 def place_name(place):

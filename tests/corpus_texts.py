@@ -22,5 +22,5 @@ def labeled() -> list[tuple[str, str]]:
 
 
 def texts() -> list[str]:
-    """Return the sentences alone."""
+    """Return only the sentences."""
     return [text for text, _ in labeled()]

@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path, demo: bool = False) -> list[Block]:
-    """The blocks of a page before its part about the demo, or those of that part."""
+    """The blocks of a page before its part about the demo, or the blocks of that part."""
     text = page.read_text(encoding="utf-8")
     border = text.find(AFTER_THE_DEMO) if AFTER_THE_DEMO in text else len(text)
     matches = [match for match in BLOCK.finditer(text) if (match.start() > border) == demo]
@@ -75,7 +75,7 @@ for line in sys.stdin:
 class Reader:
     """Someone who follows a page: a folder, an environment, one Python for all of its blocks, and maybe Spark.
 
-    Every command is a process of its own, as for a reader, and begins at once (`warm_python.py`).
+    Every command is a separate process, as for a reader, and begins at once (`warm_python.py`).
     """
 
     def __init__(self, folder: Path, python: list[str], commands: Path, spark: Any = None, **more: str) -> None:

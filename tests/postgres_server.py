@@ -14,7 +14,7 @@ PLACES = os.environ.get("DPTEXT_TEST_POSTGRES", "/usr/lib/postgresql:/usr/local/
 
 
 class PostgresServer:
-    """A server that is up from `start` to `stop`; every ledger gets a schema of its own."""
+    """A server that is up from `start` to `stop`; every ledger gets its own schema."""
 
     def __init__(self, more=""):
         self.more = more

@@ -131,7 +131,7 @@ class Job:
     def files(self, below: str = "published") -> dict[str, bytes]:
         """Every file of a folder and of what a publication puts next to it, by its path.
 
-        Not what staging remembers: its ledger, which no two jobs share, and the run before, which `run` alone writes.
+        Not what staging remembers: its ledger, which no two jobs share, and the run before, which only `run` writes.
         """
         root = self.folder / below
         beside = [root.with_name(f"{root.name}{suffix}") for suffix in (".versions", ".manifest.json")]

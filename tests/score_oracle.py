@@ -67,7 +67,7 @@ def oracle_draws(rows, slots, purpose=TOKEN):
 
 
 def odd_scores(n, m, dtype=np.float32, seed=0):
-    """Scores of a wide range with some that are no numbers, infinite or equal to the best."""
+    """Scores of a wide range with some that are not numbers, infinite or equal to the best."""
     random = np.random.default_rng(seed)
     scores = random.normal(6, 6, (n, m)).astype(dtype)
     odd = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 16.3], dtype)

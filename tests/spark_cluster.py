@@ -1,4 +1,4 @@
-"""A Spark application in a process of its own, for drills that need another master or whole logs: JSON in, JSON out."""
+"""A Spark application in a separate process, for drills that need another master or whole logs: JSON in, JSON out."""
 
 import json
 import sys

@@ -30,7 +30,7 @@ def java(pytestconfig):
 
 @pytest.fixture(scope="session")
 def spark_settings(tmp_path_factory):
-    """Settings of every session that tests start: on the loopback alone, without a web page, small."""
+    """Settings of every session that tests start: only on the loopback, without a web page, small."""
     folder = tmp_path_factory.mktemp("spark")
     return {
         "spark.driver.host": "127.0.0.1",
@@ -80,7 +80,7 @@ def spark(_cache, java, spark_settings, connect_settings):
 
 @pytest.fixture(scope="session")
 def spark_connect(spark, connect_settings):
-    """Where a process that knows nothing but Spark Connect finds the session of all tests."""
+    """Where a process that knows only Spark Connect finds the session of all tests."""
     if not connect_settings:
         pytest.skip("Spark has no Connect server here (pyspark[connect] 4 and newer)")
     return f"sc://127.0.0.1:{connect_settings['spark.connect.grpc.binding.port']}"

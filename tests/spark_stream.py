@@ -1,4 +1,4 @@
-"""A stream in a process of its own, which may kill itself and its Java while it works: JSON in, a table out."""
+"""A stream in a separate process, which may kill itself and its Java while it works: JSON in, a table out."""
 
 import json
 import os

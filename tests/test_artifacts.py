@@ -80,7 +80,7 @@ def test_a_file_is_read_again_once_it_may_have_changed(tmp_path, monkeypatch):
     changed = file.stat().st_ctime_ns
     while file.stat().st_ctime_ns == changed:  # until the clock of the file system has moved on
         file.write_bytes(b"abd")
-    os.utime(file, ns=(0, 0))  # the time of its own change cannot be set back
+    os.utime(file, ns=(0, 0))  # the time of its change cannot be set back
     assert sha256_file(file) != young[0]
     other = tmp_path / "other.txt"
     other.write_bytes(b"abe")

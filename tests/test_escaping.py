@@ -60,7 +60,7 @@ def test_markdown_shows_a_name_as_it_is(name):
 
 @given(NAMES)
 def test_html_in_markdown_is_text(name):
-    """Also where no one escaped it: a page of Markdown has no element but those of Markdown."""
+    """Also where no one escaped it: a page of Markdown has only elements of Markdown."""
     found = Reader(html_output.of_markdown(f"x <i>{name}</i> <script>y</script>"))
     assert not {"i", "script"} & {tag for tag, _ in found.tags}
 

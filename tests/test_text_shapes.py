@@ -1,4 +1,4 @@
-"""What counts as a word, shape by shape, and that strict releases are made of draws and single blanks alone."""
+"""What counts as a word, shape by shape, and that strict releases are made only of draws and single blanks."""
 
 import importlib.util
 import re

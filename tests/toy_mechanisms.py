@@ -185,7 +185,7 @@ def toys(tmp_path, monkeypatch):
 
 @pytest.fixture
 def again(tmp_path, monkeypatch):
-    """The post-processing `again`, of another package for one test; its file stands in the folder `again.folder`."""
+    """The post-processing `again`, of another package for one test; its file is in the folder `again.folder`."""
     from dptext_etl import catalog, extensions
 
     folder = tmp_path / "posts"

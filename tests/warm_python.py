@@ -3,7 +3,7 @@
 Started with a socket's path and what to import (`module`, or `package.*` for all that is in it). An order may name more
 in its variable `WARM`, which stays imported. Every connection (`warm_client.py`) hands over arguments as Python takes
 them (`-m module`, `-c code`, a script), a folder, an environment and three open files, and gets the number of the
-process and, once it has ended, its status. Who hangs up before has the process killed, like a child of its own.
+process and, once it has ended, its status. Who hangs up before has the process killed, like its own child.
 Nothing is run here itself: threads would not live through a fork.
 """
 
@@ -113,7 +113,7 @@ def serve(place: str) -> Order | None:
             children[watched] = child, connection
             ready.register(watched, selectors.EVENT_READ)
             ready.register(connection, selectors.EVENT_READ)
-            with suppress(OSError):  # anyone who asked was killed meanwhile: the others go on
+            with suppress(OSError):  # anyone who asked was killed meanwhile: the others continue
                 connection.sendall(f"{child}\n".encode())
 
 

@@ -210,9 +210,9 @@ def _last(holds: Callable[[int], bool], most: int, guess: int) -> int:
 def gains(eps: float, size: int, most: int, uniform: float, gain: float) -> tuple[int, Floats]:
     """Bound the expected excess if k of `size` texts, up to `most`, fall into the two differences.
 
-    The bounds belong to the k from the first on that is returned; those of all others are 0. With a of k texts in the
+    The bounds belong to the k from the first on that is returned; all other bounds are 0. With a of k texts in the
     first difference, a ~ Bin(k, 1/2), the excess is positive from a(k) on, which grows by 0 or 1 as k grows by 1. The
-    probabilities of a(k), and of a(k) and more, follow from those of k - 1.
+    probabilities of a(k), and of a(k) and more, follow from those for k - 1.
     """
     e = math.exp(eps)
     free = uniform * (e - 1) * size / gain if gain else math.inf

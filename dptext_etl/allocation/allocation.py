@@ -2,7 +2,7 @@
 
 Four ways are sound, and a policy takes one of them (docs/spec/privacy.md#allocation-allowed):
 
-* `scores` alone: by the words of the text itself, between texts with as many draws over one output set (Theorem A).
+* `scores` only: by the words of the text itself, between texts with as many draws over one output set (Theorem A).
 * `scores` and `first`: by the words of a first release of the text, which costs `first`.
 * `template`: by the position of a draw, whatever the text.
 * `scores`, `templates` and `choosing`: by one of several public templates, drawn near what the scores ask for.

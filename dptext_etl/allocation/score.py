@@ -75,7 +75,7 @@ class Score(ABC):
             tokens: All words that are drawn, in their order, n of them. None is exempt.
 
         Returns:
-            Numbers from 0 to 1, shape (n,), a function of these words and of public files alone.
+            Numbers from 0 to 1, shape (n,), a function of these words and of public files only.
 
         Raises:
             PolicyError: A library or data that the score needs is not here.

@@ -10,6 +10,6 @@ from dptext_etl.checks.gate import Gate as Gate
 from dptext_etl.checks.gate import Lineage as Lineage
 from dptext_etl.checks.gate import Stage as Stage
 from dptext_etl.checks.gate import Verdict as Verdict
-from dptext_etl.checks.gate import catalogue as catalogue
 from dptext_etl.checks.gate import evaluate as evaluate
+from dptext_etl.checks.gate import gate_descriptions as gate_descriptions
 from dptext_etl.checks.gate import require as require

@@ -1,6 +1,6 @@
 """Plant canary rows, which hold made-up raw text, and search cells and files for their words.
 
-They belong to no subject. They stand in the frame that a run reads, never in the user's file
+They belong to no subject. They are in the frame that a run reads, never in the user's file
 (docs/spec/privacy.md#canary-rows). There are two kinds:
 
 * Out-of-vocabulary rows hold pseudo-words outside every output set. One of them anywhere behind the mechanism is raw
@@ -181,7 +181,7 @@ class _Planner:
 
 
 def _rows(rows: tuple[CanaryRow, ...], planned: CanaryPlan, policy: Policy, frame: pl.DataFrame) -> pl.DataFrame:
-    """Make rows that hold ids and texts alone."""
+    """Make rows that hold only ids and texts."""
     cells = {policy.id: pl.Series([row.id for row in rows], dtype=planned.id_dtype)}
     cells |= {item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns}
     return pl.DataFrame(
@@ -399,7 +399,7 @@ def _written(token: str, form: str) -> Iterator[bytes]:
 
 
 def _base64(written: bytes) -> Iterator[bytes]:
-    """Yield the letters of a base64 text that `written` alone decides, at each of the three alignments."""
+    """Yield the letters of a base64 text that only `written` decides, at each of the three alignments."""
     for shift in range(3):
         encoded = base64.b64encode(bytes(shift) + written)
         first = -(-shift * 8 // 6)
@@ -431,14 +431,14 @@ def _leaves(column: pl.Series) -> Iterator[pl.Series]:
 
 
 SETS, SET_ROWS = 10, 500
-"""A run has a set of canary rows for so many rows, up to so many sets."""
+"""A run has a set of canary rows for every such number of rows, up to a maximum number of sets."""
 
 Present = Callable[[pl.Series], pl.Series]
 """Takes candidate ids, of the type of the source, and returns those that the source uses."""
 
 
 def canary_sets(first: int, rows: int, least: int) -> range:
-    """Number the sets of canary rows of a run, by its rows alone; `least` are the shards that short texts would fill.
+    """Number the sets of canary rows of a run, only by its rows; `least` are the shards that short texts would fill.
 
     >>> canary_sets(0, 60, 1), canary_sets(0, 2_000, 1), canary_sets(3, 10_000_000, 100)
     (range(0, 1), range(0, 4), range(3, 103))

@@ -75,7 +75,7 @@ class Buckets:
             yield from self.aligned()
 
     def frequent(self, most: int) -> npt.NDArray[np.uint64]:
-        """Return the rows that were added more than so many times, as numbers of 8 bytes."""
+        """Return the rows that were added more than a given number of times, as numbers of 8 bytes."""
         found = [np.zeros(0, np.uint64)]
         for rows in self.each():
             numbers = np.sort(rows.view(np.uint64).reshape(-1))
@@ -178,7 +178,7 @@ class TextDigests:
 
 
 def short_digests(texts: pl.Series) -> ByteRows:
-    """Return the digest of every text, shape (rows, 16); a null has a digest of its own."""
+    """Return the digest of every text, shape (rows, 16); a null has its own digest."""
     return shortened(_kernel.digests(texts))
 
 
@@ -203,7 +203,7 @@ class Counted(NamedTuple):
     rows: int = 0
     digests: int = 0
     distinct: int = 0  # different rows
-    shared: int = 0  # rows whose digest is that of another row, too
+    shared: int = 0  # rows whose digest another row has, too
 
     def plus(self, other: Counted) -> Counted:
         return Counted(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
@@ -278,7 +278,7 @@ def places_of(cells: ByteRows) -> npt.NDArray[np.int64]:
 
 
 def batches_of(cells: ByteRows) -> npt.NDArray[np.int64]:
-    """Return the batches of the ledger that located cells stand in, shape (cells,); -1 for none."""
+    """Return the batches of the ledger that hold located cells, shape (cells,); -1 for none."""
     return places_of(cells) >> 32
 
 

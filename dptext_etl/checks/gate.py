@@ -2,7 +2,7 @@
 
 Staged shards hold released rows, and canary rows with a mark, in one Parquet file per shard.
 
-A gate is a class in a file of `checks/gates/`, or of another package. `every` finds it, and so do the runner, `dptext
+A gate is a class in a file of `checks/gates/`, or of another package. `every` finds it, as do the runner, `dptext
 check`, Dagster, Great Expectations and the documentation. A `Verdict` is a positive record with counts, never a value,
 an id or a quoted error.
 
@@ -52,7 +52,7 @@ class Stage(StrEnum):
     """When a release is judged."""
 
     STAGED = "staged"
-    """Before publication: the rows stand in the staging folder, canary rows among them."""
+    """Before publication: the rows are in the staging folder, canary rows among them."""
     PUBLISHED = "published"
     """After publication: no canary rows, no staging, no raw data."""
 
@@ -155,7 +155,7 @@ class Edge:
 
     source: str  # column of the raw table
     output: str  # column of the published table
-    way: Literal["id", "kept", "released"]  # "id", "kept" (both in clear) or "released" (through a mechanism)
+    way: Literal["id", "kept", "released"]  # "id", "kept" (both unchanged) or "released" (through a mechanism)
     by: str | None = None  # name of the mechanism, where released
     cfg: str | None = None  # its configuration hash, where released
 
@@ -238,7 +238,7 @@ class Verdict:
 
     Attributes:
         name: The gate.
-        passed: Whether publication may go on as far as this gate is concerned.
+        passed: Whether publication may continue as far as this gate is concerned.
         counts: Whole numbers and bounds behind the outcome.
         message: One sentence for people; names of the policy's own columns and counts only.
         catches: The kind of defect that this gate finds, in a sentence.
@@ -276,7 +276,7 @@ class Verdict:
 
 
 def require(verdicts: Iterable[Verdict]) -> None:
-    """Let a publication go on only if there are verdicts and all of them passed.
+    """Let a publication continue only if there are verdicts and all of them passed.
 
     A fired gate is a defect (docs/spec/privacy.md#fired-gate): the charge stays, nothing is drawn again, the release
     name is revoked.
@@ -287,7 +287,7 @@ def require(verdicts: Iterable[Verdict]) -> None:
     failed = [verdict for verdict in verdicts if not verdict.passed]
     if failed:
         messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
-        hint = "find the defect, mend it, and release under a new name: what is charged stays charged"
+        hint = "find and fix the defect, and release under a new name: charges remain"
         fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
         raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {messages}", hint, fields)
 
@@ -426,7 +426,7 @@ def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
     return tuple(gate for gate, reads in columns if reads is not None and not (no_ids and policy.id in reads))
 
 
-def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
+def gate_descriptions(policy: Policy, stage: Stage) -> dict[str, str]:
     """Return what each gate of a stage catches, by name; known before anything runs."""
     return {gate.name: gate.catches for gate in judges(policy, stage)}
 

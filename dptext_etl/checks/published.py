@@ -57,7 +57,7 @@ VERSIONS = ".versions"
 _HASHED = re.compile(r"part-\d+-[0-9a-f]{16}\.")
 """Begins the name of a file that readers see; tables, stores, and version 0.2 have folders per version instead."""
 TABLE = "_dptext"
-"""Folder of the manifest inside a table with a log of its own; clean-ups of tables leave such names alone."""
+"""Folder of the manifest inside a table with its own log; clean-ups of tables skip such names."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LocalSink:
     """The places of a published table."""
 
     path: Path  # where readers look; links of the user's own are followed
-    table: bool = False  # whether the folder is a table with a log of its own
+    table: bool = False  # whether the folder is a table with its own log
 
     @classmethod
     def at(cls, path: str | Path, *, table: bool = False) -> Self:
@@ -277,7 +277,7 @@ def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator
             return iter([shown(table)])
     table = Path(table)
     if not table.is_file():
-        raise InputError("what is to be checked is neither a folder nor a file nor a table", HINT)
+        raise InputError("the target of a check is neither a folder nor a file nor a table", HINT)
     return _from_file(table, policy, types)
 
 
@@ -438,7 +438,7 @@ _KINDS = (
     (re.compile(r"\b(Datetime|Duration)(\([^()]*\))|\b(Date|Time|Datetime|Duration)\b"), "Date"),
     (re.compile(r"\bArray\(\d+\) of"), "List of"),
 )
-"""How types are compared: engines widen numbers, and keep moments in units of their own."""
+"""How types are compared: engines widen numbers, and keep moments in their own units."""
 
 
 def published_types(policy: Policy, manifest: PublishedManifest | None = None) -> dict[str, str]:

@@ -15,7 +15,7 @@ here drops, redraws or marks a row.
 In addition to whole copies, rows are counted that share an n-gram with their originals: k words in a row, at any place.
 The two share beta. A row of n draws shares k words in a row with any one reference text of n words with probability at
 most n^2 * p^k: there are n^2 pairs of places, and k released words in a row are k given words with probability at most
-p^k (`chance.word_chance`). The configuration alone decides k.
+p^k (`chance.word_chance`). Only the configuration decides k.
 
 Copies are counted once more in what post-processing made of released texts. No distribution of them is known, so
 nothing says what chance makes, and gates and bounds stay with what the mechanism released
@@ -154,7 +154,7 @@ def upper_bound(hits: int, trials: int, alarm: float) -> float:
 def word_chance(mechanism: WordByWord) -> float:
     """Return p such that k released words in a row are k given words with probability at most p^k.
 
-    It is 1 where the mechanism releases words in clear. Where padding vanishes, the k-th word that shows is the m-th
+    It is 1 where the mechanism releases words unchanged. Where padding vanishes, the k-th word that shows is the m-th
     draw for some m >= k, in one of C(m - 1, k - 1) ways; the sum of p^m over all of them is (p / (1 - p))^k.
     """
     if mechanism.mode == "faithful" or not set(mechanism.word_disclosures) <= {Disclosure.CLUSTER}:
@@ -210,7 +210,7 @@ SAMPLED = f" (a sample: at most {SAMPLE_ROWS} of every shard)"
 TEXT = 200
 CHANCE = 1e-3
 LEAST = 3
-"""An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
+"""An n-gram is long enough that at most one text of 200 words in a thousand shares one by chance; at least 3."""
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,9 @@ class CopyCount:
 
     # rows of at least one draw whose release equals the original, lower-cased, its words joined by blanks
     copies: int = 0
-    # number of draws -> rows with so many draws, without those that had none
+    # number of draws -> rows with this number of draws, without those that had none
     rows_by_draws: Mapping[int, int] = field(default_factory=dict)
-    words_kept: int = 0  # words that stand at their original place in rows of equal length
+    words_kept: int = 0  # words at their original place in rows of equal length
     words_compared: int = 0  # words of those rows
     shared_ngrams: int = 0  # rows that share an n-gram with their originals (`ngram_words`); stored as "runs"
 
@@ -317,7 +317,7 @@ class CopyReport:
         return Verdict(self.name, not self.beyond_chance, counts, message, CATCHES[self.name])
 
     def gate(self) -> Verdict:
-        """Return the decision alone: the count is an exact statistic of raw text and stays inside the boundary."""
+        """Return only the decision: the count is an exact statistic of raw text and stays inside the boundary."""
         what = "copies" if self.ngram is None else "shared n-grams"
         more = "more" if self.beyond_chance else "no"
         message = f"column {self.column!r}: {more} {what} beyond chance, {self._allowed}"
@@ -374,7 +374,7 @@ def gate_delta(policy: Policy) -> int:
 
 
 def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Bound the chance that a row of so many draws equals any one given text.
+    """Bound the chance that a row of `draws` draws equals any one given text.
 
     Where padding can vanish, C(N, k) < 2^N outcomes of N draws read as the same text of k words. A noisy length can
     leave a single draw.
@@ -397,7 +397,7 @@ def ngram_words(mechanism: WordByWord) -> int | None:
 
 
 def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Bound the chance that a row of so many draws shares an n-gram with any one reference text of as many words."""
+    """Bound the chance that a row of some draws shares an n-gram with any one reference text of as many words."""
     words = ngram_words(mechanism)
     if words is None:
         return np.ones(len(draws))

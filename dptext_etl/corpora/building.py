@@ -205,7 +205,7 @@ class Options:
     texts: int | None = None
     encoder: Literal["words", "task", "sentence-transformers"] = "words"
     vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
-    plain: bool = False  # whether word vectors are summed as they are: those of a static sentence embedding
+    plain: bool = False  # whether word vectors are summed as they are, for a static sentence embedding
     model: str | None = None  # model of `sentence-transformers`
     task: Sequence[Source] = field(default=())  # public labeled texts of `task`
     share: float = SHARE  # share of the task's directions

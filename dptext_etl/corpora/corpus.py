@@ -269,7 +269,7 @@ def _words_of_labels(rows: Integers, numbers: Integers, codes: Integers, shape: 
 
 
 def _regression(encoder: WordEncoder, texts: Sequence[str], codes: Integers, labels: int) -> Reals:
-    """Return what a ridge regression over text vectors says of every word alone, known to the texts or not."""
+    """Return what a ridge regression over text vectors says of every single word, known to the texts or not."""
     points = encoder.encode(texts).astype(np.float64) / 127.0
     targets = np.eye(labels)[codes]
     targets -= targets.mean(axis=0)
@@ -412,7 +412,7 @@ def write(
     encoder: WordEncoder | None = None,
     vectors: Int8s | None = None,
 ) -> None:
-    """Write the file of a corpus; arguments and errors are those of `Corpus.save`."""
+    """Write the file of a corpus; arguments and errors as in `Corpus.save`."""
     if len(texts) < 2 or len(set(texts)) != len(texts):
         raise ArtifactError(
             f"a corpus holds two distinct texts or more, got {len(set(texts))} among {len(texts)}", "add public texts"

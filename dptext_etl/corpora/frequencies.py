@@ -15,7 +15,7 @@ otherwise. If a share p of the corpus has a topic and a share f of the releases,
 near share of the topic: the mean, over the private texts, of the share of N(x) that has it
 (docs/spec/surrogate.md#learners). The near share is not the share of private texts with the topic. Texts near x may
 have other topics than x, so that near shares of all groups are drawn toward the corpus, by other amounts for each topic
-and each group. The standard error covers the draw alone.
+and each group. The standard error covers only the draw.
 
 How far near shares shrink can be measured on public texts with known topics, without cost.
 """
@@ -129,7 +129,7 @@ class Hit(NamedTuple):
     epsilon: float  # of one draw
     near: int  # best number d of near texts
     hit: float  # the hit rate that belongs to it
-    kept: float  # expected likeness above that of uniform texts, as a share of what the nearest text alone would keep
+    kept: float  # expected likeness in excess of uniform texts, as a share of the nearest text's
 
 
 def calibrate(
@@ -150,7 +150,7 @@ def calibrate(
 
 
 def _gains(vectors: Int8s, queries: Int8s, labels: npt.NDArray[np.int64] | None) -> Reals:
-    """Return, for every d, the mean summed likeness of the d nearest texts above that of uniform texts, shape (m,)."""
+    """Return, for every d, the mean summed likeness of the d nearest texts in excess of uniform texts, shape (m,)."""
     total = np.zeros(len(vectors))
     label_shares = None if labels is None else _label_shares(vectors, queries, labels)
     for first in range(0, len(queries), _WEIGHTS_BLOCK):

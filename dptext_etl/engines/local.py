@@ -1,7 +1,7 @@
 """Compute a run in this process, with Polars: read the files or a frame, and take shards in parallel threads.
 
-One thread alone uses the ledger: the one that started the shards. Shards hand it their work and wait. The order of
-their turns follows from the number of shards at a time alone (`turns`).
+Only one thread uses the ledger: the one that started the shards. Shards hand it their work and wait. The order of
+their turns follows from the number of shards at a time only (`turns`).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
 
 def _planned(work: Work[pl.LazyFrame]) -> Iterator[tuple[pa.Array, pa.Array | None, npt.NDArray[np.bool_] | None]]:
-    """Iterate over the ids of a run: those of its source, and those of canary rows."""
+    """Iterate over the ids of a run: of its source, and of canary rows."""
     policy = work.attempt.policy
     names = [policy.id] if policy.unit == "record" or policy.subject is None else [policy.id, policy.subject]
     for frame in batches(work.source.rows.select(names), _PLANNED):
@@ -222,7 +222,7 @@ def _joined(plans: Sequence[CanaryPlan], like: CanaryPlan) -> CanaryPlan:
 
 def _refuse_other_texts() -> None:
     msg = "the source changed while it was read: its texts have other lengths than when they were counted"
-    raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+    raise InputError(msg, "run again when no one writes to it; charged rows are not charged twice")
 
 
 Turn = tuple[Step, int]
@@ -355,7 +355,7 @@ class ParallelShards(Schedule):
 
 
 def turns(numbers: range, width: int) -> Iterator[Turn]:
-    """Order the turns of shards of which so many are under way at a time.
+    """Order the turns of shards of which a given number are under way at a time.
 
     >>> [f"{step} {index}" for step, index in turns(range(3), 2)]
     ['reserve 0', 'reserve 1', 'commit 0', 'reserve 2', 'commit 1', 'commit 2']

@@ -75,7 +75,7 @@ class UnlinkedLabels(BaseModel):
         if len({*self.values}) < len(self.values):
             raise ValueError("values lists a label twice: list each public label once")
         if not self.named:
-            raise ValueError(f'values lists one label or more besides "{OTHER}", which covers all others')
+            raise ValueError(f'values lists one label or more in addition to "{OTHER}", which covers all others')
         return self
 
 
@@ -84,7 +84,7 @@ class Unlinked(BaseModel):
 
     Attributes:
         rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw. With
-            `labels`, that of every label.
+            `labels`, the value for every label.
         delta: Delta of one record, at most 1e-6.
         per_subject: Records of a person that take part, at most, under all labels together; the others are left out.
         form: "rows" publishes every drawn text as a row, "counts" each distinct one with its count.
@@ -173,7 +173,7 @@ class ChoiceMechanism(Mechanism):
         n_max: Words of a text that are read; the rest is cut.
         corpus: A folder that `dptext corpus build` wrote, its file, or the name of a corpus that comes with the
             library; or the URL of a folder or a file in an object store.
-        hit: Wanted probability of a draw to fall to the near texts; it says how many are near. None uses what was
+        hit: Wanted probability that a draw is a near text; it sets how many are near. None uses the value that was
             calibrated for the corpus, or else a usual value.
         parts: Number of consecutive parts of a text that become a public text each, at epsilon / parts; for long texts.
         surrogates: Number of public texts for each text, at epsilon / surrogates each; for experiments, as one keeps
@@ -441,7 +441,7 @@ class ChoiceMechanism(Mechanism):
                 "texts of the corpus": self.size,
                 "near texts (d)": self.near,
                 "probability of a near text": round(float(self.near * self.largest_probability()), 6),
-                "probability of a near text over that of another": float(Fraction(inside, outside)),
+                "probability of a near text over the probability of another": float(Fraction(inside, outside)),
                 "encoder": self.opened.encoder_kind,
             }
         }

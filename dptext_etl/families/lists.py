@@ -55,7 +55,7 @@ class GeometricDistribution:
         """Return the probabilities of all places, multiples of 2**-GRID_BITS that sum to 1 exactly.
 
         They are irrational, so each is rounded to the grid, and the place itself gets the rest of the sum. The error of
-        an entry is at most half a grid step; that of the place itself is as much per place of the list.
+        an entry is at most half a grid step; the entry of the place itself is as much per place of the list.
         """
         inner, end = _tails(self.rate, places)
         steps = [inner[abs(other - place)] for other in range(places)]
@@ -307,7 +307,7 @@ class ListMechanism(MappedMechanism):
     def _draw_by_steps(  # noqa: PLR0917
         self, words: Order, lists: Order, rates: Sequence[Fraction], slots: Slots, sampler: WordSampler, purpose: int
     ) -> Order:
-        """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,)."""
+        """Move words along their lists by discrete Laplace steps, each with its own rate; shape (n,)."""
         chosen = np.empty_like(words)
         for number, (order, place) in enumerate(zip(self.orders, self._places_of_words, strict=True)):
             at = np.flatnonzero(lists == number)

@@ -65,7 +65,7 @@ class MappedMechanism(WordMechanism):
 
     @cached_property
     def _lexicon(self) -> _kernel.Vocabulary | _kernel.Table:
-        """The table itself, unless it keeps words in clear: these are known, and have no position."""
+        """The table itself, unless it keeps words unchanged: these are known, and have no position."""
         kept = self._mapped.kept_words()
         return _kernel.Vocabulary([*dict.fromkeys((*self.input_words(), *kept))]) if kept else self._mapped
 

@@ -287,7 +287,7 @@ class ScoredDraw:
 
     Attributes:
         scored: Scores the outputs of known words, in groups of one size: of words, their slots, and the difference of
-            the purpose number from that of a first pass.
+            the purpose number from the number of a first pass.
         low: Least score.
         high: Largest score.
         uniform: Numbers of the outputs of an unknown word.

@@ -77,7 +77,7 @@ class Standing:
         """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
         frozen = self.frozen()
         if dataset in frozen:
-            hint = "`dptext ledger thaw` revokes its release names and charges what may have been lost"
+            hint = "`dptext ledger thaw` revokes its release names and charges possibly lost amounts"
             raise FrozenLedgerError(f"the dataset {dataset} is frozen: {frozen[dataset]['reason']}", hint)
         for name, facts in sorted(frozen.items()):
             if group is not None and group in facts.get("groups", ()):
@@ -221,7 +221,7 @@ class Scopes:
         if pinned.measure is None and not raising:
             self._refuse_after_a_loss(scope)
         if uncounted and not raising:
-            msg = f"a first cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
+            msg = f"a first cap of {scope} would not count charges in {' and '.join(uncounted)}"
             hint = "name that period (and group) in the policy; or start everyone at zero on purpose: "
             raise LedgerError(msg, hint + _SET_CAP)
         if pinned.measure is None:
@@ -396,14 +396,14 @@ def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: boo
         raise LedgerError(msg, "raise it on purpose: `dptext ledger set-cap`, or Ledger.set_cap(…, raising=True)")
     if any(new < old for old, new in pairs) and not lowering:
         msg = f"the cap of {scope} is pinned at {before}; the policy asks for less: {after}"
-        hint = "a lowered cap stays low, and leaves out what no longer fits; if it is meant, run with "
+        hint = "a lowered cap stays low, and leaves out rows that no longer fit; if it is meant, run with "
         raise LedgerError(msg, hint + "--accept-lower-cap, or use `dptext ledger set-cap`")
 
 
 def admit(  # noqa: PLR0917
     limits: tuple[int, ...], units: Index, order: Index, amounts: Values, asking: Mask, used: Values
 ) -> Mask:
-    """Judge the records of a batch in row order: one fits if its amount and those of its unit stay in the cap.
+    """Judge the records of a batch in row order: one fits if its amount and its unit's amounts stay in the cap.
 
     `units` are the places of the units of the records in `used`, which has the shape (components, units), and `order`
     brings records of one unit together.

@@ -278,7 +278,7 @@ class Releases:
                     f"{ref} has published at most {counted(max(mine.values(), default=0), 'row')} "
                     f"there, got a version of {rows:,}"
                 )
-                raise LedgerError(msg, "what is retired is replaced by a part of itself")
+                raise LedgerError(msg, "replace a retired version only by some of its rows")
             retired |= mine.keys()
         facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
         if before:

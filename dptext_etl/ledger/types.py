@@ -154,7 +154,7 @@ class Scope:
     Attributes:
         dataset: The dataset that is charged.
         period: The name of the period, such as "2026".
-        group: The name that several datasets share whose spends add up; None means the dataset alone.
+        group: The name that several datasets share whose spends add up; None means only the dataset.
         unit: Who has the budget: the subject, or each record. Per record, a person with k records has k times the loss.
 
     Specification: docs/spec/privacy.md#cap-scope.

@@ -4,7 +4,7 @@ Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving
 Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/privacy.md#diffractor):
 
 * Between words at most d places apart in every list, the guarantee is epsilon times d. This is a metric claim, whose
-  epsilon cannot be compared with that of other mechanisms. Between any two words the cost per word is epsilon * gamma
+  epsilon is not comparable with other mechanisms' epsilon. Between any two words the cost per word is epsilon * gamma
   for "tem" (5 epsilon by default), and epsilon * (N - 1) for "geometric", with N words on a list. Prefer "tem".
 * All lists hold the same words. The published code draws among the lists that hold a word, so a word that one list
   misses can be recognized with certainty. Here the vocabulary consists of the words that all embeddings have. Lists
@@ -198,7 +198,7 @@ class Diffractor(ListMechanism):
 
     @cached_property
     def _division(self) -> Division:
-        """Return how words with given epsilons are drawn: from weights, or by steps of their own rates."""
+        """Return how words with given epsilons are drawn: from weights, or by steps at their own rates."""
         names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
         weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self.places), self.places)
         draw = weights if self.variant == "tem" else self.moved
@@ -207,7 +207,7 @@ class Diffractor(ListMechanism):
     def moved(
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
-        """Move every word along its list by a step of its own rate."""
+        """Move every word along its list by a step at its own rate."""
         lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self._loss_range)
         return self._draw_by_steps(words, lists, rates, slots, sampler, purpose)
 

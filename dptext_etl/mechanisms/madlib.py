@@ -275,7 +275,7 @@ class Madlib(VectorMechanism):
 
     @cached_property
     def _division(self) -> Division:
-        """Return how words with given epsilons are drawn: by noise of their own rates."""
+        """Return how words with given epsilons are drawn: by noise at their own rates."""
         return Division(self._vocabulary, self.words.words, self.moved, len(self.words))
 
     def moved(
@@ -286,7 +286,7 @@ class Madlib(VectorMechanism):
         epsilons: Sequence[Epsilons],
         purpose: int,
     ) -> Indices:
-        """Add noise of its own rate to every word's vector, and take the nearest word."""
+        """Add noise at its own rate to every word's vector, and take the nearest word."""
         rates, least = self.noise_rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
         reaches = self._reaches(rates)
         bits = np.maximum(least, (reaches[:, None] <= longest_reaches(self.words)).sum(axis=1) - 1)

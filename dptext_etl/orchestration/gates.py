@@ -19,7 +19,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dptext_etl import runner
-from dptext_etl.checks import Stage, Verdict, catalogue, published, require, text_counts
+from dptext_etl.checks import Stage, Verdict, gate_descriptions, published, require, text_counts
 from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.escaping import markdown
 from dptext_etl.ledger import Ledger, Scope, anchor_files
@@ -43,7 +43,7 @@ _NOT_EVALUATED = "not evaluated: another gate failed before it"
 def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
     name = settings.names
-    catalog = catalogue(policy, Stage.STAGED)
+    catalog = gate_descriptions(policy, Stage.STAGED)
     specs = _specs(name.staged, catalog, settings.partitions, blocking=True)
     specs += _specs(name.staged, report_catalog(policy), settings.partitions, blocking=False)
 
@@ -124,7 +124,7 @@ _NOTHING_PUBLISHED = ("no published table can be checked", "materialize the publ
 def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that judges the published table, in a folder or in an object store."""
     name = settings.names
-    catalog = catalogue(policy, Stage.PUBLISHED)
+    catalog = gate_descriptions(policy, Stage.PUBLISHED)
 
     @dg.multi_asset_check(
         name=name.recheck,

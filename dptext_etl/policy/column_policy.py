@@ -77,7 +77,7 @@ class ColumnPolicy(Checked):
         column: Name of the column; None lets a Polars expression take the name of its root column.
         release: Name of the release; it pins one configuration of the column.
         mechanism: A mechanism, or plain data such as `{"name": "custext", "epsilon": 2.0}`.
-        key: Reference to the secret: "env:NAME", "file:PATH", or that of a plug-in (`key_providers`).
+        key: Reference to the secret: "env:NAME", "file:PATH", or a reference of a plug-in (`key_providers`).
         allow: Allowed disclosures, in addition to length and nullness.
         accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
         nonce: Number of a deliberate extra release; 0 unless you want a second sample of the same text.
@@ -124,7 +124,7 @@ class ColumnPolicy(Checked):
         if missing:
             meanings = "; ".join(f"{item.value} ({item.meaning})" for item in sorted(missing))
             line = ", ".join(f'"{item.value}"' for item in sorted(missing | (self.allow - DEFAULT_ALLOWED)))
-            msg = f"{where}{mechanism.name} discloses what the policy does not allow: {meanings}"
+            msg = f"{where}{mechanism.name} discloses facts that the policy does not allow: {meanings}"
             raise DisclosureError(msg, f"to consent, write: allow = [{line}]")
         kind = claim.guarantee_class
         if kind is GuaranteeClass.UMLDP and kind not in self.accept_unbounded:

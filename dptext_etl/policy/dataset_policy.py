@@ -491,7 +491,7 @@ def _require_changes(policy: Policy, column: ColumnPolicy) -> None:
         raise ValueError(f'{msg}to consent, write: allow = [{line}]; on_changed = "keep" discloses nothing')
     if policy.on_changed == "release_again" and not column.mechanism.reproducible:
         msg = f'column {column.column!r}: on_changed = "release_again" needs a mechanism that gives the same bytes '
-        msg += f"again, and a model such as {column.mechanism.name} may not: where a text comes back to what it was, "
+        msg += f"again, and a model such as {column.mechanism.name} may not: if a text changes back, "
         raise ValueError(f'{msg}its draw is repeated; write "keep", or use a new release name')
 
 

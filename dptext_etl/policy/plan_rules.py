@@ -102,7 +102,7 @@ class Content:
         fields: Sequence[tuple[str, Content]] = (),
         nulls: frozenset[str] | None = None,
     ) -> Content:
-        """Return the content of a function that gives each row its value from the values of the same row alone.
+        """Return the content of a function that gives each row its value only from values of the same row.
 
         Without `nulls`, the function may give its own nulls.
         """
@@ -179,7 +179,7 @@ def null_by_case(condition: Content, parts: Sequence[Content]) -> frozenset[str]
 
 
 def _null_by_choice(how: str, parts: Sequence[Content]) -> frozenset[str] | None:
-    """Return when one of some values is null, which anything but raw text chooses."""
+    """Return when one of some values is null, which anything except raw text chooses."""
     nulls, cells = null_if_any(parts), _cells(parts)
     others = sorted({tuple(sorted(part.nulls - cells)) for part in parts if part.nulls is not None})
     if nulls is None or len(others) == 1:
@@ -276,7 +276,7 @@ class Releases:
         if not policies:
             raise GateError(f"the policy has no text column {_named(text.raw)}, and the plan releases it", _TAKE)
         if ids.casefold() != str(self._id).casefold():
-            raise GateError(f"a release takes {ids!r} as record id, and the policy names {self._id!r}", _TAKE)
+            raise GateError(f"a release uses {ids!r} as record id, and the policy names {self._id!r}", _TAKE)
         chosen = [str(policy.column).casefold() for policy in policies if same(policy)]
         if not chosen:
             msg = f"the release of {_named(text.raw)} differs from the policy's in dataset, release, mechanism, "

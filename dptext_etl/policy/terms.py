@@ -522,7 +522,7 @@ def _anchor(parameters: dict[str, Any], kind: type[BaseModel], folder: Path) -> 
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field may hold, alone, or among other types or in a list."""
+    """Yield the models that a field may hold, as its only type, or among other types or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

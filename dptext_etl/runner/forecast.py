@@ -284,7 +284,7 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
 
 
 def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
-    """Return the most draws of any unit in each column, or None if a column holds anything but range-bounded draws."""
+    """Return the most draws of any unit in each column, or None unless all are range-bounded."""
     each: list[PureDraws] = []
     for at, column in enumerate(columns):
         most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]

@@ -57,7 +57,7 @@ class Asked:
         return [option for option, value in given.items() if value is not None]
 
     def read(self, text: str, label: str | None) -> Free:
-        """Read the tables; columns of public texts are named as in the raw table, those of written ones are fixed."""
+        """Read the tables; columns of public texts are named as in the raw table, columns of written ones are fixed."""
         if self.options and label is None:
             raise PolicyError(
                 f"{', '.join(self.options)}: guesses of labels, and no label is named", "give --label too"

@@ -64,7 +64,7 @@ def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
 
 
 def figures_of(guesses: Guesses) -> Mapping[str, Figure]:
-    """Return the figures of classes, or those of numbers."""
+    """Return the figures of classes, or of numbers."""
     return OF_NUMBERS if guesses.truth.dtype.kind == "f" else FIGURES
 
 
@@ -146,7 +146,7 @@ def guess(
 def scores(
     found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] | None = None
 ) -> list[Score]:
-    """Return figures of guesses, next to those from raw texts and those of a blind guess (`unseen`)."""
+    """Return figures of guesses, next to figures from raw texts and from a blind guess (`unseen`)."""
     figures = figures_of(found) if figures is None else figures
     return [
         Score(

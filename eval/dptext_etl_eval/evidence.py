@@ -104,7 +104,7 @@ def evaluate(
     """Measure a release.
 
     A model is a folder, a name on a hub, or the name of a model of dptext-etl-models. One that is given here takes the
-    place of that of `pairs`. `join` takes the columns of splits and of second texts.
+    place of the memory of `pairs`. `join` takes the columns of splits and of second texts.
 
     Args:
         pairs: Raw texts and their releases.

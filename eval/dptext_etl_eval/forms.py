@@ -53,7 +53,7 @@ class Released:
 class Form:
     """A form of release."""
 
-    # releases rows at an epsilon per record; a person with so many records loses at most the product
+    # releases rows at an epsilon per record; a person with several records loses at most the product
     release: Callable[[StandIn, float, int], Released]
     model: str  # "local" or "central"
     says: str  # what it publishes, whom it trusts, and what it does not protect

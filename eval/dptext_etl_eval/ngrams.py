@@ -37,7 +37,7 @@ Reals = npt.NDArray[np.float64]
 
 
 class _Context(NamedTuple):
-    """Words that stand before another."""
+    """Words before another word."""
 
     total: npt.NDArray[Any]  # their occurrences
     seen: npt.NDArray[Any]  # occurrences of all kept sequences that begin with them

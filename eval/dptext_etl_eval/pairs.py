@@ -82,7 +82,7 @@ class Pairs:
             from.
         seed: Number of what is drawn at random: folds, initial weights, orders of rows.
         free: What guesses the labels without any private text.
-        memory: What measures share, by name; it depends on the other attributes alone.
+        memory: What measures share, by name; it depends only on the other attributes.
     """
 
     raw: tuple[str, ...] = field(repr=False)

@@ -113,10 +113,10 @@ def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, Surviv
 
 @bare
 def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
-    """Count the texts that a staged run publishes and that stand, whole or as shared n-grams, in the raw table.
+    """Count the texts that a staged run publishes and that are, in full or as shared n-grams, in the raw table.
 
     Unlike a count row by row this also finds texts of other records. The seal lasts as long as the call. Columns are
-    those of `survivors`.
+    as in `survivors`.
     """
     _log(staged, "seal")
     policy, secret = staged.policy, staged.policy.column_policies()[0].secret
@@ -135,7 +135,7 @@ def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
 
 @bare
 def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
-    """Count the texts that stand both in the raw table and in the public corpus that a column is released from.
+    """Count the texts that are both in the raw table and in the public corpus that a column is released from.
 
     A text of the corpus is public no matter who wrote it, so a find refuses nothing. Many finds say that the corpus was
     made from the table, or both from one source: then it must not be called public. Releases are not looked at, so it

@@ -31,7 +31,7 @@ class Figure:
     # the most that all records of a person cost: the cost of the most expensive record of the stand-in, times their
     # number
     person: float
-    log10_odds: float  # decimal logarithm of the most by which a person's odds move, but for `delta`
+    log10_odds: float  # decimal logarithm of the most by which a person's odds move, except for `delta`
     macro_f1: float  # macro-F1 on raw texts that were not released
     discloses: tuple[str, ...] = ()  # what is released exactly; the odds hold between tables that agree on it
     delta: float = 0.0  # the most that all records of a person cost in delta
@@ -160,5 +160,5 @@ def _sentence(take: Figure, name: str, baseline: float) -> str:
     return (
         f"Use {take.form} at epsilon {take.asked:g} per record ({take.model}): macro-F1 {take.macro_f1:.2f},"
         f" {name} {baseline:.2f}. A person spends {at_most(take.person, 4)}{delta} at most on texts like these:"
-        f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}{' but for delta' if delta else ''}.{exact}"
+        f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}{' except delta' if delta else ''}.{exact}"
     )

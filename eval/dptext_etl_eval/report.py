@@ -91,10 +91,10 @@ def _shares(metrics: Sequence[Measured]) -> Iterator[str]:
         by_rule = "" if seen.raw is None else f", and of those counted in raw texts by the same rule {seen.raw:.3f}"
         yield (
             f"The distance of counted shares of labels from the true ones is {seen.value:.3f}, of near shares "
-            f"{more[0].value:.3f}, of the corpus alone {seen.blind:.3f}{by_rule}."
+            f"{more[0].value:.3f}, of the corpus by itself {seen.blind:.3f}{by_rule}."
         )
         if min(seen.value, more[0].value) >= seen.blind:
-            yield "The release adds nothing to these shares: the corpus alone is as near to them."
+            yield "The release adds nothing to these shares: the corpus by itself is as near to them."
 
 
 def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _words(metrics: Sequence[Measured]) -> Iterator[str]:
         everywhere, rare = measured.scores[1], measured.scores[-1]
         if everywhere.value is not None and rare.value is not None:
             yield (
-                f"{everywhere.value:.0%} of the words of raw texts stand in their release; of the rare ones, "
+                f"{everywhere.value:.0%} of the words of raw texts are in their release; of the rare ones, "
                 f"{rare.value:.0%}."
             )
 

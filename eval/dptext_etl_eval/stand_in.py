@@ -66,7 +66,7 @@ def read(source: str, *, text: str, label: str, rows: int, words: int | None = N
         labels: Values = np.array([str(one) for one in found[label].to_list()])
     left = found.height - rows
     if left < 20:
-        msg = f"{found.height:,} public rows with text and label; {rows:,} stand in and 20 or more test"
+        msg = f"{found.height:,} public rows with text and label; {rows:,} serve as private rows and 20 or more test"
         raise InputError(msg, "give fewer --rows, or more public rows")
     stands, tested = order[:rows], order[rows : rows + MOST_TESTED]
     require_classes(labels[stands], "label")

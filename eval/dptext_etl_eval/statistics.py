@@ -39,7 +39,7 @@ def accuracy(truth: Values | Codes, guessed: Values | Codes) -> float:
 def macro_f1(truth: Values | Codes, guessed: Values | Codes) -> float:
     """Return the mean over classes of the harmonic mean of precision and recall.
 
-    The classes are those of `truth` and `guessed` together.
+    The classes occur in `truth` or `guessed`.
 
     >>> round(macro_f1(np.array(["a", "a", "b"]), np.array(["a", "b", "b"])), 4)
     0.6667

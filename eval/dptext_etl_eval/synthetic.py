@@ -42,7 +42,7 @@ class LearnedFromTable(Metric):
     says: ClassVar[str] = (
         "TF-IDF and logistic regression, whose labels weigh the same. It learns from the synthetic table and is tested "
         "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
-        "from other rows, in five folds. The nearest mean of the statistic reads the manifest alone. Label names, "
+        "from other rows, in five folds. The nearest mean of the statistic reads only the manifest. Label names, "
         "public data, written texts, public labeled texts, and zero-shot labels alone need no private text: a table "
         "that does no better brings nothing."
     )

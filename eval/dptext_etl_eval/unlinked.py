@@ -95,9 +95,7 @@ def evaluate_unlinked(
     """Measure the published unlinked release of a policy against its raw table."""
     if label is None:
         msg = "an unlinked release holds no ids, so its measure counts labels, and no label column was named"
-        raise PolicyError(
-            msg, "--label COLUMN, whose values are words; `estimate_frequencies` counts topics of your own"
-        )
+        raise PolicyError(msg, "--label COLUMN, whose values are words; `estimate_frequencies` counts your own topics")
     if asked := of_rows(given, "attribute", "subject", "models", "show_texts"):
         msg = f"{', '.join(asked)}: no text of an unlinked release belongs to a record, so no attack on rows applies"
         raise PolicyError(msg, "the central epsilon of the release bounds what anyone learns of a record")

@@ -1,4 +1,4 @@
-"""The audit: true claims stand, planted defects do not, and the figures agree with what can be counted otherwise."""
+"""The audit: true claims hold, planted defects do not, and the figures agree with what can be counted otherwise."""
 
 import math
 from typing import ClassVar
@@ -141,11 +141,11 @@ def test_true_claims_stand(word_mechanism):
 
 
 @pytest.mark.parametrize("epsilon", quick([1.0, 3.0]))
-def test_trials_come_close_to_what_is_realised(epsilon, small_vectors):
+def test_trials_come_close_to_what_is_realized(epsilon, small_vectors):
     """The words of the certificate and the event that the pilot finds show most of the loss there is."""
     found = audit_mechanism(CusText(epsilon=epsilon, k=5, vectors=small_vectors), draws=100_000, secrets=SECRETS)
-    realised = found.certificate.realised
-    assert 0.9 * realised <= max(trial.lower_bound for trial in found.trials) <= realised
+    realized = found.certificate.realized
+    assert 0.9 * realized <= max(trial.lower_bound for trial in found.trials) <= realized
 
 
 def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
@@ -159,7 +159,7 @@ def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
         for output in one
     )
     found = certificate_of(mechanism)
-    assert found.realised == pytest.approx(worst, abs=1e-12)
+    assert found.realized == pytest.approx(worst, abs=1e-12)
     one, other = (laws[word] for word in found.words)
     assert max(math.log(one[output] / other[output]) for output in one) == pytest.approx(worst, abs=1e-12)
 
@@ -172,7 +172,7 @@ def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
 def test_closed_forms_agree_with_fractions(mechanism):
     found, compared = certificate_of(mechanism), of_distributions(mechanism)
     assert found.exact
-    assert found.realised == pytest.approx(compared.realised, abs=1e-9)
+    assert found.realized == pytest.approx(compared.realized, abs=1e-9)
 
 
 def test_a_law_that_shuts_out_an_output_has_no_bound(small_vectors):
@@ -184,7 +184,7 @@ def test_a_law_that_shuts_out_an_output_has_no_bound(small_vectors):
         def word_disclosures(self):
             return frozenset()
 
-    assert certificate_of(Shut(epsilon=1.0, k=5, vectors=small_vectors)).realised == math.inf
+    assert certificate_of(Shut(epsilon=1.0, k=5, vectors=small_vectors)).realized == math.inf
 
 
 def test_distance_is_the_largest_over_the_lists():

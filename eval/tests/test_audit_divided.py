@@ -46,7 +46,7 @@ def test_true_claims_stand(mechanism):
 
 
 def test_a_part_that_is_too_large_is_refuted(monkeypatch):
-    """Every draw takes the largest part; alone, no draw does wrong."""
+    """Every draw takes the largest part; by itself, no draw does wrong."""
     made, real = Diffractor(variant="geometric", allocation=GIVEN, limit=3), Diffractor.moved
 
     def greedy(self, words, slots, sampler, epsilons, purpose):

@@ -1,4 +1,4 @@
-"""Audits of mechanisms with a model: true claims stand, planted defects do not, and no model is loaded."""
+"""Audits of mechanisms with a model: true claims hold, planted defects do not, and no model is loaded."""
 
 import json
 import math
@@ -78,22 +78,22 @@ def test_true_claims_stand_and_no_weights_are_loaded(mechanism, monkeypatch):
     found = audit_mechanism(mechanism, draws=1_000, secrets=SECRETS)
     assert not found.refuted
     assert (found.by_table, found.by_trials) == ("holds", "not refuted")
-    assert found.certificate.realised <= found.charged * (1 + 1e-9) <= found.claim * (1 + 2e-9)
+    assert found.certificate.realized <= found.charged * (1 + 1e-9) <= found.claim * (1 + 2e-9)
     assert all(trial.lower_bound <= trial.claim for trial in found.trials)
     assert {trial.counts.trial for trial in found.trials} >= {"one draw", "two records", "two keys"}
     assert json.dumps(found.as_dict())
 
 
-def test_trials_come_close_to_what_is_realised(few):
+def test_trials_come_close_to_what_is_realized(few):
     found = audit_mechanism(few(epsilon=1.5), draws=12_000, secrets=SECRETS)
     assert not found.refuted
-    assert 0.8 * found.certificate.realised <= max(trial.lower_bound for trial in found.trials)
+    assert 0.8 * found.certificate.realized <= max(trial.lower_bound for trial in found.trials)
 
 
 def test_the_law_of_a_step_is_that_of_the_sampler():
     for mechanism in (masked(1.0), masked(20.0), masked(250.0)):
         wanted = sampling.epsilon_implemented(mechanism.epsilon, mechanism.outputs)
-        assert audited.of_scores(mechanism, ("a", "b")).realised == pytest.approx(wanted, rel=1e-12)
+        assert audited.of_scores(mechanism, ("a", "b")).realized == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.5), (1.0, 1.0), (20.0, 3.2), (500.0, 27.673312), (2500.0, 66.0)])
@@ -201,7 +201,7 @@ class Classical(DPBart):
 
 
 class OneCoordinate(DPBart):
-    """Noise for one number's distance, 2C, and not for that of all of them."""
+    """Noise for one number's distance, 2C, and not for the distance of all of them."""
 
     def sensitivity(self, size):
         return 2 * self.clip

@@ -107,7 +107,7 @@ def test_texts_that_say_nothing_are_compared_with_texts_that_do(kind):
 
 
 def _raw_if(chosen):
-    """Release the texts that `chosen` finds, and mechanisms of words' texts alone, in clear."""
+    """Release the texts that `chosen` finds, and mechanisms of only words' texts, unchanged."""
 
     def release(honest, self, texts, keys):
         released = honest(self, texts, keys)

@@ -185,7 +185,7 @@ def test_classifiers_learn_from_the_rows_outside_the_sample():
         for rows in (20, ROWS)
     )
     assert (small.value, whole.value) == (1, 1)
-    # each row has a word of its own, so only its copy outside the sample can teach its label
+    # each row has its own word, so only its copy outside the sample can teach its label
     truth = np.array(["a", "b"] * 10)
     shown = counted([f"{word}{row}" for row, word in enumerate(truth)])
     more = Rest(shown, truth, np.array([f"p{row}" for row in range(20)]))

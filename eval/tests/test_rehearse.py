@@ -1,4 +1,4 @@
-"""A rehearsal reads public texts alone, quotes none, and says what to do."""
+"""A rehearsal reads only public texts, quotes none, and says what to do."""
 
 import functools
 import json
@@ -117,7 +117,7 @@ def test_answers_name_the_form_the_bound_and_a_better_guess():
     assert "and delta 0.000001 at most" in said
     assert said.endswith("publish nothing: no row-wise release does better than label names alone.")
     said = recommendation([Figure("surrogate", 8, 8, 8, 3.5, 0.95), central], {"label names alone": 0.6})
-    assert said.startswith("Use surrogate at epsilon 8")  # .05 better
+    assert said.startswith("Use surrogate at epsilon 8")  # 0.05 better
     said = recommendation([Figure("surrogate", 8, 8, 8, 3.5, 0.8), central], {"label names alone": 0.6})
     assert "do not trust the curator: Use surrogate at epsilon 8 per record (local)" in said
 

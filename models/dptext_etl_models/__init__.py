@@ -1,7 +1,7 @@
 """Small language models for dptext_etl: folders of weights, tokenizers and cards, and where they are.
 
 The models were trained on public text by commands of dptext_etl (`dptext train`). They are named in a policy by their
-names alone: `model = "english-small"`.
+names only: `model = "english-small"`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Paper 002: Meisenbacher and Matthes 2024, "Just Rewrite It Again: A Post-Processing Method for Enhanced Semantic
 Similarity and Privacy Preservation of Differentially Private Rewritten Text". The model learns from pairs of a public
 text's release and the public text itself (`dptext train rewriter`). It spends nothing, because it sees released texts
-alone (docs/spec/privacy.md#rewrite-again):
+only (docs/spec/privacy.md#rewrite-again):
 
 * Every text may become up to `l_max` tokens long: a public constant, as are prompt and temperature. Nothing looks at
   the raw text, at its length, or at how similar a result is to it, and nothing chooses among results.
@@ -51,8 +51,8 @@ class RewriteAgain(PostProcess):
         revision: The hub's revision; only for hub names.
         l_max: The most tokens of a rewritten text: a constant for all texts.
         temperature: Divisor of the scores of sampled tokens; None uses the best token each time.
-        template: The prompt, which holds "{text}" once; None uses that of training.json, else the text alone.
-        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses that of training.json, else
+        template: The prompt, which holds "{text}" once; None uses the template of training.json, else only the text.
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses training.json's, else
             512, or what the model has places for.
         training_provenance: What the model learned from, where no training.json next to it says so: "public", or
             "disjoint-records".

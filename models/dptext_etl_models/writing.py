@@ -298,7 +298,7 @@ def _stated_license(name: str) -> str:
 
 
 def _nearest_is_intended(texts: pl.DataFrame, topics: Mapping[str, str]) -> float:
-    """Return the share of texts for which the nearest of the other texts' label means is that of their own label."""
+    """Return the share of texts for which the nearest of the other texts' label means belongs to their own label."""
     vectors = Corpus.open(ENCODER).encoder.encode(texts["text"].to_list()).astype(np.float64)
     labels = list(topics)
     own = np.array([labels.index(label) for label in texts["label"]], np.int64)

@@ -69,7 +69,7 @@ def byte_pairs():
 
 
 def word_pieces():
-    """Pieces as BERT has: whole words, letters to begin with and letters to go on with."""
+    """Pieces as BERT has: whole words, letters to begin with and letters to continue with."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     special = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]

@@ -1,4 +1,4 @@
-"""Rewriting again: a function of released texts and keyed draws alone, of one length, by a model of public texts."""
+"""Rewriting again: a function of released texts and keyed draws only, of one length, by a model of public texts."""
 
 import json
 import math

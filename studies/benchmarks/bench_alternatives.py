@@ -4,7 +4,7 @@
     python studies/benchmarks/bench_alternatives.py --json   # the same rows as JSON
 
 Each tool gets an environment that pip fills from the index; a package that does not install is named and left out.
-Texts and vectors are made here, as are the weights of the model: nothing but packages is downloaded.
+Texts and vectors are made here, as are the weights of the model: only packages are downloaded.
 """
 
 from __future__ import annotations

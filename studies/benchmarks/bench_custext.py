@@ -3,7 +3,7 @@
     python studies/benchmarks/bench_custext.py          # a table
     python studies/benchmarks/bench_custext.py --json   # the same rows as JSON
 
-Every measurement is a process of its own (`tasks.py`), so that threads, memory and warm caches are its own.
+Every measurement is a separate process (`tasks.py`), so that threads, memory and warm caches are its own.
 """
 
 from __future__ import annotations

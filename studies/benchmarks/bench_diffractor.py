@@ -3,7 +3,7 @@
     python studies/benchmarks/bench_diffractor.py          # a table
     python studies/benchmarks/bench_diffractor.py --json   # the same rows as JSON
 
-Every measurement is a process of its own (`diffractor_tasks.py`).
+Every measurement is a separate process (`diffractor_tasks.py`).
 """
 
 from __future__ import annotations

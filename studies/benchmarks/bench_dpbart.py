@@ -75,7 +75,7 @@ def column(
         found.append(
             Row(
                 f"DP-BART column, {TOKENS} tokens, {named(beams)}, one thread",
-                f"{rate(run):,.0f} documents/CPU-min (two threads: {clock:,.0f} documents/min by the clock)",
+                f"{rate(run):,.0f} documents/CPU-min (two threads: {clock:,.0f} documents/min elapsed)",
                 f"the plain loop with {named(beams)}, float32 both",
                 ratio,
                 ">= 5",

@@ -40,7 +40,7 @@ def rows() -> list[Row]:
 
 
 def task(name: str, folder: str) -> dict[str, float]:
-    """Measure one kind of decoding, in a process of its own."""
+    """Measure one kind of decoding, in a separate process."""
     settings = {} if name == "sequential" else {"decoding": name} | ({"block": 4} if name == "block" else {})
     mechanism = gpu_models.dpmlm(Path(folder), **settings)
     return {"cpu": gpu_shares.host(mechanism, gpu_models.texts(TEXTS, gpu_models.WHOLE, seed=3))}

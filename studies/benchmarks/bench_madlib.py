@@ -3,7 +3,7 @@
     python studies/benchmarks/bench_madlib.py          # a table
     python studies/benchmarks/bench_madlib.py --json   # the same rows as JSON
 
-Every measurement is a process of its own (`madlib_tasks.py`). Words are those that are drawn. Vectors and their
+Every measurement is a separate process (`madlib_tasks.py`). Words are drawn words. Vectors and their
 diameter, found once per vocabulary, stay outside the clock. Every draw compares a moved vector with all words: the
 time of a draw grows with the vocabulary, and no two draws share anything.
 """
@@ -57,8 +57,8 @@ def column() -> list[Row]:
         ),
         Row(
             "the same, two threads",
-            f"{amount(two['words'] / two['wall'])} words/s by the clock",
-            "one thread by the clock",
+            f"{amount(two['words'] / two['wall'])} words/s elapsed",
+            "one thread, elapsed",
             one["wall"] / two["wall"],
         ),
     ]

@@ -1,9 +1,9 @@
-"""The ledger on PostgreSQL: a server of its own on this machine, reserve and commit in batches of 100,000.
+"""The ledger on PostgreSQL: a separate server on this machine, reserve and commit in batches of 100,000.
 
     python studies/benchmarks/bench_postgres.py [--json]
 
-Client and server share this machine's cores: rates are given per CPU-second of both together, and by the clock. Four
-processes are compared with one by the clock, which needs two cores that do nothing else: each way runs three times, in
+Client and server share this machine's cores: rates are given per CPU-second of both together, and elapsed. Four
+processes are compared with one by elapsed time, which needs two idle cores: each way runs three times, in
 turn, and the fastest counts.
 """
 
@@ -49,8 +49,8 @@ def rows() -> list[Row]:
     return [
         Row(
             "ledger on PostgreSQL, reserve and commit, a million records",
-            f"{amount(rate)} records/CPU-s of client and server together (by the clock "
-            f"{amount(found['records_per_s'])}/s, client alone {amount(found['records_per_cpu_s'])}/CPU-s)",
+            f"{amount(rate)} records/CPU-s of client and server together (elapsed "
+            f"{amount(found['records_per_s'])}/s, only the client {amount(found['records_per_cpu_s'])}/CPU-s)",
             "100 k records/CPU-s",
             rate / GOAL,
             ">= 1",

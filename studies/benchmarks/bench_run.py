@@ -40,7 +40,7 @@ def _run(cores: int, first: int = 0) -> Run:
 
 
 def _at_once() -> Run:
-    """Run twice at the same time, each on a core of its own, and return the slower run: what two cores give at most."""
+    """Run twice at the same time, each on its own core, and return the slower run: what two cores give at most."""
     with ThreadPoolExecutor(2) as pool:
         return max(pool.map(partial(_run, 1), (0, 1)), key=lambda run: run.get("wall", 0.0))
 
@@ -50,7 +50,7 @@ def _against_parts(run: Run, parts: Run) -> Row:
     return Row(
         "`dptext run` with CusText over IMDb, one core",
         f"{run['cpu']:.1f} CPU-s for {run['rows']:,.0f} reviews, {amount(run['words'] / run['cpu'])} words/CPU-s",
-        f"reading, drawing and writing the same alone: {parts['cpu']:.2f} CPU-s",
+        f"only reading, drawing, and writing the same: {parts['cpu']:.2f} CPU-s",
         ratio,
         "<= 2.5",
         ratio <= 2.5,
@@ -73,7 +73,7 @@ def _ledger(run: Run) -> Row:
 def _on_two_cores(one: Run, two: Run, both: Run) -> Row:
     ratio, most = one["wall"] / two["wall"], 2 * one["wall"] / both["wall"]
     return Row(
-        "the same by the clock: shards side by side on two cores",
+        "the same, elapsed: shards side by side on two cores",
         f"{two['wall']:.1f} s",
         f"on one core: {one['wall']:.1f} s; of two runs at once, a core each, this machine makes {most:.2f} x",
         ratio,

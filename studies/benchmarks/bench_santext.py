@@ -3,7 +3,7 @@
     python studies/benchmarks/bench_santext.py          # a table
     python studies/benchmarks/bench_santext.py --json   # the same rows as JSON
 
-Every measurement is a process of its own (`tasks.py`). Vectors and their diameter, found once per vocabulary, stay
+Every measurement is a separate process (`tasks.py`). Vectors and their diameter, found once per vocabulary, stay
 outside the clock; the weights of every distinct word are inside it.
 """
 

@@ -3,7 +3,7 @@
 python studies/benchmarks/bench_scale.py          # a table
 python studies/benchmarks/bench_scale.py --json   # the same rows as JSON
 
-CPU-seconds of the run's process, its threads included. Each run is a process of its own, so peaks are its own, too.
+CPU-seconds of the run's process, its threads included. Each run is a separate process, so peaks are separate, too.
 """
 
 from __future__ import annotations

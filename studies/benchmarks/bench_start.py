@@ -57,7 +57,7 @@ def rows() -> list[Row]:
 
 
 def row(work: str, taken: Taken, empty: Taken, goal: float) -> Row:
-    """Write a row: the goal is for a core of its own, where the clock shows little more than the processor's time."""
+    """Write a row: the goal is for a dedicated core, where the clock shows little more than the processor's time."""
     measured = f"{taken.cpu:.2f} CPU-s, {taken.wall:.2f} s elapsed"
     against = f"a Python that does nothing: {empty.cpu:.3f} CPU-s"
     return Row(work, measured, against, taken.cpu / empty.cpu, f"<= {goal} s", taken.cpu <= goal)

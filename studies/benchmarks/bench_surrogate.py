@@ -3,7 +3,7 @@
     python studies/benchmarks/bench_surrogate.py          # a table
     python studies/benchmarks/bench_surrogate.py --json   # the same rows as JSON
 
-Every measurement is a process of its own (`surrogate_tasks.py`); writing and mapping the corpus stay outside the clock.
+Every measurement is a separate process (`surrogate_tasks.py`); writing and mapping the corpus stay outside the clock.
 """
 
 from __future__ import annotations

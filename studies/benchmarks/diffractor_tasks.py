@@ -1,4 +1,4 @@
-"""What is measured of 1-Diffractor, each in a process of its own as in `tasks.py`."""
+"""What is measured of 1-Diffractor, each in a separate process as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GAMMA = 5
 
 
 def orders(limit: int, count: int = LISTS) -> str:
-    """Write permutations of the first embedded words, whose draws cost what those of lists do; return the path."""
+    """Write permutations of the first embedded words, whose draws cost as much as lists'; return the path."""
     import numpy as np
 
     from dptext_etl.artifacts import save_tensors

@@ -1,4 +1,4 @@
-"""What is measured of DP-BART, each in a process of its own as in `tasks.py`; the model is `random_models.py`'s."""
+"""What is measured of DP-BART, each in a separate process as in `tasks.py`; the model is `random_models.py`'s."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plain_dpbart(folder: str, documents: int, beams: int) -> dict[str, float]:
 
 
 def dpbart(folder: str, jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The column, one job after the other: so many documents, beams, tokens per document and rows of a batch."""
+    """The column, one job after the other: numbers of documents, beams, tokens per document, and rows of a batch."""
     found: dict[str, Any] = {"jobs": []}
     for job in jobs:
         documents, length = job["documents"], job.get("length", LENGTH)
@@ -50,7 +50,7 @@ def dpbart(folder: str, jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def noise(rows: int = 400) -> dict[str, float]:
-    """Noise alone, on latents of 20 x 768 numbers: samples, and CPU-seconds of Gaussian and of discrete Laplace."""
+    """Only noise, on latents of 20 x 768 numbers: samples, and CPU-seconds of Gaussian and of discrete Laplace."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""A run of DP-MLM over sentences and the same run again, each decoding in a process of its own as in `tasks.py`."""
+"""A run of DP-MLM over sentences and the same run again, each decoding in a separate process as in `tasks.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of DP-MLM, each in a process of its own as in `tasks.py`; models are those of `random_models.py`."""
+"""What is measured of DP-MLM, each in a separate process as in `tasks.py`; models come from `random_models.py`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def even_texts(folder: str, rows: int) -> list[str]:
 
 
 def long_texts(rows: int, words: int) -> list[str]:
-    """Return texts of exactly so many words, made of sentences one after the other."""
+    """Return texts of exactly this number of words, made of sentences one after the other."""
     every = " ".join(texts(3_000)).split()
     return [" ".join(every[row * words : (row + 1) * words]) for row in range(rows)]
 
@@ -100,7 +100,7 @@ def loaded(folder: str) -> tuple[Any, Any]:
 
 
 def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> dict[str, Any]:
-    """The column, one job after the other: a sample of so many texts, or texts of exactly so many words.
+    """The column, one job after the other: a sample of some texts, or texts of an exact number of words.
 
     Every job gives `rows`, `sample` or `words` (with `alike`, texts of the same words in another order each), and the
     mechanism's settings.
@@ -118,7 +118,7 @@ def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> di
 
 
 def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float]:
-    """Sequential decoding: CPU-seconds of one draw in the middle of texts of so many words, in full batches.
+    """Sequential decoding: CPU-seconds of one draw in the middle of texts of this number of words, in full batches.
 
     A whole text of 400 words would take minutes; every draw of a text takes what one in its middle takes.
     """

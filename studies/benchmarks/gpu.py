@@ -28,7 +28,7 @@ from results import Origin, Results
 
 FILE = HERE / "gpu.json"
 SECONDS = 540.0
-"""After so many seconds no further part begins."""
+"""After this number of seconds no further part begins."""
 TESTS = (
     "models/tests/inference/test_masked_rows.py",
     "models/tests/inference/test_score_masked.py",

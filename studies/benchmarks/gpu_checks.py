@@ -47,7 +47,7 @@ class Recorder:
 
 
 def keys(count: int, first: int = 0) -> list[bytes]:
-    """Return so many record keys."""
+    """Return this number of record keys."""
     return [number.to_bytes(32, "big") for number in range(first, first + count)]
 
 
@@ -60,7 +60,7 @@ def released(made: Any, given: list[str], record_keys: list[bytes]) -> tuple[lis
 
 
 def equal_bits(folder: Path, device: str, dtype: str, size: Size) -> list[Row]:
-    """Two texts alone, first, in the middle and last among others: the same bits of every score."""
+    """Two texts separately, first, in the middle and last among others: the same bits of every score."""
     made = gpu_models.dpmlm(folder, decoding="block", block=3)
     mine, seen = keys(2, 1_000), []
     for crowd in ([], gpu_models.texts(3, size), gpu_models.texts(size.crowd, size, seed=3)):
@@ -77,7 +77,7 @@ def equal_bits(folder: Path, device: str, dtype: str, size: Size) -> list[Row]:
 
 
 def exact_draws(device: str) -> list[Row]:
-    """Draws from weights on the device: those of the host, and weights within one of the exact integers."""
+    """Draws from weights on the device: the host's draws, and weights within one of the exact integers."""
     import torch
 
     from dptext_etl import sampling
@@ -102,7 +102,7 @@ def exact_draws(device: str) -> list[Row]:
     return [
         Row(
             f"draws from integer weights on {device}, {rows} each over 100, 4,096 and 12,000 outputs",
-            f"those of the host from the same weights; weights off by at most {max(off for _, off, _ in found)}",
+            f"the host's draws from the same weights; weights off by at most {max(off for _, off, _ in found)}",
             f"draws of the kernel from whole scores: {100 * min(alike for _, _, alike in found):.0f} % are the same",
             goal="equal, at most 1",
             met=all(good for good, _, _ in found),
@@ -164,7 +164,7 @@ def little_memory(scorer: Any, device: str) -> Iterator[None]:
 
 @contextmanager
 def memory_filled(left: int) -> Iterator[None]:
-    """Leave so many bytes of a GPU's memory free."""
+    """Leave this number of bytes of a GPU's memory free."""
     import torch
 
     torch.cuda.empty_cache()

@@ -109,7 +109,7 @@ def rows_by_memory(made: Any, device: str) -> Row:
 
 
 def equal_bits(made: Any, device: str, size: Size) -> Row:
-    """Two texts alone and among others, whose ends let them move to other batches: the same bits of every score."""
+    """Two texts separately and among others, which can move to other batches: the same bits of every score."""
     mine, own, seen = ["the music of a good film", "again and again"], keys(2, 5_000), []
     for crowd in ([], gpu_models.texts(3, size), gpu_models.texts(8 * size.crowd, size, seed=9)):
         for place in {0, len(crowd) // 2, len(crowd)}:
@@ -147,7 +147,7 @@ def short_of_memory(made: Any, device: str, given: list[str]) -> Row:
 
 @contextmanager
 def stepping(generator: Any, stride: int) -> Iterator[list[int]]:
-    """Let batches adopt rows after so many steps, and count the rows of all steps."""
+    """Let batches adopt rows after this number of steps, and count the rows of all steps."""
     counted, begin = [0], generator.begin
 
     def counting(prompts: Any, bucket: int, rows: int, longest: int) -> Any:

@@ -28,7 +28,7 @@ class Size:
         vectors: Words and dimensions of the searched vocabulary.
         points: Points that are searched at once.
         longest: Most words of a text.
-        crowd: Texts among which others stand.
+        crowd: Texts that surround others.
         generated: Texts that DP-Prompt rewrites to check generation.
         few: Texts whose batches do not find enough memory.
         texts: Texts of the first, small measurement, from which the number of the real one follows.

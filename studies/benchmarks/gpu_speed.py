@@ -36,7 +36,7 @@ def releasing(mechanism: Any) -> Callable[[list[str]], float]:
 
 
 def timed(mechanism: Any, size: Size) -> tuple[list[str], float]:
-    """Release so many texts as take about `size.seconds`; return them and what they took."""
+    """Release the number of texts that needs about `size.seconds`; return them and what they took."""
     release, few = releasing(mechanism), gpu_models.texts(size.texts, size, seed=5)
     release(few[:2])
     first = release(few)
@@ -65,8 +65,8 @@ def peak(device: str, size: Size) -> float:
 def useful(mechanism: Any, given: list[str]) -> float:
     """Count the FLOPs that some texts take without padding and dummies, per word.
 
-    Two per weight and token in all layers, at masks alone in the feed-forward part of the last one and in the head; and
-    those of attention, four per pair of tokens, number of the hidden state and layer.
+    Two per weight and token in all layers, only at masks in the feed-forward part of the last one and in the head; and
+    operations of attention, four per pair of tokens, number of the hidden state and layer.
     """
     scorer = mechanism.scorer()
     config = scorer.model._model.config  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What is measured of MADLIB, each in a process of its own as in `tasks.py`."""
+"""What is measured of MADLIB, each in a separate process as in `tasks.py`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from plain_loops import ENOUGH
 HERE = Path(__file__).resolve().parent
 THREADS = ("POLARS_MAX_THREADS", "DPTEXT_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 TIMES, MOST = 4, 24
-"""Runs take turns until the best times have not changed for so many turns, or for so many in all."""
+"""Runs take turns until the best times have not changed for this number of turns, or for a number in total."""
 SETTLED = 0.99
 """A best time has changed if the new one is below this share of the old one."""
 
@@ -54,12 +54,12 @@ class Row:
 
 
 def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> Run:
-    """Run one task of a script in a process of its own; {} with a sentence on stderr where its data is absent.
+    """Run one task of a script in a separate process; {} with a sentence on stderr where its data is absent.
 
     What it leaves in the folder of temporary files is removed.
     """
     env = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as those of an installed package are
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, like the modules of an installed package
     command = [sys.executable, str(HERE / script), name, json.dumps(parameters)]
     with TemporaryDirectory(prefix="dptext-bench-") as folder:
         done = subprocess.run(command, env={**env, "TMPDIR": folder}, capture_output=True, text=True, check=False)
@@ -93,22 +93,22 @@ def settled(each: Sequence[Callable[[], Run]]) -> list[Run]:
 
 
 def two_threads(work: str, measure: Callable[..., Run], rate: Callable[[Run], str], goal: float | None = None) -> Row:
-    """Compare two threads with one by the clock.
+    """Compare two threads with one by elapsed time.
 
     Args:
         work: What is done.
         measure: Does it with `threads`; its data is there.
-        rate: Says how fast a run was by the clock.
+        rate: Says how fast a run was by elapsed time.
         goal: The least ratio.
     """
     one, two = settled([partial(measure, threads=threads) for threads in (1, 2)])
     ratio = one["wall"] / two["wall"]
     wanted, met = ("", None) if goal is None else (f">= {goal}", ratio >= goal)
-    return Row(work, f"{rate(two)} by the clock", "one thread by the clock", ratio, wanted, met)
+    return Row(work, f"{rate(two)} elapsed", "one thread, elapsed", ratio, wanted, met)
 
 
 def words_rate(run: Run) -> str:
-    """Say how many words a run took in a second by the clock."""
+    """Say how many words a run took in an elapsed second."""
     return f"{amount(run['words'] / run['wall'])} words/s"
 
 

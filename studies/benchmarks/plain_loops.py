@@ -2,7 +2,7 @@
 
 Written by us from the papers, in the way research scripts are written: whitespace words, dictionaries of lists,
 one NumPy call per word, one full sort per output set; of language models one forward per word or one text at a time.
-Nothing here is private: NumPy's generator draws, unknown words stay in clear. They count only where they reach 80 % of
+Nothing here is private: NumPy's generator draws, unknown words stay unchanged. They count only where they reach 80% of
 the rate at which the published scripts were measured (`PUBLISHED`, CPU-seconds of one thread of a machine of this
 class).
 """
@@ -186,7 +186,7 @@ def dpmlm_text(
 ) -> str:
     """Rewrite word by word (algorithm 2): one forward of the pair (text, text as rewritten so far) per word.
 
-    Scores of all tokens at all positions are computed, those of the mask are clipped, divided by the temperature, given
+    Scores of all tokens at all positions are computed, masks' are clipped, divided by the temperature, given
     to a float32 softmax and drawn from.
 
     Args:

@@ -3,7 +3,7 @@
     python studies/benchmarks/postgres_writers.py URL --writers 4 --records 800000 [--scopes 4] [--batch 100000]
 
 Every writer makes its batches first and waits for the others; the clock runs from then until the last batch is
-committed. Writers end together after that: what it takes to end a process of Python is no work of the ledger.
+committed. Writers end together after that: the time to end a process of Python is not work of the ledger.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def measure(
         id_key: Reference to the id key of the ledger.
         writers: Processes.
         records: Of all writers together.
-        scopes: Datasets, each with a cap of its own.
+        scopes: Datasets, each with its own cap.
         batch: Records of a batch.
         server_cpu: Returns the processor time of the server so far.
     """

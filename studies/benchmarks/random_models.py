@@ -66,7 +66,7 @@ def reviews() -> Iterator[str]:
 
 
 def tokenizer(texts: Iterable[str], tokens: int = TOKENS) -> Any:
-    """Train a byte-level tokenizer of so many tokens that frames texts and pairs as RoBERTa's does."""
+    """Train a byte-level tokenizer of this number of tokens that frames texts and pairs as RoBERTa's does."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 

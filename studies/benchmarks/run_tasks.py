@@ -1,4 +1,4 @@
-"""What `bench_run` measures, each in a process of its own: `python run_tasks.py NAME '{"parameter": value}'`."""
+"""What `bench_run` measures, each in a separate process: `python run_tasks.py NAME '{"parameter": value}'`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = 140
 
 
 def keep_to(cores: int | None, first: int = 0) -> None:
-    """Let this process run on so many cores from the first one on; call it before a library has made its threads."""
+    """Let this process run on this number of cores from the first one on; call it before a library makes threads."""
     if cores is not None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + cores])
 
@@ -40,7 +40,7 @@ def short_texts(rows: int) -> Any:
 
 
 class Job:
-    """A policy over a table in a folder of its own.
+    """A policy over a table in a separate folder.
 
     Args:
         frame: The table.
@@ -104,7 +104,7 @@ def run(rows: int | None = None, cores: int | None = None, first: int = 0, **ent
 
 
 def parts(cores: int | None = None) -> dict[str, Any]:
-    """What a run over IMDb cannot do without: read, draw and write with Polars and the mechanism alone."""
+    """What a run over IMDb cannot do without: read, draw and write with only Polars and the mechanism."""
     keep_to(cores)
     import polars as pl
 

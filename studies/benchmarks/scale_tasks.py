@@ -1,4 +1,4 @@
-"""Runs over tables of short rows, each in a process of its own: `python scale_tasks.py NAME '{"parameter": value}'`."""
+"""Runs over tables of short rows, each in a separate process: `python scale_tasks.py NAME '{"parameter": value}'`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured in Spark, each in a process of its own, as in `tasks.py`."""
+"""What is measured in Spark, each in a separate process, as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks import imdb, policy
 
 
 def session(folder: Path) -> Any:
-    """Start Spark with two task slots, on the loopback alone."""
+    """Start Spark with two task slots, only on the loopback."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What is measured of surrogate, each in a process of its own: `python surrogate_tasks.py NAME '{"parameter": value}'`.
+"""What is measured of surrogate, each in a separate process: `python surrogate_tasks.py NAME '{"parameter": value}'`.
 
 Corpora and texts are made of random words with random vectors: what they say means nothing, what they take is real.
 """
@@ -47,7 +47,7 @@ def vocabulary() -> Any:
 
 
 def random_texts(words: Any, count: int, rng: Any) -> list[str]:
-    """Return so many distinct texts of ten random words."""
+    """Return this number of distinct texts of ten random words."""
     texts = [" ".join(words[row]) for row in rng.integers(0, len(words), (count, LENGTH))]
     assert len(set(texts)) == count, "texts of ten random words are distinct"
     return texts

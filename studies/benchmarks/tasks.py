@@ -1,4 +1,4 @@
-"""What is measured, each in a process of its own: `python tasks.py NAME '{"parameter": value}'` prints one JSON line.
+"""What is measured, each in a separate process: `python tasks.py NAME '{"parameter": value}'` prints one JSON line.
 
 Set-up (reading, building and mapping the table, one small call) stays outside the clock.
 """

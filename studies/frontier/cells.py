@@ -60,7 +60,7 @@ class Cell:
         return self.line.make(self.epsilon, self.data.name)
 
     def name(self, mechanism: Mechanism) -> str:
-        """Return the hash of everything that the figures depend on, but for the measures' own code."""
+        """Return the hash of everything that the figures depend on, except the measures' own code."""
         parts = [mechanism.cfg(), self.data.name, self.data.sha256(self.rows), self.rows, self.key]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -68,7 +68,7 @@ class Cell:
 def released(mechanism: Mechanism, texts: Sequence[str], key: int) -> tuple[list[str], dict[str, float]]:
     """Release public texts under a known key, so that anybody can repeat it, and return what a text cost.
 
-    The key is known: such a release protects nothing, and must hold public texts alone.
+    The key is known: such a release protects nothing, and must hold only public texts.
     """
     secret = _kernel.Secret.from_bytes(hashlib.sha256(f"frontier, key {key}".encode()).digest())
     named = _kernel.ReleaseKey(secret, "frontier", "text", "frontier", mechanism.cfg())
@@ -95,7 +95,7 @@ def _released_once(cell: Cell, mechanism: Mechanism, path: Path) -> tuple[list[s
 
 
 def measures_of(data: DataSet) -> list[Measure]:
-    """Return the metrics and attacks that the columns of a data set allow, without language models of their own."""
+    """Return the metrics and attacks that the columns of a data set allow, without separate language models."""
     has = {name for name in ("label", "attribute") if getattr(data, name) is not None}
     return [measure for measure in (*metrics(), *attacks()) if measure.needs <= has]
 
@@ -162,13 +162,13 @@ def _pairs(cell: Cell, out: list[str]) -> Pairs:
 
 
 def _remember_raw(cell: Cell, pairs: Pairs) -> None:
-    """Keep what rests on raw texts alone for the next release of the same texts."""
+    """Keep figures that rest only on raw texts for the next release of the same texts."""
     alone = {key: value for key, value in pairs.memory.items() if RAW in key and "released" not in key}
     _RAW[cell.data.name, cell.rows] = alone
 
 
 def _typed(data: DataSet, out: Sequence[str]) -> list[dict[str, Any]]:
-    """Count the typed spans whose words stand in the release one after the other, as they stood."""
+    """Count the typed spans whose words are in the release one after the other, in the same places."""
     spans, texts = [list(row) for row in data.spans[: len(out)]], data.texts[: len(out)]
     found, raw = (count_spans(spans, pl.Series(some, dtype=pl.String)) for some in (out, texts))
     kinds = {"all": None, **{kind: kind for kind, count in sorted(found.found.items()) if count >= 20}}

@@ -35,7 +35,7 @@ CENTRAL = {
     "synthetic": ("maxent", "CENTRAL_ZCDP"),
     "nearest_mean": ("maxent", "CENTRAL_ZCDP"),
 }
-"""Forms that are measured here, with their variants and classes; those of `surrogate` row by row are at hand."""
+"""Forms that are measured here, with their variants and classes; forms of `surrogate` row by row are at hand."""
 SAYS = {
     "surrogate": "surrogate, row by row",
     "unlinked": "unlinked, one per label",

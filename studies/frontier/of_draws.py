@@ -30,7 +30,7 @@ def draws(found: pl.DataFrame) -> str:
 
 
 def verdicts(here: pl.DataFrame) -> list[str]:
-    """Say of every way how fast it is, and by how much its figures differ from those of sequential draws.
+    """Say of every way how fast it is, and by how much its figures differ from figures of sequential draws.
 
     A difference whose interval of two standard errors holds 0, or for which no row has a figure, counts as level.
     """

@@ -78,8 +78,8 @@ def _table_3(found: pl.DataFrame) -> str:
         + table(["ε per word", "our set", "static", "adaptive"], rows)
         + f"<p>In print the adaptive attacker leaves less gain than the static one; here in {less} of {len(rows)} "
         "cells: one that counts words learns little from releases that raw texts do not teach it. <b>Table 3 is "
-        "rounded by hand in places</b>: from its own rows, Trustpilot adaptive DP-Paraphrase at 50 is .124 (printed "
-        ".13), DP-Prompt at 50 .116 (.11); Yelp adaptive DP-Paraphrase at 10 .747 (.74), at 250 .698 (.69).</p>"
+        "rounded by hand in places</b>: from its own rows, Trustpilot adaptive DP-Paraphrase at 50 is 0.124 (printed "
+        "0.13), DP-Prompt at 50 0.116 (0.11); Yelp adaptive DP-Paraphrase at 10 0.747 (0.74), at 250 0.698 (0.69).</p>"
     )
 
 
@@ -97,12 +97,12 @@ def _table_4(found: pl.DataFrame) -> str:
         rows.append([str(epsilon), f"{addition:g}", f"{static:.2f}", *attacked_, without])
     head = ["ε per word", "addition", "F1, static", "gain, static", "gain, adaptive", "here, nothing added"]
     return (
-        "<p>Table 4, words added and deleted (deletion .05) on Trustpilot (gender): gains as printed / recomputed from "
+        "<p>Table 4, words added and deleted (deletion 0.05) on Trustpilot (gender): gains as printed / computed from "
         f"its own rows / measured here on {LONGER_SET} (200 texts; gains of the plain mechanism next to them).</p>"
         + table(head, rows)
         + "<p>It reproduces from its rows. <b>Its static gains are none</b>: an F1 of 33 to 42 for two classes lies "
         "below a coin's 50 (always saying one class gets 33.3). That classifier fails on texts that it was not made "
-        "for; the adaptive one does not (.01 to .10 gained).</p>"
+        "for; the adaptive one does not (0.01 to 0.10 gained).</p>"
     )
 
 

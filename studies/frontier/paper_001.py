@@ -129,7 +129,7 @@ def _table_1() -> str:
         + table(["data set", "mechanism", "ε", "budget divided", "γ, static", "γ, adaptive"], rows, sorts=True)
         + f"<p>{near} of {4 * (len(YELP.rows) + len(TRUSTPILOT.rows))} printed cells reproduce from their rows within "
         f"{NEAR:g}. The others: 1-Diffractor evenly at ε = 1 against the static attacker, on Yelp printed 0.19 "
-        "(.705), on Trustpilot printed 1.34, a copy of the cell below (.725). Dividing by scores is better in: "
+        "(0.705), on Trustpilot printed 1.34, a copy of the cell below (0.725). Dividing by scores is better in: "
         f"{'; '.join(details)}. Above guessing Yelp's raw classifier has 1.6 points, with ± 0.3 to 1.0 between runs: "
         'nothing can be ranked by that. Here <a href="allocation.html">dividing brings nothing</a> that a smaller '
         "budget does not bring, and both mechanisms refuse it: there is no finite guarantee.</p>"

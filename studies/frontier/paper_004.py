@@ -78,7 +78,7 @@ def _figure_4(found: pl.DataFrame) -> str:
     head = ["mechanism", "ε", "privacy 1 − r", "r", "without looking", "from raw texts", "accuracy"]
     return (
         "<p>Figure 4, masked words of SST-2: the share r that a model infers in their places from the release. The "
-        "paper states: CusText at 1 − r above .98 with accuracy about .7, SanText a coin's. Here "
+        "paper states: CusText at 1 − r above 0.98 with accuracy about 0.7, SanText a coin's. Here "
         f"<code>english-small</code> reads {masked.ROWS} texts of one release, and of these {masked.POSITIONS:,} words "
         "at most. <b>The figure says little</b>: even from raw texts the model infers few words, so 1 − r is "
         "large whatever a mechanism does; reading in context (<code>dptext evaluate</code>) finds far more.</p>"
@@ -172,7 +172,7 @@ def _utility(setup: setups.Setup, name: str) -> setups.Shown:
 
 
 def _queries(setup: setups.Setup, name: str) -> setups.Shown:
-    """Count the queries that reveal a word with confidence 95 %."""
+    """Count the queries that reveal a word with confidence 95%."""
     kind: Any = load("custext")
     given = {"vectors": _glove(setup)} if name == "GloVe" else {"vectors": COUNTERFITTED, "metric": "cosine"}
     rows = []

@@ -17,7 +17,7 @@ from frontier.tables import amount, figure, folded, named, of_data_set, table
 
 WANTED = (0.5, 0.8)
 SIZED = ("dpbart", "santext", "custext")
-"""Mechanisms whose numbers of texts are those of their kind: with a language model, slow, and others."""
+"""Mechanisms whose numbers of texts are set by their kind: with a language model, slow, and others."""
 
 
 @cache
@@ -85,7 +85,7 @@ def mechanisms() -> str:
                 f"{low} to {high}",
                 f"{least:,}" if least == most else f"{least:,} to {most:,}",
                 f"{claim.value}: {escape(claim.meaning)}",
-                escape("; ".join(shows)) or "nothing but which rows are null",
+                escape("; ".join(shows)) or "only which rows are null",
             ]
         )
     return table(["mechanism", "ε is", "measured ε per text", "texts of a set", "guarantee", "shown in clear"], rows)
@@ -102,7 +102,7 @@ def sizes() -> str:
 
 
 def survivors() -> str:
-    """Return how much typed personal data stands in its own release."""
+    """Return how much typed personal data is in its own release."""
     here = found().means.filter(pl.col("measure") == SPANS)
     kinds = sorted(set(here["figure"]) - {"all"})
     wide = here.pivot("figure", index=["mechanism", "variant", "epsilon", "reading"], values="value")

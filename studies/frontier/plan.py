@@ -62,7 +62,7 @@ def lines(models: dict[str, str]) -> Iterator[Line]:
     """Yield every line of mechanisms that the library has.
 
     Args:
-        models: A model (name or folder) by mechanism, for those of which no small model ships, or in place of ours.
+        models: A model (name or folder) by mechanism, for mechanisms without a small model, or in place of ours.
     """
     made = {
         "surrogate": _surrogate,

@@ -1,4 +1,4 @@
-"""Figures that are no release of a data set: the query attack on single words."""
+"""Figures that are not a release of a data set: the query attack on single words."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def cut(text: str) -> str:
 
 
 def rewrite(mechanism: Mechanism, rows: Rows) -> Rows:
-    """Release all texts of some rows under a new key; texts of a pair are records of their own."""
+    """Release all texts of some rows under a new key; texts of a pair are separate records."""
     flat = [text for row in rows for text in row]
     made, width = [text or "" for text in released(mechanism, flat)], len(rows[0]) if rows else 1
     return [tuple(made[at : at + width]) for at in range(0, len(made), width)]

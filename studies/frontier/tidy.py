@@ -75,7 +75,7 @@ def write(cells: Iterable[Cell], earlier: Iterable[dict[str, Any]] = (), path: P
 
 
 def families(path: Path = FILE) -> list[dict[str, Any]]:
-    """Return the rows of commands that measure one family with questions of its own."""
+    """Return the rows of commands that measure one family with separate questions."""
     return read(path).filter(pl.col("measure").is_in(FAMILIES)).to_dicts()
 
 

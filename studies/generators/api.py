@@ -130,7 +130,7 @@ def _shared(package: str) -> dict[str, str]:
 
 
 def _sections(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yield the sections of a docstring with their heads; the text before them has none."""
+    """Yield the sections of a docstring with their heads; text before them has none."""
     head, lines = "", list[str]()
     for line in docstring.splitlines():
         if line.endswith(":") and line[:-1].isalpha():

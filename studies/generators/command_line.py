@@ -29,7 +29,7 @@ _ALSO = (
     "models list options there, too, which only `--help` describes."
 )
 _SHARED = 3
-"""An option of at least so many commands, with one meaning, is described once."""
+"""An option of at least this number of commands, with one meaning, is described once."""
 _BRIEF = ("audit", "calibrate", "corpus", "evaluate", "explain", "init", "preview", "rehearse", "train")
 """Commands that how-to pages explain: the page has the first paragraph of their help."""
 

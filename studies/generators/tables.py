@@ -44,7 +44,7 @@ def disclosures() -> str:
     from dptext_etl.guarantee import Disclosure
 
     return table(
-        ("disclosure", "what is released in clear"), ((f"`{item.value}`", item.meaning) for item in Disclosure)
+        ("disclosure", "information released unchanged"), ((f"`{item.value}`", item.meaning) for item in Disclosure)
     )
 
 

@@ -2,7 +2,7 @@
 
     python -m studies.shipped_data.derived
 
-writes the entries again, or leaves them as they are. They depend on the vectors alone, not on epsilon, and are the same
+writes the entries again, or leaves them as they are. They depend only on the vectors, not on epsilon, and are the same
 bytes on every machine.
 """
 

@@ -1,7 +1,7 @@
 """Count word sequences for the small language model that ships: `python -m studies.shipped_data.ngrams --help`.
 
 The model measures how usual a text is, for perplexity and for attacks (`dptext_etl_eval.ngrams` reads it). No mechanism
-uses it. Its words are those of word vectors that ship, so the file holds numbers alone.
+uses it. Its words are the words of word vectors that ship, so the file holds only numbers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -
 
 
 def _sequences(running: Ids, order: int) -> Ids:
-    """Return the numbers of all sequences that end in a word; before the first word of a text stands one start."""
+    """Return the numbers of all sequences that end in a word; one start comes before the first word of a text."""
     ends = np.arange(order - 1, len(running))
     found = np.zeros(len(ends), np.int64)
     fine = running[ends] > 0
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m studies.shipped_data.ngrams", description=main.__doc__)
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    parser.add_argument("--licence", default="that of the corpus", help="what the corpora's licenses ask")
+    parser.add_argument("--license", default="that of the corpus", help="what the corpora's licenses ask")
     parser.add_argument("--pairs", type=int, default=Settings.pairs)
     parser.add_argument("--triples", type=int, default=Settings.triples)
     given = parser.parse_args(arguments)
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "vocabulary": vectors.artifact.sha256,
         "words": settings.words,
         "discount": repr(settings.discount),
-        "licence": given.licence,
+        "licence": given.license,
         "corpora": " ".join(f"{path.name}:{sha256_file(path)}" for path in given.corpus),
     }
     write(given.out, table, facts)

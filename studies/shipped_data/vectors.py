@@ -162,7 +162,7 @@ def figures(path: Path, data: Path) -> str:
     ]
     lines += [f"- SHA-256 `{vectors.artifact.sha256}`"]
     lines += _judgments({"this file": vectors, **_others(data / "word_vectors")}, data / "word_lists")
-    lines += _neighbours(vectors, data)
+    lines += _neighbors(vectors, data)
     lines += _coverage(vectors, data)
     return "\n".join(lines) + "\n"
 
@@ -228,7 +228,7 @@ def _judgments(sets: dict[str, WordVectors], lists: Path) -> list[str]:
     return _table(["Spearman (pairs known)", *kept], rows if kept else [])
 
 
-def _neighbours(vectors: WordVectors, data: Path) -> list[str]:
+def _neighbors(vectors: WordVectors, data: Path) -> list[str]:
     rows = []
     for name, other in _others(data / "word_vectors").items():
         share, words = overlap(vectors, other)
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=Path, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the grid file to write, or to evaluate as it is")
     parser.add_argument("--provenance", default="", help="where the corpus comes from; written into the file")
-    parser.add_argument("--licence", default="", help="what the corpus' license asks; written into the file")
+    parser.add_argument("--license", default="", help="what the corpus' license asks; written into the file")
     parser.add_argument("--evaluate", type=Path, metavar="DATA", help="folder of word_lists, word_vectors, imdb, …")
     defaults = asdict(Settings())
     for name, value in defaults.items():
@@ -273,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         facts = {
             "scale": repr(scale),
             "provenance": given.provenance or f"trained on {given.corpus.name}",
-            "licence": given.licence or "that of the corpus",
+            "licence": given.license or "that of the corpus",
             "corpus": sha256_file(given.corpus),
             "settings": {name: repr(value) for name, value in asdict(settings).items()},
         }

@@ -3,7 +3,7 @@
     python -m studies.shipped_data.word_counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --out dptext_etl/data/english-counts.json
 
-Each corpus has the same weight, whatever its size, so that neither articles nor talk alone decide what is rare.
+Each corpus has the same weight, whatever its size, so that neither articles nor talk by itself decide what is rare.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dptext_etl.errors import InputError
 from dptext_etl_models.training.corpus import WORD
 
 PER = 10**8
-"""Shares are whole numbers of one in so many words."""
+"""Shares are whole numbers of one in this number of words."""
 
 
 def shares(texts: Iterable[str]) -> Counter[str]:

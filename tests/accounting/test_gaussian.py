@@ -57,7 +57,7 @@ def test_the_inverses_stay_on_the_safe_side_and_are_sharp(epsilon, delta):
 
 @given(st.floats(0.05, 50), st.floats(0.05, 20))
 def test_the_profile_is_the_integral_of_its_definition(epsilon, mu):
-    """Delta is the mass of the worse Gaussian less e^epsilon that of the other, where the loss exceeds epsilon."""
+    """Delta is the mass of the worse Gaussian less e^epsilon times the other's, where the loss exceeds epsilon."""
     from scipy.integrate import quad
 
     edge = epsilon / mu + mu / 2  # outcomes above it lose more than epsilon

@@ -1,4 +1,4 @@
-"""Costs of a column, which are computed once for every number of draws, are those of its mechanism."""
+"""Costs of a column, which are computed once for every number of draws, equal its mechanism's."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ COUNTS = np.array([0, 7, 1, 0, 250, 7, 9_999], np.uint32)
 
 
 def plain(mechanism, of):
-    """Amounts of every record, each asked of the mechanism alone."""
+    """Amounts of every record, each asked of only the mechanism."""
     costs = [of(mechanism, int(count)) for count in COUNTS]
     amounts = {name: [getattr(cost, name) for cost in costs] for name in ADDITIVE}
     endless = {

@@ -74,7 +74,7 @@ def test_found_in_every_type_of_column():
         assert hits(pl.DataFrame(columns)), columns
 
 
-def test_found_across_neighbouring_columns_of_one_row_only():
+def test_found_across_neighboring_columns_of_one_row_only():
     split = {"a": [f"x {TOKEN[:7]}", "y"], "n": [1, 2], "b": ["z", f"{TOKEN[7:]} y"]}
     assert find([TOKEN], pl.DataFrame(split)) == NOTHING
     joined = {"a": [f"x {TOKEN[:7]}", "y"], "n": [1, 2], "b": [f"{TOKEN[7:]} y", "z"]}

@@ -1,4 +1,4 @@
-"""Copy counts: bounds are exact, they gate only where the policy pays for it, and they hold nothing but counts."""
+"""Copy counts: bounds are exact, they gate only where the policy pays for it, and they hold only counts."""
 
 import json
 from collections import Counter

@@ -82,7 +82,7 @@ def test_grouped_counts_agree_with_written_out_ones():
 
 @given(st.lists(st.tuples(st.floats(-40, 0), st.integers(1, 10**7)), min_size=1, max_size=20), st.floats(1e-12, 0.4))
 def test_the_chernoff_bound_is_the_least_of_its_whole_grid(groups, alarm):
-    """Around the least of a coarse grid is the least of all, but for the last bit of a bound at a whole number."""
+    """Around the least of a coarse grid is the least of all, except for the last bit of a bound at a whole number."""
     probabilities, counts = (
         np.exp([exponent for exponent, _ in groups]),
         np.array([EXACT_LIMIT, *(n for _, n in groups)]),

@@ -66,10 +66,10 @@ def test_preview_tells_every_word_with_its_epsilon(small_vectors):
     assert preview.LEGEND in said
 
 
-def test_colours_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
+def test_colors_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
     found = preview.division(CusText(allocation=Allocation(scores=("ic",), total=30.0)), TEXT)
-    colours = dict(zip(TEXT.split(), preview.colors(found["words"]), strict=True))
-    assert (colours["The"], colours["Anna's"]) == ("green", "red")
+    colors = dict(zip(TEXT.split(), preview.colors(found["words"]), strict=True))
+    assert (colors["The"], colors["Anna's"]) == ("green", "red")
     monkeypatch.setattr(preview.sys.stdout, "isatty", lambda: True, raising=False)
     preview.show_colored(found["words"])
     said = capsys.readouterr().out

@@ -136,7 +136,7 @@ MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
 
 @pytest.mark.parametrize("name", quick(sorted(MODELS, reverse=True)))
 def test_explain_states_what_a_model_can_tell(name):
-    """Offline: the usual models are not here, so a small one stands in, and that is said."""
+    """Offline: the usual models are not here, so a small one replaces them, and the output says so."""
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     from dptext_etl_models.inference import language_model
@@ -164,7 +164,7 @@ def test_explain_states_what_a_model_can_tell(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_explain_says_where_a_model_computes(name, computing):
     pytest.importorskip("dptext_etl_models")
-    """As it is set; the LSTM of adept knows float32 alone."""
+    """As it is set; the LSTM of adept knows only float32."""
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     dtype = "float32" if name == "adept" else computing.dtype

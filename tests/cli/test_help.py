@@ -154,14 +154,14 @@ def test_paragraphs_flow():
         """Do it.
 
         A line that
-        goes on.
+        continues.
 
         Args: This is for readers of the code.
         """
 
     sample = typer.Typer()
     sample.command(cls=Command)(work)
-    assert typer.main.get_command(sample).help == "Do it.\n\nA line that goes on."
+    assert typer.main.get_command(sample).help == "Do it.\n\nA line that continues."
 
 
 def test_version():

@@ -43,7 +43,7 @@ def test_the_table_says_what_was_guessed(table):
         ("id", "Ticket Nr", "by its name"),
         ("person", "Kunde Größe", "by its name"),
         ("label", "user_timezone", "2 values in 300 rows, 0% null"),
-        ("left out", "column 4", "list it in keep to publish it in clear"),
+        ("left out", "column 4", "list it in keep to publish it unchanged"),
         ("separator ';', encoding 'cp1252'",),
     ):
         assert any(all(word in line for word in said) for line in done.stdout.splitlines()), (said, done.stdout)

@@ -1,4 +1,4 @@
-"""`dptext key new`: a file that its owner alone can read, never overwritten, never printed."""
+"""`dptext key new`: a file that only its owner can read, never overwritten, never printed."""
 
 import json
 import stat

@@ -116,7 +116,7 @@ def test_two_previews_have_different_keys(small_vectors):
 
 @pytest.mark.thorough
 def test_a_preview_of_a_model_that_fails_shows_no_random_words(monkeypatch):
-    """Its words would look like those of a small epsilon."""
+    """Its words would look like words of a small epsilon."""
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     from dptext_etl_models.inference.masked.model import MaskedModel

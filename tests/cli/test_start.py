@@ -1,4 +1,4 @@
-"""What a start imports: nothing that it does not use. How long it takes stands in the benchmarks."""
+"""What a start imports: nothing that it does not use. The benchmarks report its duration."""
 
 import json
 import subprocess

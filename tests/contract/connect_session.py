@@ -1,4 +1,4 @@
-"""Every mechanism through a client of Spark Connect, a process of its own: JSON in (argument), JSON out (a file)."""
+"""Every mechanism through a client of Spark Connect, a separate process: JSON in (argument), JSON out (a file)."""
 
 import json
 import sys

@@ -58,7 +58,7 @@ def test_its_guarantee_is_complete(mechanism):
 
 
 def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
-    """An idealisation is no exact draw (docs/spec/privacy.md#grid-laplace), with the length hidden or not."""
+    """An idealization is not an exact draw (docs/spec/privacy.md#grid-laplace), with the length hidden or not."""
     made = [*options.examples(type(mechanism)).values()]
     if "length" in type(mechanism).model_fields:
         for hidden in ({"length": "fixed"}, {"length": "noisy", "epsilon_length": 2.0}):
@@ -144,7 +144,7 @@ def check_batches(policy, texts, ids):
 
 
 def test_range_bounded_draws_are_all_that_is_charged(mechanism):
-    """Composed losses may stand for a record only where such draws alone are charged (rho = epsilon^2 / 8 each)."""
+    """Composed losses may stand for a record only where no other draws are charged (rho = epsilon^2 / 8 each)."""
     for positions in (0, 1, 7):
         draws, cost = range_bounded(mechanism.event(positions)), mechanism.spend(positions)
         if draws is None:
@@ -230,7 +230,7 @@ ALIKE = [
     ("film", FOREIGN, "4711", "<Good>"),
     ("", "  ", "...", "?!"),
 ]
-"""Texts in groups; those of one group differ in nothing but words, marks, case and numbers."""
+"""Texts in groups; texts of one group differ only in words, marks, case and numbers."""
 SETS = {Disclosure.CLUSTER, Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
 HIDDEN = ({}, {"length": "fixed", "n_max": 6}, {"length": "noisy", "n_max": 6, "epsilon_length": 2.0})
 
@@ -242,12 +242,12 @@ def variants(mechanism):
         for hidden in hides if one.mode == "strict" else ():
             with contextlib.suppress(ValueError, DPTextError):
                 made = type(one)(**{**one.model_dump(exclude_unset=True), **hidden})
-                made.artifacts()  # some variants need a model of their own
+                made.artifacts()  # some variants need their own model
                 yield made
 
 
 def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(mechanism, policy):
-    """Number of draws, worst case and spend are theirs in common, and so is each word's set of possible outputs.
+    """Number of draws, worst case and spend are theirs in common, as is each word's set of possible outputs.
 
     Output sets and kept words are revealed by name, where a mechanism discloses them
     (docs/spec/privacy.md#disclosures).
@@ -262,7 +262,7 @@ def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(me
             positions = one.positions(texts)
             assert not released.text.null_count
             if Disclosure.STOPWORDS in disclosed:
-                continue  # which words are drawn is disclosed, and so is how many
+                continue  # which words are drawn is disclosed, as is their number
             assert all(len(set(column.tolist())) == 1 for column in worst_case(one, positions, texts)[1].values())
             if not (getattr(one, "length", None) == "noisy" or one.refundable):
                 assert len(set(positions.to_pylist())) == 1

@@ -20,7 +20,7 @@ BETA = 3 * 10**5
 
 
 def charged(mechanism, words, delta):
-    """What the ledger reserves for a text of so many draws: epsilon and delta, or None."""
+    """What the ledger reserves for a text of `draws` draws: epsilon and delta, or None."""
     _, found = worst_case(mechanism, pa.array([words], pa.uint32()), pa.array(["word"]))
     if found["eps_approx"][0] == INFINITE:
         return None
@@ -73,7 +73,7 @@ def test_a_claim_is_what_the_ledger_charges(every, delta):
 
 
 def test_a_page_has_no_other_bound(every, delta):
-    """Every epsilon in its sentences is one that is charged; the parameter stands in a table, under its name."""
+    """Every epsilon in its sentences is one that is charged; the parameter is in a table, under its name."""
     claim, said = stated(every[2], delta)
     known = {claim[name] for name in ("unit_epsilon", "largest_epsilon")}
     numbers = {float(number.replace(",", "")) for text in said for number in re.findall(r"ε (?:= )?([\d.,]*\d)", text)}

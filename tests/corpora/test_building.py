@@ -1,4 +1,4 @@
-"""A corpus is built from public files by one command, with cards and hit rates, or refused in clear words."""
+"""A corpus is built from public files by one command, with cards and hit rates, or refused in plain words."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_command_that_leaves_texts_of_files_out_says_so(table: Path, tmp_path:
 
 
 @pytest.mark.parametrize("missing", sorted(STATED))
-def test_licence_and_provenance_are_required(missing: str) -> None:
+def test_license_and_provenance_are_required(missing: str) -> None:
     with pytest.raises(PolicyError, match=f"states its {missing.replace('licence', 'license')}"):
         Options(name="turns", **{**STATED, missing: " "})
 

@@ -50,7 +50,7 @@ def test_other_forms_of_texts_are_refused_and_never_quoted(tmp_path, text):
     assert not text or text not in str(refused.value)
 
 
-def test_licence_and_provenance_are_stated(tmp_path):
+def test_license_and_provenance_are_stated(tmp_path):
     for missing in ("licence", "provenance"):
         with pytest.raises(ArtifactError, match=missing):
             Corpus.save(tmp_path / "toy", TEXTS, {**FACTS, missing: ""}, encoder=ENCODER)

@@ -98,7 +98,7 @@ def test_no_word_stands_twice_in_a_row(sentences):
 
 @pytest.mark.thorough
 def test_no_sentence_stands_in_a_data_set(sentences, shared_data):
-    """Ours alone: no text of a public data set, and no sentence of one, is a sentence of the corpus."""
+    """Only ours: no text of a public data set, and no sentence of one, is a sentence of the corpus."""
     ours = _plain(pl.Series([made.text for made in sentences]))
     copies = set()
     for path in sorted(shared_data.glob("*/*.parquet")):

@@ -7,12 +7,12 @@ from dptext_etl.corpora.shipped.everyday_30k import Draws, expand, parse
 SOURCE = """
 # a comment
 pet = dog | old (cat|owl)
-  | {colour} hen
-colour = red | blue
+  | {color} hen
+color = red | blue
 
 [praise]
 what a {pet}
-I like a {colour} and a {colour} hat, really
+I like a {color} and a {color} hat, really
 [question]
 is it (a|a very) honest {pet}
 """

@@ -1,4 +1,4 @@
-"""Contractions and American words: where they stand, and where they must not."""
+"""Contractions and American words: where they are, and where they must not."""
 
 import pytest
 

@@ -30,7 +30,7 @@ def cells(name):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name, tmp_path, monkeypatch, request):
-    """It runs as a reader's does, in a process of its own that has imported nothing, and started no session."""
+    """It runs as a reader's does, in a separate process that has imported nothing, and started no session."""
     if name != "polars":
         pytest.importorskip({"spark": "pyspark"}.get(name, name))
     if name == "spark":

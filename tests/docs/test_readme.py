@@ -81,7 +81,7 @@ def test_every_example_runs(page, left):
 def test_every_block_says_its_language(page):
     fences = re.findall(r"^```(\w*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert fences[1::2] == [""] * (len(fences) // 2)
-    other_programs = {"py"}  # a file that another program runs, in a test of its own
+    other_programs = {"py"}  # a file that another program runs, in a separate test
     assert set(fences[::2]) <= {"python", "sh", "toml", "yaml", "text", "sql", "", *other_programs}
 
 

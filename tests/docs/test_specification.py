@@ -143,7 +143,7 @@ def test_good_references_pass(name, line):
 
 
 def literals(source: str) -> Iterable[str]:
-    """Strings of a module that are no docstrings: what it may say to a user."""
+    """Strings of a module that are not docstrings: texts for users."""
     tree = ast.parse(source)
     stated = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

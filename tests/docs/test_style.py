@@ -48,10 +48,18 @@ BANNED = re.compile(rf"(?<![\w-])(?:{'|'.join(words())})(?:s|d|r|rs|ing|ly)?(?![
 QUOTED = re.compile(
     r"`[^`]*`|\]\([^)]*\)|\{#?[^{}]*\}|https?://\S+|\"[^\"\n]*\"|“[^”]*”|'[^'\n]{1,40}'|noqa.*|^\s+\w+:", re.MULTILINE
 )
+STORED = re.compile(
+    r"(?:label names|public data|(?:written|public labeled) texts|zero-shot labels) alone"
+    r"|stand (?:where they stood|anywhere)|that of the (?:sources?|corpus)"
+    r"|less that of sequential draws|every record needs an id of its own|differ in sensitive words alone"
+    r"|logins of their own",
+    re.IGNORECASE,
+)
+"""Stored texts: names of figures, licenses in cards, a refusal and a disclosure in `tests/frozen`, a migration."""
 RULES = {
     "alone": r"(?<!leave )(?<!let )(?<!left )\balone\b",
-    "is no": r"\b(?:is|are|was|were) no (?!longer|more|one|less|better|worse|larger|smaller|faster)[a-z]+",
-    "of its own": r"\bof (?:its|their|our|your|his|her) own\b",
+    "is no": r"(?<!here )\b(?:is|are|was|were) no (?!longer|more|one|less|better|worse|larger|smaller|faster)[a-z]+",
+    "of its own": r"\bof (?:its|their|our|your|his|her) own\b(?! (?:rows?|text|record|pairs|prompt|desc|docs)\w*)",
     "that of": r"\b(?:that|those) of\b",
     "stands": r"\bst(?:ands?|ood)\b(?! for\b| in for\b|-)",
     "but for": r"\bbut for\b|\b(?:nothing|anything) but\b",
@@ -67,6 +75,13 @@ RULES = {
 """Each rule of `docs/style.md` as the phrase that it forbids; the lookarounds are its exceptions."""
 LONGEST = 28
 """Words of a sentence, at most."""
+HABITS = {
+    "what as a noun": r"\b[Ww]hat (?:is|are|was|were|has|have|had|an?|the|its?|they|can|must|may|each)\b(?!.*\?)",
+    "take": r"\b(?:takes?|took|taken|taking)\b(?! (?:turns|place|part|effect|precedence|part in|its turn|over)\b)",
+}
+"""Habits that one phrase cannot decide, counted in code only."""
+SERIALIZED = {"licence", "LICENCE", "neighbour", "neighbours", "nearest_neighbour", "NearestNeighbour"}
+"""Keys of cards, manifests, and ledgers, a format, and an attack of stored figures; attributes have the keys' names."""
 BRITISH = re.compile(r"neighbour|behaviour|colour|licence|realis|catalogue|favour|centre", re.IGNORECASE)
 OWN_PAGES = [
     *("policy", "cli", "api", "mechanisms", "ledger", "glossary", "guarantee", "how-it-works"),
@@ -75,70 +90,37 @@ OWN_PAGES = [
 ]
 """Pages whose text keeps every rule; their generated parts are strings of the code."""
 KNOWN = {
-    ("dptext_etl", "British names"): 33,
-    ("dptext_etl", "alone"): 110,
-    ("dptext_etl", "and so do"): 5,
-    ("dptext_etl", "but for"): 6,
-    ("dptext_etl", "decimal without 0"): 18,
-    ("dptext_etl", "go on"): 31,
-    ("dptext_etl", "in clear"): 33,
-    ("dptext_etl", "is no"): 63,
-    ("dptext_etl", "mend"): 3,
-    ("dptext_etl", "of its own"): 112,
-    ("dptext_etl", "so many"): 32,
-    ("dptext_etl", "space before %"): 2,
-    ("dptext_etl", "stands"): 47,
-    ("dptext_etl", "that of"): 169,
-    ("dptext_etl", "words"): 1,
-    ("eval", "British names"): 6,
-    ("eval", "alone"): 24,
-    ("eval", "but for"): 1,
-    ("eval", "decimal without 0"): 8,
-    ("eval", "in clear"): 2,
-    ("eval", "is no"): 6,
-    ("eval", "of its own"): 9,
-    ("eval", "so many"): 8,
-    ("eval", "space before %"): 8,
-    ("eval", "stands"): 17,
-    ("eval", "that of"): 15,
-    ("models", "British names"): 13,
-    ("models", "alone"): 39,
-    ("models", "but for"): 2,
-    ("models", "go on"): 2,
-    ("models", "in clear"): 3,
-    ("models", "is no"): 13,
-    ("models", "of its own"): 16,
-    ("models", "so many"): 3,
-    ("models", "space before %"): 3,
-    ("models", "stands"): 8,
-    ("models", "that of"): 41,
-    ("studies", "British names"): 12,
-    ("studies", "alone"): 32,
-    ("studies", "but for"): 3,
-    ("studies", "by the clock"): 19,
-    ("studies", "decimal without 0"): 24,
-    ("studies", "go on"): 4,
-    ("studies", "in clear"): 2,
-    ("studies", "is no"): 6,
-    ("studies", "of its own"): 29,
-    ("studies", "so many"): 19,
-    ("studies", "space before %"): 14,
-    ("studies", "stands"): 10,
-    ("studies", "that of"): 27,
-    ("tests", "British names"): 63,
-    ("tests", "alone"): 62,
-    ("tests", "and so do"): 3,
-    ("tests", "but for"): 12,
-    ("tests", "decimal without 0"): 3,
-    ("tests", "go on"): 16,
-    ("tests", "in clear"): 5,
-    ("tests", "is no"): 11,
-    ("tests", "mend"): 1,
-    ("tests", "of its own"): 37,
-    ("tests", "so many"): 10,
-    ("tests", "space before %"): 2,
-    ("tests", "stands"): 27,
-    ("tests", "that of"): 34,
+    ("comments and pictures", "alone"): 31,
+    ("comments and pictures", "but for"): 1,
+    ("comments and pictures", "go on"): 5,
+    ("comments and pictures", "in clear"): 12,
+    ("comments and pictures", "is no"): 12,
+    ("comments and pictures", "of its own"): 14,
+    ("comments and pictures", "so many"): 14,
+    ("comments and pictures", "stands"): 23,
+    ("comments and pictures", "that of"): 18,
+    ("dptext_etl", "take"): 124,
+    ("dptext_etl", "what as a noun"): 172,
+    ("eval", "take"): 31,
+    ("eval", "what as a noun"): 98,
+    ("models", "take"): 57,
+    ("models", "what as a noun"): 43,
+    ("pages", "alone"): 38,
+    ("pages", "and so do"): 5,
+    ("pages", "but for"): 1,
+    ("pages", "decimal without 0"): 308,
+    ("pages", "go on"): 5,
+    ("pages", "in clear"): 17,
+    ("pages", "is no"): 3,
+    ("pages", "long sentences"): 45,
+    ("pages", "of its own"): 22,
+    ("pages", "space before %"): 41,
+    ("pages", "stands"): 2,
+    ("pages", "that of"): 19,
+    ("studies", "take"): 78,
+    ("studies", "what as a noun"): 121,
+    ("tests", "take"): 68,
+    ("tests", "what as a noun"): 259,
 }
 """How often rules are still broken, by place and rule. A count may only fall: lower it here when it does."""
 LINKED = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -169,7 +151,7 @@ def banned(text):
 
 def broken(text):
     """How often a text breaks each rule."""
-    text = QUOTED.sub(" ", text)
+    text = STORED.sub(" ", QUOTED.sub(" ", text))
     counts = {rule: len(re.findall(pattern, text)) for rule, pattern in RULES.items()}
     return {rule: count for rule, count in counts.items() if count}
 
@@ -178,9 +160,9 @@ def prose(source):
     """Comments and docstrings of a module."""
     before = None
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT or (
-            token.type == tokenize.STRING and token.string.lstrip("rRbBuU").startswith('"""') and before != tokenize.OP
-        ):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+        if token.type == tokenize.STRING and token.string.lstrip("rRbBuU").startswith('"""') and before != tokenize.OP:
             yield token.string.lstrip("rRbBuU")[3:-3]
         if token.type not in (tokenize.NL, tokenize.COMMENT):
             before = token.type
@@ -190,7 +172,9 @@ def strings(source):
     """Comments of a module, and its strings of four words or more; an f-string is one string."""
     inner = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.FormattedValue) and node.format_spec:
+            inner |= {id(node.format_spec), *map(id, ast.walk(node.format_spec))}
+        elif isinstance(node, ast.JoinedStr) and id(node) not in inner:
             parts = [part for part in node.values if isinstance(part, ast.Constant)]
             inner |= {id(part) for part in parts}
             yield "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
@@ -235,8 +219,10 @@ def counted():
             of_tests = "tests/" in name
             for text in prose(source) if of_tests else strings(source):
                 add("tests" if of_tests else place, text)
+                for habit, pattern in HABITS.items():
+                    found["tests" if of_tests else place, habit] += len(re.findall(pattern, QUOTED.sub(" ", text)))
                 found[place, "words"] += 0 if of_tests else len(banned(text))
-            names = set(re.findall(r"\w+", source))
+            names = set(re.findall(r"\w+", source)) - SERIALIZED
             found["tests" if of_tests else place, "British names"] += sum(bool(BRITISH.search(one)) for one in names)
     return +found
 
@@ -266,7 +252,7 @@ def test_a_rule_finds_what_it_forbids(text, rule):
 
 def test_exceptions_and_quotations_break_no_rule():
 
-    assert broken("left alone, is no longer used, ε stands for 0.88, v0.3, *.py, `in clear`") == {}
+    assert broken("left alone, is no longer, there is no set of its own row, ε stands for 0.88, *.py, `in clear`") == {}
     assert list(long_sentences("One two three. " * 30)) == []
     assert len(list(long_sentences("word " * 29 + "end."))) == 1
 

@@ -37,7 +37,7 @@ def test_learners_see_words_vectors_or_both(utility):
 
 
 def test_no_study_or_example_brings_a_learner_of_its_own():
-    """But those of synthetic tables and of the papers' pairs, and the comparison with the former learner."""
+    """Except the figures of synthetic tables and of the papers' pairs, and the comparison with the former learner."""
     exempt = {"synthetic_utility.py", "former_learner.py", "setups.py"}
     for folder in ("studies", "examples"):
         for path in (ROOT / folder).rglob("*.*"):

@@ -62,7 +62,7 @@ class Zygote:
         assert self._process.stdout.readline() == "ready\n"
 
     def begin(self, policy, **how) -> None:
-        """Start a run: `kill_after` so many seconds, under a `file_limit` of so many bytes."""
+        """Start a run: `kill_after` is in seconds, and `file_limit` in bytes."""
         for path in (self.said, self.steps):
             path.unlink(missing_ok=True)
         values = policy.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -96,7 +96,7 @@ def drilled(name: str, counts: dict[str, int]) -> tuple[int, list[dict]]:
 
 
 def tallied(name: str, junit: Path) -> dict:
-    """Sum up tests that report no figures of their own."""
+    """Sum up tests that report no figures."""
     suite = next(ET.parse(junit).iter("testsuite"))
     total, skipped = (int(suite.get(word, 0)) for word in ("tests", "skipped"))
     done = (

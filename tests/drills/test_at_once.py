@@ -57,5 +57,5 @@ def parquet(files, sink="published"):
 
 
 def own(books):
-    """Charges without planted rows, which every sink has of its own."""
+    """Charges without planted rows, which every sink has for itself."""
     return [(column, records - canaries, pending) for column, _, records, _, canaries, pending in books.charged]

@@ -1,7 +1,7 @@
 """Faults as a scheduler meets them: the exit code of `dptext run`, whether Dagster repeats the step, and the next run.
 
 Each run is a process with the command line, over a small store, a ledger file, or a table on this machine. The faults
-of one test are those of one row of the table in studies/reports/drills.md.
+of one test are the figures of one row of the table in studies/reports/drills.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def waiting(self, work, phase, meter):
 LocalEngine.compute = waiting
 main()
 """
-"""Runs a policy, and stands still when all rows are reserved."""
+"""Runs a policy, and pauses when all rows are reserved."""
 
 
 def run(policy, **environment):
@@ -51,7 +51,7 @@ def run(policy, **environment):
 
 
 def begun(policy, folder):
-    """Start a run that stands still after its reservations, and return its process."""
+    """Start a run that pauses after its reservations, and return its process."""
     reached = folder / "reached"
     reached.unlink(missing_ok=True)
     command = [sys.executable, "-c", WAITING, "run", str(policy), str(reached)]

@@ -1,4 +1,4 @@
-"""The disk is full: a run stops with a sentence, half a file is nowhere, and with room again it goes on."""
+"""The disk is full: a run stops with a sentence, half a file is nowhere, and with room again it continues."""
 
 import os
 import random
@@ -22,7 +22,7 @@ def place_of(said):
 
 
 def test_a_full_disk(drill, make_job, zygotes, books, tmp_path):
-    """A file system of its own, in memory, filled up to so many bytes before every run."""
+    """A separate file system, in memory, filled up to a number of bytes before every run."""
     fills, chance = drill.count("full", 3), random.Random(7)
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -44,7 +44,7 @@ def test_a_full_disk(drill, make_job, zygotes, books, tmp_path):
         return replace(job, folder=shutil.copytree(seen / job.folder.name, tmp_path / "copy"))
 
     def ledger(job, elsewhere):
-        """Half of the ledgers stand on another disk, so that other files meet the end of this one."""
+        """Half of the ledgers are on another disk, so that other files meet the end of this one."""
         file = (tmp_path / job.folder.name if elsewhere else job.folder) / "ledger.db"
         return {"ledger": {"url": f"sqlite:///{file}"}}
 

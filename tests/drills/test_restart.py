@@ -1,4 +1,4 @@
-"""PostgreSQL goes away in the middle of runs, politely and as by a power cut: a failed run goes on, nothing is lost."""
+"""PostgreSQL goes away in the middle of runs, politely or abruptly: a failed run continues, nothing is lost."""
 
 import random
 import shutil

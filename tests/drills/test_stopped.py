@@ -1,4 +1,4 @@
-"""A writer of a PostgreSQL ledger stopped at any instant: the others go on in seconds, and nothing of it is lost."""
+"""A writer of a PostgreSQL ledger stopped at any instant: the others continue in seconds, and nothing of it is lost."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ BATCH = 20_000
 
 
 def test_a_writer_that_is_stopped(drill, tmp_path, postgres):
-    """Anyone who comes next must get its answer while the writer stands still; its limit is a minute."""
+    """Anyone who comes next must get its answer while the writer is paused; its limit is a minute."""
     times, chance = drill.count("stopped", 2), random.Random(6)
     hold = postgres_sql.HOLD if drill.whole else 0.5
     _kernel.Secret().write(str(tmp_path / "ids.key"))

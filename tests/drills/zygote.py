@@ -1,4 +1,4 @@
-"""Runs policies in processes of their own, and kills them when revealed.
+"""Runs policies in separate processes, and kills them when revealed.
 
 Imports once; every order (a line of JSON on stdin) is a fork, so that a run starts within milliseconds. The answer (a
 line on stdout) says how the process ended. Nothing is run here itself: threads would not live through a fork.

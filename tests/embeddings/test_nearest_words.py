@@ -108,7 +108,7 @@ def test_bits_keep_every_sum_below_2_to_the_53(d, size, reach):
     if bits >= 0:
         assert largest(bits) < 2**53
     if bits < MOST_BITS:
-        assert largest(bits + 1) > 2**53 * 0.2  # no bit is given away but for whole numbers in the bound
+        assert largest(bits + 1) > 2**53 * 0.2  # no bit is given away except for whole numbers in the bound
 
 
 def test_the_keys_are_whole_numbers_at_the_very_limit(words):

@@ -43,7 +43,7 @@ def near_of(corpus, texts, d, parts=1):
 
 
 def expected(key, position, near, m, weights):
-    """The number that a draw gives, from the kernel's bounded integers alone."""
+    """The number that a draw gives, only from the kernel's bounded integers."""
     inside, outside = weights
     if near is None:
         return _kernel.below(key, PURPOSE, position, m, 1)

@@ -62,7 +62,7 @@ PROJECTIONS = [
 
 @pytest.mark.parametrize(("name", "width", "sha256"), quick(PROJECTIONS))
 def test_the_projection_of_a_corpus_never_changes(name, width, sha256):
-    """Other numbers on another machine would be another configuration, and a release could not go on there."""
+    """Other numbers on another machine would be another configuration, and a release could not continue there."""
     assert describe(name, epsilon=1.0, delta=1e-6, width=width).projection.sha256 == sha256
 
 
@@ -144,7 +144,7 @@ def test_no_replaced_record_moves_the_sums_beyond_the_sensitivity(statistic):
         for i, j in zip(*np.unravel_index(np.argsort(-distances, axis=None)[:200], distances.shape), strict=True)
     )
     assert largest <= statistic.sensitivity**2
-    assert largest > 0.9 * statistic.sensitivity**2  # directions are opposite but for the center
+    assert largest > 0.9 * statistic.sensitivity**2  # directions are opposite except for the center
     clip, step = statistic.projection.clip, statistic.count_step
     assert int(norms.max()) <= clip**2 + step**2
 
@@ -231,7 +231,7 @@ def test_the_digest_is_the_sum_of_keyed_hashes(statistic):
 
 
 def test_keys_and_noise_are_the_golden_ones_of_the_specification():
-    """The values of docs/spec/stream.md#golden-vectors, which the standard library alone computes."""
+    """The values of docs/spec/stream.md#golden-vectors, which only the standard library computes."""
     cfg = "eadb3298c3f7b613c8ccfb0b0d7541474901682a1f314bb679743103a029cbd3"
     made = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(32))), "demo", "text", "2025-01", cfg)
     columns = strings(["r1", "r2", "r3"]), strings(["hello world", "", None]), strings(["a", None, "b"])

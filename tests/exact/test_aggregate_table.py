@@ -1,4 +1,4 @@
-"""Tables of public texts from a noisy statistic: functions of the noisy sums alone, near the means, deterministic."""
+"""Tables of public texts from a noisy statistic: functions of only the noisy sums, near the means, deterministic."""
 
 from collections import Counter
 from fractions import Fraction
@@ -161,7 +161,7 @@ def test_a_label_s_rows_are_spread_over_enough_texts(count, steepness, seed):
 
 
 def test_texts_far_from_the_corpus_still_draw_many_texts():
-    """The mean of one repeated text is no mean of corpus texts: its slope grows without bound as the noise shrinks."""
+    """The mean of one repeated text is not a mean of corpus texts: its slope grows as the noise shrinks."""
     place = describe("example", epsilon=8.0, delta=1e-6, labels=("a", "b"))
     column = pa.array(["music music music"] * 4000 + ["money money money"] * 4000, pa.large_string())
     labels = pa.array(["a"] * 4000 + ["b"] * 4000, pa.large_string())

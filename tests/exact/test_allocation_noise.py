@@ -60,7 +60,7 @@ def released(made, row):
 
 @BOTH
 def test_every_position_is_drawn_as_by_the_mechanism_of_its_own_epsilon(name):
-    """Equal streams and epsilons give equal words: the law of a position is the plain one, and so is its claim."""
+    """Equal streams and epsilons give equal words: the law of a position is the plain one, as is its claim."""
     kind, options = KINDS[name]
     shares, total = (3.0, 1.0, 2.0), 60.0
     made = kind(allocation=Allocation(total=total, template=shares), **options)

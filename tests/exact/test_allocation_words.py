@@ -37,7 +37,7 @@ KINDS = {
     [(CusText, {"limit": 500}), (Diffractor, {"limit": 500}), (Diffractor, {"limit": 500, "walks": 3})],
 )
 def test_where_every_draw_has_the_epsilon_of_a_table_bytes_are_the_tables(kind, options):
-    """Weights that are made draw by draw, slots and lists are those of the stored table."""
+    """Weights that are made draw by draw, slots and lists equal the stored table's."""
     plain = kind(epsilon=2.0, **options)
     each = float(plain._epsilon_per_word)
     for row, words in enumerate([8, 5, 1, 1, 40]):
@@ -159,7 +159,7 @@ PAPERS = [
 
 @pytest.mark.parametrize(("name", "options"), PAPERS)
 def test_faithful_mode_divides_by_the_words_of_the_text_and_claims_nothing(name, options, monkeypatch):
-    """Paper 001: the drawn words get their shares; words in clear and unknown words get none."""
+    """Paper 001: the drawn words get their shares; unchanged words and unknown words get none."""
     from dptext_etl import catalog
 
     class Watching(FixedAllocation):

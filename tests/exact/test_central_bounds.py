@@ -29,7 +29,7 @@ UNKNOWN = "nothing known"
 
 @pytest.fixture
 def large_deltas(monkeypatch):
-    """Allow deltas at which tables of three records have a central epsilon below that of a draw."""
+    """Allow deltas at which tables of three records have a central epsilon below the epsilon of a draw."""
     for module in ("guarantee", "families.choice"):
         monkeypatch.setattr(f"dptext_etl.{module}.LARGEST_DELTA", 1.0)
 
@@ -148,7 +148,7 @@ def test_releases_of_a_record_add_up(tmp_path, second):
 def losses(shift: Sequence[int], variance: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the privacy losses of discrete Gaussian noise against the same noise moved by a shift, and their chances.
 
-    The loss follows from sum(shift * noise) alone, whose law is a convolution on multiples of a whole number.
+    The loss follows only from sum(shift * noise), whose law is a convolution on multiples of a whole number.
     """
     law, first, unit = np.ones(1), 0, math.gcd(*shift)
     reach = math.ceil(9 * math.sqrt(variance))

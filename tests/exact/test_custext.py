@@ -148,7 +148,7 @@ def test_e3_plus_keeps_stopwords_and_says_so(small_vectors, tmp_path):
         assert mechanism.transition(word) == ([word], [1])
 
 
-def test_e3_texts_with_other_stopwords_are_no_neighbours(small_vectors, tmp_path):
+def test_e3_texts_with_other_stopwords_are_no_neighbors(small_vectors, tmp_path):
     """The bound is asserted where the disclosures are equal; where they differ the ratio is infinite."""
     listed = tmp_path / "stop.txt"
     listed.write_text("the\n")

@@ -1,4 +1,4 @@
-"""1-Diffractor's draws: word for word those of the stream, of its exact law, and of no other.
+"""1-Diffractor's draws: word for word the draws of the stream, of its exact law, and of no other.
 
 Specification: docs/spec/privacy.md#diffractor.
 """

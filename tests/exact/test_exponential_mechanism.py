@@ -81,7 +81,7 @@ def g(epsilon, m):
     return -log_pmin(epsilon, m) - math.log(m)
 
 
-def realised(epsilon, m):
+def realized(epsilon, m):
     """(f, g) of the integer sampler; epsilon 0 is the uniform draw."""
     if epsilon == 0:
         return 0.0, 0.0
@@ -103,17 +103,17 @@ def tight_bound(total, n, m):
 @pytest.mark.parametrize("m", [2, 4, 20])
 def test_e12_integers_only_shrink_the_band(m):
     for epsilon in np.linspace(0.01, 120, 200):
-        high, low = realised(float(epsilon), m)
+        high, low = realized(float(epsilon), m)
         assert high <= f(epsilon, m) + 1e-12
         assert low <= g(epsilon, m) + 1e-12
 
 
 def test_e12_known_values():
     assert 2 * f(3.0, 4) + g(6.0, 4) == pytest.approx(4.476449, abs=1e-6)
-    spread, concentrated = 2 * realised(70.0, 4)[0], realised(70.0, 4)[1]
+    spread, concentrated = 2 * realized(70.0, 4)[0], realized(70.0, 4)[1]
     attained = spread + 2 * concentrated
     assert attained == pytest.approx(65.97, abs=0.01)
-    naive = 2 * realised(70.0, 4)[0] + realised(140.0, 4)[1]
+    naive = 2 * realized(70.0, 4)[0] + realized(140.0, 4)[1]
     assert naive == pytest.approx(34.37, abs=0.01)
     assert attained <= tight_bound(140.0, 2, 4) + 1e-9 <= 140.0
 
@@ -125,7 +125,7 @@ def test_e12_adaptive_allocations_stay_within_the_total(data):
     total = data.draw(st.floats(0.1, 150))
 
     def walk(prefix, left_x, left_y, ratio):
-        """All transcripts: two inputs with adaptive allocations and arbitrary scores of their own."""
+        """All transcripts: two inputs with adaptive allocations and separate arbitrary scores."""
         if len(prefix) == n:
             assert ratio <= tight_bound(total, n, m) + 1e-9
             assert ratio <= total + 1e-9

@@ -42,7 +42,7 @@ def logs(rows):
 
 
 def on_words(law, orders):
-    """A uniform mixture over lists: the law of words, from that of places, as logarithms."""
+    """A uniform mixture over lists: the law of words, from the law of places, as logarithms."""
     chances = np.zeros_like(law)
     for order in orders:
         place = np.argsort(order)
@@ -193,14 +193,14 @@ def test_planted_a_rounded_tail_breaks_the_metric_claim_of_tem():
 
 
 def test_planted_lists_of_unequal_vocabularies():
-    """A word that one list lacks is drawn from the others alone: an output of that list alone distinguishes it."""
+    """A word that one list lacks is drawn only from the others: an output of only that list distinguishes it."""
     places = 6
     law = geometric(1.0, places)
     whole = np.exp(law)
     mixture = np.zeros((places + 1, places + 1))
     mixture[:places, :places] += whole / 2
     mixture[1:, 1:] += whole / 2
-    mixture[0] *= 2  # word 0 is in the first list alone, the last word in the second
+    mixture[0] *= 2  # word 0 is only in the first list, the last word in the second
     mixture[places] *= 2
     np.testing.assert_allclose(mixture.sum(axis=1), 1)
     with np.errstate(divide="ignore", invalid="ignore"):

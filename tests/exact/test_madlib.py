@@ -194,7 +194,7 @@ class TestPlantedBugs:
         monkeypatch.setattr(_kernel, "radial_noise", memoised)
         assert line_fit(placed(LINE, 1.0)) < 1e-6
 
-    def test_an_approximate_neighbour(self, placed, monkeypatch):
+    def test_an_approximate_neighbor(self, placed, monkeypatch):
         class Rough(search.NearestWords):
             def nearest(self, points, where=None):
                 found = super().nearest(points, where)

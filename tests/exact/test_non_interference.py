@@ -48,7 +48,7 @@ def release(table, text):
 
 
 @st.composite
-def neighbours(draw):
+def neighbors(draw):
     """Two texts that agree on the number of words and the output set of each, and on nothing else."""
     clusters = draw(st.lists(st.integers(-1, 4), max_size=12))
 
@@ -60,7 +60,7 @@ def neighbours(draw):
 
 
 @examples(300)
-@given(neighbours())
+@given(neighbors())
 def test_equal_disclosures_give_equal_bytes(blind, pair):
     positions, one, other = pair
     first, second = release(blind, one), release(blind, other)

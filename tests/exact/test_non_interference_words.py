@@ -54,7 +54,7 @@ def release(mechanism, text):
 
 
 def classes(mechanism):
-    """Words that no disclosure reveals apart, as lists of at least two; what is kept in clear is a class of one."""
+    """Words that no disclosure reveals apart, as lists of at least two; a word kept unchanged is a class of one."""
     words = [word for word in mechanism.input_words() if word.isalpha()][:300]
     if not {Disclosure.CLUSTER, Disclosure.STOPWORDS} & mechanism.guarantee.disclosures:
         return [words]
@@ -65,7 +65,7 @@ def classes(mechanism):
 
 
 @st.composite
-def neighbours(draw, mechanism, groups):
+def neighbors(draw, mechanism, groups):
     """Two texts that agree on what is disclosed, and on nothing else."""
     hidden = mechanism.length != "disclose"
     chosen = draw(st.lists(st.integers(-1, len(groups) - 1), max_size=8))
@@ -92,7 +92,7 @@ def test_equal_disclosures_give_equal_bytes(mute):
     @examples(40, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def check(data):
-        one, other = data.draw(neighbours(mute, groups))
+        one, other = data.draw(neighbors(mute, groups))
         assert release(mute, one) == release(mute, other)
 
     check()

@@ -103,7 +103,7 @@ def test_no_weight_vanishes_at_any_epsilon(small_vectors):
 
 @pytest.mark.parametrize("options", [{}, FIXED], ids=["disclose", "fixed"])
 def test_certificates_hold_where_they_are_given(small_vectors, options):
-    """Both certificates against all triples; somewhere each speaks alone, and somewhere neither does."""
+    """Both certificates against all triples; somewhere only one of them speaks, and somewhere neither does."""
     spoken = set()
     for epsilon in (0.01, 1.0, 4.0, 6.0, 8.0, 10.0, 12.0, 20.0, 40.0):
         mechanism = SanText(epsilon=epsilon, vectors=small_vectors, **options)

@@ -3,7 +3,7 @@
 Specification: docs/spec/stream.md#draws.
 
 The path that releases texts groups words, weighs each once and draws by blocks and threads. Here every word is drawn
-alone, from its explicit weights, at its own position of its own record's stream.
+separately, from its explicit weights, at its own position of its own record's stream.
 """
 
 import threading
@@ -82,7 +82,7 @@ def alone(mechanism, key, text):
 
 
 def matches(mechanism, given=TEXTS, keys=KEYS):
-    """Whether a batch is released as its texts are alone, and so again, when rows of its words are kept."""
+    """Whether a batch is released as its texts are separately, and again, when rows of its words are kept."""
     released = release_with_keys(mechanism, texts(given), record_keys(keys)).text.to_pylist()
     again = release_with_keys(mechanism, texts(given), record_keys(keys)).text.to_pylist()
     return released == again == [alone(mechanism, key, text) for key, text in zip(keys, given, strict=True)]

@@ -2,7 +2,7 @@
 
 Specification: docs/spec/privacy.md#e1, docs/spec/privacy.md#s1, docs/spec/privacy.md#s3.
 
-`oracle_*` draws from a list of weights by docs/spec/stream.md#draw, on words of the stream alone.
+`oracle_*` draws from a list of weights by docs/spec/stream.md#draw, only on words of the stream.
 """
 
 import hashlib

@@ -37,7 +37,7 @@ Multiset = dict[tuple[int, ...], Fraction]
 
 
 def _laws(law: Law) -> list[list[Fraction]]:
-    """Return the law of a draw for every near set, and last that of a text without known words."""
+    """Return the law of a draw for every near set, and last the law of a text without known words."""
     total = law.near * law.inside + (law.texts - law.near) * law.outside
     sets = itertools.combinations(range(law.texts), law.near)
     found = [[Fraction(law.inside if y in near else law.outside, total) for y in range(law.texts)] for near in sets]
@@ -80,7 +80,7 @@ def test_the_bound_is_reached() -> None:
 
 
 def test_counting_other_texts_alone_is_no_bound() -> None:
-    """The clones of the two near texts alone give .0090; the multiset has more than twice that."""
+    """The clones of only the two near texts give 0.0090; the multiset has more than twice that."""
     law = Law(4, 1, 3, 1)
     assert float(_largest(3, law, 0.9)) > 0.022
     assert divergence(0.9, 3, law) >= float(_largest(3, law, 0.9))

@@ -2,7 +2,7 @@
 
 Specification: docs/spec/privacy.md#s1, docs/spec/privacy.md#s3.
 
-`oracle_*` is a second implementation of docs/spec/stream.md#stream, from the standard library and `cryptography` alone.
+`oracle_*` is a second implementation of docs/spec/stream.md#stream, only from the standard library and `cryptography`.
 """
 
 import hashlib

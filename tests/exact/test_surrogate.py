@@ -184,7 +184,7 @@ def test_threads_and_blocks_change_nothing(tmp_path):
     corpus = toy(tmp_path, 45)
     drawn = mechanism(corpus, 2.0, hit=0.7, parts=2)
     texts = [(None if i % 11 == 0 else corpus.texts[i % 45] + f" {corpus.texts[i * 7 % 45]}") for i in range(1300)]
-    texts = [texts[1]] * 300 + texts  # so many draws from one text's scores put them all in order
+    texts = [texts[1]] * 300 + texts  # this number of draws from one text's scores puts them all in order
     column, keys = pa.array(texts, pa.large_string()), record_keys(1600)
     policy, own = json.dumps(drawn.input_policy()), kernel_corpus(drawn)
     one, three = (pa.array(own.release_with_keys(keys, column, policy, None, threads)) for threads in (1, 3))
@@ -225,12 +225,12 @@ def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_pa
 
     assert once(texts, ids) == apart()
 
-    def centred(self, column):
+    def centered(self, column):
         vectors = corpus.encoder.encode([text or "" for text in column.to_pylist()]).astype(np.float64)
         shifted = np.rint(vectors - vectors.mean(axis=0)).clip(-127, 127).astype(np.int8)
         return pa.array(shifted.ravel()), None
 
-    monkeypatch.setattr(type(drawn), "_encoded", centred)
+    monkeypatch.setattr(type(drawn), "_encoded", centered)
     assert once(texts, ids) != apart()
 
 

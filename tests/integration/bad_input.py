@@ -48,7 +48,7 @@ except DPTextError as error:
 
 
 def child(warm, job, code):
-    """Run code over the policy of a job in a process of its own."""
+    """Run code over the policy of a job in a separate process."""
     values = json.dumps(job.policy().model_dump(mode="json", by_alias=True))
     command = [*warm, "-c", CHILD.replace("{}", code), values]
     return subprocess.run(command, capture_output=True, text=True, check=False)

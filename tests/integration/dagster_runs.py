@@ -29,7 +29,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class Leaky(CusText):
-    """CusText that lets unknown words through in clear."""
+    """CusText that keeps unknown words unchanged."""
 
     def input_policy(self):
         return {**super().input_policy(), "oov": "keep"}

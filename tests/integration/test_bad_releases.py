@@ -47,7 +47,7 @@ WAYS = {"plan": _plan, "run": _run, "frame": _frame}
 
 @pytest.fixture(scope="module")
 def rows():
-    """Rows whose texts suffice for a corpus; some labels are null, and some stand in no list."""
+    """Rows whose texts suffice for a corpus; some labels are null, and some are in no list."""
     held = texts()[:1_200]
     number = pl.int_range(pl.len())
     return pl.DataFrame({"review": held}).select(

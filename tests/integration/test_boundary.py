@@ -77,7 +77,7 @@ mechanism = { name = "blind", epsilon = 2.0 }
 
 @pytest.fixture
 def pair(make_job):
-    """Make two jobs over tables that differ in their texts alone, under one key."""
+    """Make two jobs over tables that differ only in their texts, under one key."""
 
     def make(first=short, second=long, rows=ROWS, **values):
         values = {"cap": None, "shard_rows": 40, "shard_bytes": 6_000, **values}
@@ -98,7 +98,7 @@ def names_and_modes(job):
 
 
 def without_hash(path):
-    """The name of a part by its place: its hash is that of published bytes."""
+    """The name of a part by its place: its hash is the hash of published bytes."""
     return re.sub(r"-[0-9a-f]{16}(?=\.)", "", str(path))
 
 
@@ -218,7 +218,7 @@ def reading_of(job):
 
 @pytest.mark.parametrize("more", quick([{"length": "fixed", "n_max": 3}, {}]))
 def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more, caplog):
-    """Texts agree on their length where it is disclosed. The report in staging alone says what is in them."""
+    """Texts agree on their length where it is disclosed. Only the report in staging says what is in them."""
     caplog.set_level("DEBUG")
     texts = (known, unknown) if more else (short, long)
     jobs, said = pair(*texts, mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors, **more}), []

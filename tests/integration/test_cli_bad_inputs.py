@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_while_staging(place, frame, monkeypatch):
     assert "Hint:" in done.stderr
     assert SENTINEL not in done.output
     before = place.charged()
-    assert place.privatize().exit_code == 0  # goes on where it was; what was reserved is not charged again
+    assert place.privatize().exit_code == 0  # continues where it was; what was reserved is not charged again
     assert place.charged() == before
 
 

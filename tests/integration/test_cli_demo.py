@@ -1,4 +1,4 @@
-"""`dptext demo` in a folder of its own: rows, spend, budget, gates, and the planted bug that is stopped."""
+"""`dptext demo` in a separate folder: rows, spend, budget, gates, and the planted bug that is stopped."""
 
 import functools
 import json
@@ -105,7 +105,7 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_with_dagster_anew_in_the_same_folder(done, warm):
-    """In a process of its own, because Dagster redirects the output of the process in which a job runs."""
+    """In a separate process, because Dagster redirects the output of the process in which a job runs."""
     pytest.importorskip("dagster")
     folder, _ = done
     command = [*warm, "-m", "dptext_etl.cli", "demo"]

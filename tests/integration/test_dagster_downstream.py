@@ -54,7 +54,7 @@ def test_nothing_is_written_through_it(job):
 
 
 def test_raw_text_written_into_what_is_published_blocks_what_reads_it(job, sentinel, capfd):
-    """It is in no event, and the next run mends it."""
+    """It is in no event, and the next run fixes it."""
     job.run()
     policy, seen, part = job.policy(), [], job.part(0)
     raw = pl.read_parquet(job.folder / "raw.parquet").select("id", text="review")

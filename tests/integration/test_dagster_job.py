@@ -89,7 +89,7 @@ def test_a_fired_gate_stops_everything_downstream_and_revokes_the_name(stopped_i
     assert (summary.success, summary.exit_code) == (False, 4)
     sentence = summary.runs[0].message
     assert sentence.startswith(f"3 of {len(GATES)} gates failed: canary_text_absent: ")
-    assert "Hint: find the defect, mend it, and release under a new name" in sentence
+    assert "Hint: find and fix the defect, and release under a new name" in sentence
     assert sentinel not in sentence
     assert {check.asset for check in summary.checks if not check.passed} == {STAGED}
     assert list(summary.runs[0].assets) == [STAGED]
@@ -104,7 +104,7 @@ def test_a_fired_gate_stops_everything_downstream_and_revokes_the_name(stopped_i
 @pytest.mark.thorough
 @pytest.mark.parametrize("table", [False, True], ids=["file", "delta"])
 def test_a_second_materialisation_costs_nothing_and_changes_nothing(job, reviews, monkeypatch, table):
-    """An input that is that of the run before is recognized: no row is read again, and the gates have nothing to do."""
+    """An input that equals the last run's is recognized: no row is read again, and the gates have nothing to do."""
     policy = job.policy()
     if table:
         pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")

@@ -1,4 +1,4 @@
-"""Dagster runs as processes of their own: two at once, a killed one, one process per step."""
+"""Dagster runs as separate processes: two at once, a killed one, one process per step."""
 
 import json
 import os
@@ -145,7 +145,7 @@ def partitioned(job, save, reviews):
 
 @pytest.fixture
 def undisturbed(make_job, save, reviews):
-    """The same partitions, released one after the other by the runner alone."""
+    """The same partitions, released one after the other only by the runner."""
     from dptext_etl import run
 
     job = make_job("undisturbed")

@@ -80,7 +80,7 @@ def without(place, person):
 
 
 def everything(place):
-    """Return the bytes of all files but those of locks, and of what a ledger in write-ahead mode adds."""
+    """Return the bytes of all files except locks, and except what a ledger in write-ahead mode adds."""
     return {
         path: path.read_bytes()
         for path in place.rglob("*")

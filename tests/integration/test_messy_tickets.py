@@ -1,4 +1,4 @@
-"""Messy tickets from `init` to erasure, as a user goes: the command line alone, and the messages that it gives.
+"""Messy tickets from `init` to erasure, as a user goes: only the command line, and the messages that it gives.
 
 The table is a CSV file with ";" in cp1252. Its columns have umlauts and blanks in their names, its ids have leading
 zeros, 80 ids occur twice, 24 rows name no person, and one person wrote 200 of 5,040 tickets.

@@ -54,7 +54,7 @@ def test_datasets_of_one_group_share_a_cap(job, reviews):
 
 
 def in_order(job, *, group=None, **other):
-    """Policies of two datasets over the same persons: their plans in order, and what the second is alone."""
+    """Policies of two datasets over the same persons: their plans in order, and the second one by itself."""
     cap = {**CAP, "group": group} if group else CAP
     second = {"dataset": "calls", "sink": str(job.folder / "calls"), "cap": cap, **other}
     policies = [job.policy(cap=cap), job.policy(**second)]

@@ -214,7 +214,7 @@ def test_a_mechanism_that_fails_passes_nothing_on(job, monkeypatch, caplog):
 
 def test_mechanisms_and_parameters(job):
     column = job.policy().columns[0].model_dump()
-    for change in ({"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": float("inf")}, {"name": "absent"}, {"colour": 1}):
+    for change in ({"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": float("inf")}, {"name": "absent"}, {"color": 1}):
         with pytest.raises(PolicyError) as caught:
             job.policy(column=[{**column, "mechanism": {**column["mechanism"], **change}}])
         assert caught.value.exit_code == 5
@@ -240,7 +240,7 @@ def test_a_column_that_csv_cannot_hold_is_refused_before_anything_is_charged(mak
         "bytes": pl.col("user_id").cast(pl.Binary),
     }
     job = make_job(frame=reviews().with_columns(stars=made[kind]))
-    with pytest.raises(InputError, match=r"column .stars. of type .* cannot stand in a CSV file"):
+    with pytest.raises(InputError, match=r"column .stars. of type .* cannot be in a CSV file"):
         job.run(sink=str(job.folder / "published.csv"))
     assert not (job.folder / "ledger.db").exists()
     assert job.run().version == 1

@@ -257,7 +257,7 @@ def test_plain_files_and_a_table_do_not_take_each_others_place(make_job):
 
 @pytest.mark.parametrize("log", [None, "_delta_log"])
 def test_foreign_files_in_the_folder_are_refused(job, log):
-    """A folder of a log is no table yet."""
+    """A folder of a log is not a table yet."""
     (job.folder / "published" / (log or "")).mkdir(parents=True)
     (job.folder / "published" / "theirs.txt").touch()
     with pytest.raises(InputError, match="1 file or folder that no run of dptext wrote"):

@@ -58,7 +58,7 @@ def test_an_export_is_the_published_version(policy_of_job, tmp_path, sentinel, m
 
 
 def require_read(folder, published, monkeypatch):
-    """Run what the page for readers says, and compare texts with those of a table."""
+    """Run what the page for readers says, and compare texts with texts of a table."""
     monkeypatch.chdir(folder)
     readers, texts = {"pl": pl, "pd": pd, "glob": glob}, published["review"].to_list()
     lines = [line.strip() for line in (folder / "README.md").read_text().splitlines()]

@@ -141,7 +141,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
 
 @pytest.mark.parametrize("written", quick([1, 0, 2, 3]))
 def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(released, reviews, save, monkeypatch, written):
-    """Files of one shard are written one after the other; what is killed between two of them goes on."""
+    """Files of one shard are written one after the other; a run that is killed between two of them continues."""
     aside = released.folder / "published.staging/reviews/2026-11/_/kept-00000-0123456789abcdef.parquet"
     files = [aside.with_suffix(".draws"), aside.with_name(f"{aside.stem}-0123456789abcdef.post"), aside]
     rows = reviews()

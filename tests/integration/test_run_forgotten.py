@@ -125,7 +125,7 @@ def test_what_is_staged_is_compared_again_before_it_is_published(released):
 
 
 def everything(job):
-    """Return the bytes of all files but those of locks, and of what a ledger in write-ahead mode adds."""
+    """Return the bytes of all files except locks, and except what a ledger in write-ahead mode adds."""
     files = (path for path in job.folder.rglob("*") if path.is_file() and path.stat().st_size)
     return {path: path.read_bytes() for path in files if path.suffix not in {".lock", ".db-wal", ".db-shm"}}
 

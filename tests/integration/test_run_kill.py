@@ -51,7 +51,7 @@ run(Policy.parse(values), checkpoint=checkpoint)
 
 @pytest.fixture
 def killed(warm):
-    """Run a policy in a process that dies after so many times of a step: killed(policy, step, times)."""
+    """Run a policy in a process that dies after `times` repetitions of a step: killed(policy, step, times)."""
 
     def run(policy, step, times):
         values = json.dumps([policy.model_dump(mode="json", by_alias=True), step, times])

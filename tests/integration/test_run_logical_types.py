@@ -150,5 +150,5 @@ def test_uuids_in_an_object_store_are_strings(make_job, store):
 def test_a_type_that_arrow_does_not_know_may_be_dropped(make_job):
     job = make_job(frame=make_reviews(40).with_columns(more=pl.lit(1, pl.Int128)), keep=[])
     assert job.run().published_rows == 40
-    with pytest.raises(InputError, match="column 'more' of type Int128 cannot stand in a Parquet file"):
+    with pytest.raises(InputError, match="column 'more' of type Int128 cannot be in a Parquet file"):
         job.run(keep=["more"])

@@ -1,4 +1,4 @@
-"""A ledger restored from a copy, or lost: the next run notices, freezes the dataset, and says how to go on.
+"""A ledger restored from a copy, or lost: the next run notices, freezes the dataset, and says how to continue.
 
 Specification: docs/spec/privacy.md#lost-ledger.
 """

@@ -1,4 +1,4 @@
-"""Rows without a person: refused, left out, or each a person of its own."""
+"""Rows without a person: refused, left out, or each a separate person."""
 
 import polars as pl
 import pytest

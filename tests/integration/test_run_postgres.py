@@ -15,7 +15,7 @@ VARIABLE = "DPTEXT_LEDGER_SECRET_URL"
 
 @pytest.fixture
 def ledger(postgres, tmp_path, monkeypatch):
-    """A ledger as a policy names it: by references alone."""
+    """A ledger as a policy names it: only by references."""
     monkeypatch.setenv(VARIABLE, postgres.url(password=":pass-word"))
     _kernel.Secret().write(str(tmp_path / "ids.key"))
     return {"url": f"env:{VARIABLE}", "id_key": f"file:{tmp_path / 'ids.key'}"}

@@ -1,4 +1,4 @@
-"""A plan of a synthetic table meets the refusals of its run; those of all runs are in test_run_preflight.py."""
+"""A plan of a synthetic table meets the refusals of its run; the refusals of all runs are in test_run_preflight.py."""
 
 from contextlib import contextmanager
 

@@ -40,7 +40,7 @@ def test_a_row_that_is_too_large_is_a_shard_of_its_own_and_runs_go_on(job, revie
 
 @pytest.mark.parametrize(("rows", "size", "sets"), quick([(100, 2_000, 5), (240, 1 << 20, 5), (240, 1 << 20, 1)]))
 def test_sets_of_canary_rows_are_spread_over_shards(job, monkeypatch, rows, size, sets):
-    """Several in one shard, or one in several: their number follows from that of the rows."""
+    """Several in one shard, or one in several: their number follows from the number of rows."""
     monkeypatch.setattr(canary_sets, "SET_ROWS", 240 // sets)
     summary = job.run(shard_rows=rows, shard_bytes=size)
     present = next(gate for gate in summary.gates if gate["name"] == "canary_rows_complete")

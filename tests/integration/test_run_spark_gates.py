@@ -37,7 +37,7 @@ def nobody(_):
 
 
 def again_in_another_shard(frames):
-    """Rows of the first shard, half of them with another text: each shard alone is in order."""
+    """Rows of the first shard, half of them with another text: each shard by itself is in order."""
     other = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("wordaa wordab")).otherwise("review")
     return pl.concat([frames[1], frames[0].filter(~pl.col(CANARY)).with_columns(review=other)])
 

@@ -28,7 +28,7 @@ SINK = "s3://bucket/published/reviews"
 
 @pytest.fixture
 def place(store, tmp_path, monkeypatch):
-    """Make a job whose staging and sink lie in the store; the driver's folder for files of its own is its own."""
+    """Make a job whose staging and sink lie in the store; the driver's folder for its own files is separate."""
 
     def placed(job, **changes):
         options = {**store.options, "aws_secret_access_key": "env:DPTEXT_STORE_SECRET", "max_retries": "3"}
@@ -137,7 +137,7 @@ def test_executors_read_csv_objects_with_the_options_of_the_policy(spark, make_j
 
 def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job, place, store):
     job = place(make_job())
-    job.values["storage_options"] = store.options  # the driver alone has that variable
+    job.values["storage_options"] = store.options  # only the driver has that variable
     with pytest.raises(InputError, match=r"an executor cannot use .*DPTEXT_TEST_SECRET, which is not set") as caught:
         run_frame(frame_of(spark, job), job.policy())
     assert "spark.executorEnv" in caught.value.hint
@@ -149,7 +149,7 @@ def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job,
 def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
     cluster, postgres, speculating, spark_settings, make_job, place, store
 ):
-    """The first attempt stands still once it has staged; another worker takes that up from the store."""
+    """The first attempt pauses once it has staged; another worker takes that up from the store."""
     here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
     here.run()
     seen = job.folder / "seen"

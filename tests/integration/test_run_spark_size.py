@@ -63,7 +63,7 @@ def test_the_driver_stays_small(java, spark_settings, make_job):
     assert facts["rows"]["released"] == ROWS
     assert facts["words"] == ROWS * WORDS
     assert facts["published"] == ROWS
-    assert facts["grown"] < TEXT_BYTES / 4  # what went through Spark; the raw rows alone would take four times as much
+    assert facts["grown"] < TEXT_BYTES / 4  # what went through Spark; the raw rows would need four times as much
     assert facts["judged"] < LEDGER_BYTES
     with job.ledger() as ledger:
         assert ledger.verify().ok

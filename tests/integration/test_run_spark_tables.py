@@ -41,7 +41,9 @@ def steps(monkeypatch):
     looked = []
     for module in (local, spark_engine):
         examine = module.examine
-        monkeypatch.setattr(module, "examine", lambda *given, examine=examine, **more: looked.append(1) or examine(*given, **more))
+        monkeypatch.setattr(
+            module, "examine", lambda *given, examine=examine, **more: looked.append(1) or examine(*given, **more)
+        )
     return looked
 
 

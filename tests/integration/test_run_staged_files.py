@@ -125,7 +125,7 @@ def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, mo
 
 
 def forge_draws(staging):
-    """Say that no draw was made, in every staged shard, and put the new hash where the old one stands."""
+    """Say that no draw was made, in every staged shard, and put the new hash where the old one is."""
     for draws in staging.rglob("shard-*.draws"):
         before, record = draws.read_bytes(), draws.with_suffix(".json")
         counts = pl.read_ipc(before)

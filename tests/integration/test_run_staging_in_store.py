@@ -1,4 +1,4 @@
-"""Staging in an object store: what one machine staged, another goes on with, and no two machines share a folder."""
+"""Staging in an object store: what one machine staged, another continues with, and no two machines share a folder."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ FICKLE = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for na
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Go to another machine: a process with a scratch folder of its own, which has seen nothing yet."""
+    """Go to another machine: a process with a separate scratch folder, which has seen nothing yet."""
     made = []
 
     def another():

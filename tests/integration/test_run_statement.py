@@ -1,4 +1,4 @@
-"""The page to sign: what a release holds, promises and cost, from its manifest and its ledger alone."""
+"""The page to sign: what a release holds, promises and cost, from only its manifest and its ledger."""
 
 import json
 import os
@@ -134,7 +134,7 @@ def test_where_nothing_is_published(tmp_path):
     ],
 )
 def test_an_epsilon_in_words(epsilon, said):
-    """A prior of 1 %: odds of 1 to 99 times e^4 are 0.5515, a chance of 35.55 %, rounded up."""
+    """A prior of 1%: odds of 1 to 99 times e^4 are 0.5515, a chance of 35.55%, rounded up."""
     assert said in meaning_of(epsilon)
 
 

@@ -207,7 +207,7 @@ def test_a_release_holds_one_table(make_synthetic, reviews, save, change):
 
 
 def test_labels_and_texts_do_not_run_into_each_other(make_synthetic, reviews, save):
-    """A text that begins like a label, and a label that ends like a text, have identities of their own."""
+    """A text that begins like a label, and a label that ends like a text, have separate identities."""
     job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 1, "rows": 5})
     frame = reviews(1).with_columns(topic=pl.lit("a"), review=pl.lit("tb"))
     save(frame, job.folder / "raw.parquet")
@@ -261,7 +261,7 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
 
 @pytest.mark.parametrize("step", quick(["recorded", None, "pinned", "reserved", "staged"], first=2))
 def test_no_raw_text_and_no_raw_label_reaches_a_file(make_synthetic, reviews, sentinel, step, caplog):
-    """Texts and labels that no list names stand in the source alone, whether a run ends or stops half-way."""
+    """Texts and labels that no list names are only in the source, whether a run ends or stops half-way."""
     raw = reviews().with_columns(topic=pl.lit(f"label {sentinel}"))
     job = make_synthetic(frame=raw)
     assert sentinel in raw["review"][0]

@@ -1,4 +1,4 @@
-"""Tables with a log of their own in an object store: a server that speaks S3, on the loopback interface."""
+"""Tables with their own log in an object store: a server that speaks S3, on the loopback interface."""
 
 import json
 from urllib.request import urlopen

@@ -129,7 +129,7 @@ def test_what_was_published_is_looked_at(job, steps):
     (job.folder / "published.manifest.json").unlink()
     assert job.run().version == 1
     assert len(steps) == 3
-    shutil.rmtree(job.folder / "published")  # what readers see is mended, too
+    shutil.rmtree(job.folder / "published")  # the published folder is fixed, too
     job.run()
     assert job.files() == files
     assert len(steps) == 4

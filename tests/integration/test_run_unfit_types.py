@@ -47,7 +47,7 @@ def test_a_kept_column_fits_its_sink_or_is_refused_before_the_charge(make_job, k
         if file_format in unfit:
             with pytest.raises(InputError) as caught:
                 run_frame(raw, policy)
-            assert f"column 'kept' of type {kind} cannot stand in a" in str(caught.value)
+            assert f"column 'kept' of type {kind} cannot be in a" in str(caught.value)
         else:
             assert run_frame(raw, policy).published_rows == 40
             assert released(policy.sink).collect().height == 40

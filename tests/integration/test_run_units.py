@@ -157,7 +157,7 @@ def test_a_new_period_is_opened_by_name(make_job, reviews):
     job = make_job(frame=reviews(60))
     job.run()
     later = {"release": "2027-01", "cap": {**CAP, "period": "2027"}}
-    with pytest.raises(LedgerError, match="would not count what was charged in dataset:reviews, period 2026"):
+    with pytest.raises(LedgerError, match="would not count charges in dataset:reviews, period 2026"):
         job.run(**later)
     assert any("opens the period by name" in note for note in plan(job.policy(**later)).notes)
     place = (

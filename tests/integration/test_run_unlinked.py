@@ -300,7 +300,7 @@ def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, r
 
 
 def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, reviews):
-    """A later run of the pinned table goes on: no reservation of the other record is left."""
+    """A later run of the pinned table continues: no reservation of the other record is left."""
     job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
     other, pinned = pl.concat([reviews().head(239), reviews(1, 5000)]), []
 

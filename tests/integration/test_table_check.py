@@ -45,7 +45,7 @@ def test_a_plan_shows_spellings_and_what_caps_keep(make_job, reviews):
     assert kept == {5: 15, 10: 30, 14: 38, 20: 50, 28: 58}
     assert found.left_out["quarantined"] == 30
     again = plan(job.policy(cap={**cap, "epsilon": 14 * one}))
-    assert again.left_out["quarantined"] == 60 - kept[14], "a count that is shown is that of a plan with this cap"
+    assert again.left_out["quarantined"] == 60 - kept[14], "a count that is shown is the count of a plan with this cap"
 
 
 def test_the_screen(make_job, reviews):
@@ -97,7 +97,7 @@ def rows_of_days(reviews):
     "limits", quick([{"normalize": ["casefold"]}, {"per_subject": 10}, {"unit": "record", "subject": None}])
 )
 def test_plans_and_runs_show_which_periods_lose_rows(make_job, reviews, kept, limits):
-    """The counts are those of the rows that the run leaves out."""
+    """The counts cover the rows that the run leaves out."""
     frame = rows_of_days(reviews)
     job = make_job(frame=frame, min_released=0.0, keep=[kept, "other"], **limits)
     one = plan(job.policy(cap=None)).per_record["max"]

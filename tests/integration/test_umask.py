@@ -1,4 +1,4 @@
-"""Every command under umask 0: files inside the boundary are for their owner alone, and drafts follow no link."""
+"""Every command under umask 0: files inside the boundary are only for their owner, and drafts follow no link."""
 
 import os
 import shlex

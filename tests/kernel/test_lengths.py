@@ -120,7 +120,7 @@ def clamped(n, key, rate, longest):
 @given(st.sampled_from([0, 1, 2, 3, 5, 9]), st.binary(min_size=32, max_size=32), st.fractions(Fraction(1, 50), 5))
 @examples(150)
 def test_noisy_length_is_the_clamped_text_plus_a_discrete_laplace(table, n, key, rate):
-    """n0 = clamp(n, 1, N), then clamp(n0 + G, 1, N), G at purpose 6, position 0; the draws are those of any text."""
+    """n0 = clamp(n, 1, N), then clamp(n0 + G, 1, N), G at purpose 6, position 0; the draws are as for any text."""
     rate = rate.limit_denominator(10**6)
     policy = {**STRICT, "length": {"noisy": [rate.numerator, rate.denominator]}}
     [row] = release(table, ["alpha " * n], policy, [key])

@@ -1,4 +1,4 @@
-"""A vocabulary alone: numbers of words out, chosen outputs in; together with the kernel's draws they are a table."""
+"""A vocabulary by itself: numbers of words out, chosen outputs in; with the kernel's draws they are a table."""
 
 import itertools
 import json

@@ -122,7 +122,7 @@ def duplicates_dropped_before(shard: Shard) -> list[str | None]:
 
 
 def key_without_the_record(shard: Shard) -> list[str | None]:
-    """The generator of a row follows from its text alone."""
+    """The generator of a row follows only from its text."""
     return [shard.draw(seeded(text or ""), text) for text in shard.raw]
 
 

@@ -44,7 +44,7 @@ AROUND = {
     ),
 }
 ELSEWHERE |= AROUND
-"""Drills that need an application of their own, and the test that is them."""
+"""Drills that need a separate application, and the test that is them."""
 
 
 def page(outcomes):
@@ -68,7 +68,7 @@ def page(outcomes):
 
 
 NAMED = ("TABLES", "CLAIMS", "IDENTITY", "ERASURE")
-"""Tables of drills that have tests of their own."""
+"""Tables of drills that have separate tests."""
 
 INTRODUCTION = """<!-- written by `make -C studies leak-drills` from what stopped each drill -->
 # Leak drills

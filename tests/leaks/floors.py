@@ -81,7 +81,7 @@ def texts(mechanism, rows):
 
 
 def policy(folder, mechanism, allow, run):
-    """Return the policy of one run, with a key and a ledger of its own."""
+    """Return the policy of one run, with its own key and ledger."""
     (folder / "noise.key").unlink(missing_ok=True)
     _kernel.Secret.from_bytes(hashlib.sha256(f"floors {run}".encode()).digest()).write(str(folder / "noise.key"))
     places = {"sink": str(folder / f"out-{run}"), "staging": str(folder / f"inside-{run}")}

@@ -46,7 +46,7 @@ def forbidden(bench):
     return {word for word in words if len(word) > 5} | canaries | {str(n) for n in range(1000, 1250)}
 
 
-UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")  # Great Expectations draws such names of its own
+UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")  # Great Expectations draws such names itself
 
 
 def quoted(said, forbidden):

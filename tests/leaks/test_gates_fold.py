@@ -81,7 +81,7 @@ def test_repeats_are_counted_as_by_a_set(monkeypatch, tmp_path, held):
 
 
 def test_what_a_gate_has_seen_does_not_grow_with_rows(bench, tmp_path):
-    """Ten times the rows, the same canaries: the state has the same size but for digits of counts."""
+    """Ten times the rows, the same canaries: the state has the same size except for digits of counts."""
     sizes = []
     for times in (1, 10):
         plain = bench.published.with_columns(pl.lit(value=False).alias(CANARY))

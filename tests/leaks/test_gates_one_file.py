@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import extensions, run
-from dptext_etl.checks import CANARY, Stage, catalogue, evaluate, gates
+from dptext_etl.checks import CANARY, Stage, evaluate, gate_descriptions, gates
 from dptext_etl.checks.gate import load
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError
@@ -92,10 +92,10 @@ def test_it_stops_a_run(bench, toy, tmp_path):
         run(bench.policy.model_copy(update={**changes, "ledger": ledger}))
 
 
-def test_the_catalogue_and_the_documentation_list_it(bench, toy):
+def test_the_catalog_and_the_documentation_list_it(bench, toy):
     for stage in Stage:
-        assert list(catalogue(bench.policy, stage))[-1] == NAME
-        assert catalogue(bench.policy, stage)[NAME].startswith("Line ends, NULs")
+        assert list(gate_descriptions(bench.policy, stage))[-1] == NAME
+        assert gate_descriptions(bench.policy, stage)[NAME].startswith("Line ends, NULs")
     sys.path.insert(0, str(ROOT / "studies"))
     try:
         from generators.tables import gates as documented

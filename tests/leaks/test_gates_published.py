@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, run
-from dptext_etl.checks import CANARY, Stage, catalogue
+from dptext_etl.checks import CANARY, Stage, gate_descriptions
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError, InputError, KeyReferenceError
 from dptext_etl.files import sha256
@@ -18,7 +18,7 @@ NAMES += ["one_text_per_record"]
 
 @pytest.fixture(scope="module", params=["parquet", "csv", "ndjson"])
 def published(request, bench, tmp_path_factory):
-    """The bench's rows, published by a real run of their own, in each format."""
+    """The bench's rows, published by a separate real run, in each format."""
     folder = tmp_path_factory.mktemp("published")
     raw = pl.read_parquet(bench.policy.source)
     getattr(raw, f"write_{request.param}")(folder / f"raw.{request.param}")
@@ -45,7 +45,7 @@ def failed(verdicts):
 def test_a_publication_passes(published):
     policy, folder = published
     verdicts = judge(folder, policy)
-    assert list(verdicts) == list(catalogue(policy, Stage.PUBLISHED)) == NAMES
+    assert list(verdicts) == list(gate_descriptions(policy, Stage.PUBLISHED)) == NAMES
     assert not failed(verdicts)
     assert verdicts["rows_ledgered"].counts["cells"] == 2 * 250
     one = next(path for path in sorted(folder.glob("part-*")))

@@ -16,7 +16,7 @@ TEXTS = ["Good word, the good!", "nonesuchword 42 the", "people like the other t
 def staged(word_mechanism, tmp_path):
     """A staged run of the mechanism, its raw canary texts by id, and a function that judges changed parts.
 
-    At an epsilon at which copies are no matter of course.
+    At an epsilon at which copies are rare.
     """
     word_mechanism = word_mechanism.model_copy(update={"epsilon": min(word_mechanism.epsilon, 10.0)})
     _kernel.Secret.from_bytes(bytes(range(9, 41))).write(str(tmp_path / "noise.key"))

@@ -1,4 +1,4 @@
-"""Caps: on one declared measure, per unit, in a scope that nothing but a declaration can leave."""
+"""Caps: on one declared measure, per unit, in a scope that only a declaration can leave."""
 
 import math
 

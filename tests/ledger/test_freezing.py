@@ -186,7 +186,7 @@ def shared(kit, dataset, period="2026", group="people"):
 
 
 def group_kit(kit):
-    """Datasets a and b share a group in two periods, b and c another one; d stands alone."""
+    """Datasets a and b share a group in two periods, b and c another one; d has no group."""
     refs = {name: kit.ref(dataset=name) for name in "abcd"}
     for name, period, group in (
         ("a", "2026", "people"),

@@ -25,7 +25,7 @@ def charge(kit, record, period, *, capped=True, group=None, dataset="reviews", e
 @pytest.mark.parametrize("group", [None, "all text"])
 def test_a_new_period_beside_charges_is_opened_by_name(kit, first, capped, group):
     assert charge(kit, "a", first, capped=capped) == [NEW]
-    with pytest.raises(LedgerError, match=f"would not count what was charged in .* period {first}") as caught:
+    with pytest.raises(LedgerError, match=f"would not count charges in .* period {first}") as caught:
         charge(kit, "b", "2026", group=group)
     assert "dptext ledger set-cap" in str(caught.value)
     for ask in (kit.ledger.agree_on_cap, kit.ledger.set_cap):
@@ -56,7 +56,7 @@ def test_all_takes_no_charge_beside_named_periods(kit):
 def test_a_dataset_with_charges_joins_a_group_by_name(kit):
     charge(kit, "a", "2025")
     assert charge(kit, "a", "2026", group="all text", dataset="notes") == [NEW]
-    with pytest.raises(LedgerError, match="would not count what was charged in dataset:reviews, period 2025"):
+    with pytest.raises(LedgerError, match="would not count charges in dataset:reviews, period 2025"):
         charge(kit, "b", "2026", group="all text")
     kit.ledger.set_cap(Scope("reviews", "2026", "all text"), cap("2026", group="all text"), raising=True)
     kit.reopen()

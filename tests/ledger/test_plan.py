@@ -1,4 +1,4 @@
-"""Every answer of the ledger equals that of a full scan of its journal, for all writers and after all failures.
+"""Every answer of the ledger equals the answer of a full scan of its journal, for all writers and after all failures.
 
 The scan reads all events and sealed rows, in plain Python, and shares nothing with `ledger.plan`. There are few ids and
 little room under the caps, so that records meet again in every state.

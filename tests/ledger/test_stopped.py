@@ -95,7 +95,7 @@ def test_others_go_on_while_a_writer_is_stopped(kit, warm, before, dataset):
 
 
 class Stalling:
-    """A network between a client and its server that stops to carry anything after so many bytes; 0 is never."""
+    """A network between a client and its server that stops to carry anything after a number of bytes; 0 is never."""
 
     def __init__(self, port):
         self._server, self.left, self.stuck = ("127.0.0.1", port), 0, threading.Event()
@@ -230,7 +230,7 @@ def answers(*errors):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that goes on by the pauses alone."""
+    """A clock that advances only by the pauses."""
     now = [0.0]
     monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(store.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))

@@ -40,7 +40,7 @@ def events(kit):
 
 
 def until_waiting(kit, sessions=1):
-    """Return once so many sessions wait for a turn."""
+    """Return once this number of sessions wait for a turn."""
     waiting = "select count(*) from pg_locks where locktype='advisory' and not granted"
     until = time.monotonic() + 600
     while kit.db.store.rows(waiting)[0][0] < sessions:

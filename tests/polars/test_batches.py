@@ -1,4 +1,4 @@
-"""The other road of the Polars door: a mechanism that is no table goes through batches of the column seam."""
+"""The other road of the Polars door: a mechanism that is not a table goes through batches of the column seam."""
 
 import subprocess
 import sys

@@ -161,7 +161,7 @@ OPERATIONS = {
     "said to be sorted": (lambda n, a: pl.concat_str(n.set_sorted(), a), "n a"),
     "values as a list": (lambda a, b: pl.concat_list(a, b).list.join("-"), "a b"),
 }
-"""What is no function: casts, operators, choices, and whole preparations of a text."""
+"""Not functions: casts, operators, choices, and whole preparations of a text."""
 
 NOT_OF_ROW = {
     "replacements": (lambda a, u: a.replace(u, "x"), "a u"),

@@ -1,4 +1,4 @@
-"""The guard on Polars plans: a release is that of the policy, of a column of its own row."""
+"""The guard on Polars plans: a release follows the policy, of a column of its own row."""
 
 import sys
 from pathlib import Path

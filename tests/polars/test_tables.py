@@ -29,7 +29,7 @@ def table(frame):
 
 
 class Spoken:
-    """Someone else's table, known by the interface alone."""
+    """Someone else's table, known only by the interface."""
 
     def __init__(self, rows):
         self.__arrow_c_stream__ = rows.__arrow_c_stream__

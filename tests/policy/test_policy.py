@@ -141,7 +141,7 @@ def test_a_changed_copy_is_checked_like_a_new_policy():
     assert column.model_copy(update={"release": "r2"}) == ColumnPolicy(**{**COLUMN, "release": "r2"})
     assert policy().model_copy(update={"publish": False}) == policy(publish=False)
     assert column.model_copy() == column
-    for one, update in ((column, {"nonce": -1}), (column, {"colour": "red"}), (policy(), {"subject": None})):
+    for one, update in ((column, {"nonce": -1}), (column, {"color": "red"}), (policy(), {"subject": None})):
         with pytest.raises(PolicyError):
             one.model_copy(update=update)
     with pytest.raises(DisclosureError, match="cluster"):
@@ -191,7 +191,7 @@ def test_object_stores_and_environment_keys_stay_as_they_are(tmp_path):
         ({"cap": {"measure": "pure", "rho": 1.0}}, "needs epsilon"),
         ({"cap": {"measure": "approx", "epsilon": 1.0}}, "delta and epsilon"),
         ({"copy_gate_false_alarm": 1e-9}, 'measure "approx"'),
-        ({"colour": "red"}, "colour"),
+        ({"color": "red"}, "color"),
         ({"shard_rows": 0}, "must be above 0"),
         ({"column": []}, "entries .*column.*, or one in a table"),
         (

@@ -1,4 +1,4 @@
-"""Secrets stand in variables: a policy is printed, sent to executors, and shown by Dagster."""
+"""Secrets are in variables: a policy is printed, sent to executors, and shown by Dagster."""
 
 import pytest
 

@@ -86,7 +86,7 @@ def test_core_and_demo_install_no_torch():
     assert not light & {"torch", "transformers", "pyspark", "sentence-transformers"}
 
 
-def test_licence_is_apache():
+def test_license_is_apache():
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text
     assert "END OF TERMS AND CONDITIONS" in text
@@ -101,7 +101,7 @@ def test_public_names_resolve():
         dptext_etl.anything_else  # noqa: B018
 
 
-def test_a_room_imports_no_neighbour_of_another_trade():
+def test_a_room_imports_no_neighbor_of_another_trade():
     rooms = "dptext_etl.column, dptext_etl.ledger, dptext_etl.polars, udfs.polars, dptext_etl.cli"
     program = f"import json, sys, {rooms}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -98,7 +98,7 @@ def test_a_recipe_is_a_policy_whose_head_lists_its_commands(study, recipe):
     assert build[build.index("--vectors") :][:3] == ["--vectors", "static.npz", "--plain"]
     values = tomllib.loads(recipe.read_text("utf-8"))
     assert values["synthetic"]["mechanism"].pop("corpus") == "corpus"
-    values["synthetic"]["mechanism"]["corpus"] = "example"  # that of the recipe is built by its commands
+    values["synthetic"]["mechanism"]["corpus"] = "example"  # the corpus of the recipe is built by its commands
     assert Policy.parse(values).synthetic.labels.cells
 
 

@@ -55,7 +55,7 @@ strict = True
 [mypy-dagster.*,pyspark.*,pyarrow.*,numpy.*]
 follow_imports = skip
 """
-"""What a client would write, but for the last two lines: they spare mypy libraries that this test does not look at."""
+"""What a client would write, except for the last two lines: they spare mypy libraries that it does not use."""
 
 
 @pytest.fixture

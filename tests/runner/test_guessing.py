@@ -185,11 +185,11 @@ def test_what_does_not_fit_the_form_is_refused(requests, given, words):
 def test_ids_that_are_not_unique_are_shown_with_others(tmp_path):
     path = tickets(tmp_path / "raw.csv")
     why = {role: why for role, _, why in guess(path, id="Produkt").rows()}
-    assert "only 1% of the rows have a value of their own" in why["id"]
+    assert "only 1% of the rows have a unique value" in why["id"]
     assert "others: column 1 100%, column 2" in why["id"]
     rows = pl.read_csv(path)
     rows.select(number="Ticket Nr", topic="Produkt", Inhalt="Inhalt").write_parquet(tmp_path / "raw.parquet")
-    with pytest.raises(InputError, match=r"share of rows with a value of their own: number 100%, topic 1%"):
+    with pytest.raises(InputError, match=r"share of rows with a unique value: number 100%, topic 1%"):
         guess(str(tmp_path / "raw.parquet"))
 
 

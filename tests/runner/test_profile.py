@@ -15,7 +15,7 @@ def found(profile):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Both clocks stand still until they are moved: clock(seconds, cpu)."""
+    """Both clocks stop until they are moved: clock(seconds, cpu)."""
     now = {"seconds": 0.0, "cpu": 0.0}
     monkeypatch.setattr(time, "monotonic", lambda: now["seconds"])
     monkeypatch.setattr(time, "process_time", lambda: now["cpu"])

@@ -9,7 +9,7 @@ from dptext_etl.runner.progress import PHASES, Meter, Progress, WholeRun, thrott
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that moves by clock(seconds) alone."""
+    """A clock that moves only by clock(seconds)."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
@@ -20,7 +20,7 @@ def clock(monkeypatch):
 
 
 def run_of(clock, rows, per_row):
-    """The reports of a run whose phases take so many seconds per row."""
+    """The reports of a run whose phases take a number of seconds per row."""
     seen = []
     course = WholeRun(seen.append)
     for phase, seconds in per_row.items():

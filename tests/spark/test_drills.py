@@ -1,4 +1,4 @@
-"""Drills in Spark applications of their own: speculation, and what the logs of a failing query hold."""
+"""Drills in separate Spark applications: speculation, and what the logs of a failing query hold."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An environment packed by `deploy/pack`: workers of a cluster have nothing but the archive, and compute with it."""
+"""An environment packed by `deploy/pack`: workers of a cluster have only the archive, and compute with it."""
 
 import re
 import shutil

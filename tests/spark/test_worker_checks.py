@@ -27,7 +27,7 @@ def said(*answers):
 
 @pytest.fixture
 def bare(films, tmp_path, monkeypatch):
-    """The session, whose workers have a Python with the standard library alone."""
+    """The session, whose workers have a Python with only the standard library."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\ncd /\nexec "{sys.executable}" -S "$@"\n')
     python.chmod(0o755)

@@ -263,7 +263,7 @@ def test_over_the_cap_refuses(policy, url):
 
 
 def locked_for(times, real):
-    """Find the ledger locked so many times, then go on."""
+    """Find the ledger locked `times` times, then continue."""
     left = [times]
 
     def call(*args, **options):

@@ -21,7 +21,7 @@ from dptext_etl.extensions import pip_install
 
 
 class InformationContent(Score):
-    """-log p of a word, divided by that of the rarest: rare words tell most.
+    """-log p of a word, divided by the value of the rarest word: rare words reveal most.
 
     Where the paper is wrong: what it calls IC ("IC('dog') = 235") are counts, so that frequent words seem to tell most,
     and every word but nouns and verbs, and every unknown name, counts as the most harmless. Here counts become -log p,
@@ -66,7 +66,7 @@ class Contents(Protocol):
 
 
 class OwnTable:
-    """-log of shares of public text, over that of a word which occurs half as often as the rarest known one."""
+    """-log of shares of public text, over the value of a word that occurs half as often as the rarest known one."""
 
     def __init__(self) -> None:
         content = json.loads(OWN.read_text(encoding="utf-8"))

@@ -45,7 +45,7 @@ from dptext_etl.policy import Policy
 
 SAMPLES = 256
 PAD_SAMPLES = 2_048
-"""Draws behind an estimated chance: for a word, and for the padding, which stands at most positions."""
+"""Draws behind an estimated chance: for a word, and for the padding, which is at most positions."""
 TRIALS = 2_048
 """Draws behind the simulated survival of a word."""
 
@@ -56,7 +56,7 @@ Texts = dict[int, list[tuple[str, ...]]]
 class CanaryTextAbsent(Gate):
     """Searches every cell and file for pseudo-words.
 
-    A faithful mechanism keeps unknown words in clear, these included. In its own column they prove nothing, so they are
+    A faithful mechanism keeps unknown words unchanged, these included. They prove nothing in that column, so they are
     searched everywhere else only. A mechanism that spells texts from pieces of words, or decodes them, may copy a
     canary's words by chance. Where that chance has no small bound, they prove nothing in canary rows of its column;
     they are searched in all other rows and everywhere else. A rewriter reads what was released, where they do not
@@ -131,7 +131,7 @@ class CanaryTextAbsent(Gate):
             message = f"none of {words:,} canary words survived"
         if self._in_clear:
             keeping = counted(len(self._in_clear), "column keeps", "columns keep")
-            message += f"; not searched for the unknown words that {keeping} in clear"
+            message += f"; not searched for the unknown words that {keeping} unchanged"
         if self._spelled_again:
             message += (
                 f"; {counted(len(self._spelled_again), 'column')} may spell them by "
@@ -361,13 +361,13 @@ class CanaryTextsReplaced(InVocabularyGate):
 class CanaryRowsReproducible(Gate):
     """Compares the releases of canary rows with a second computation, in reverse order and without any other row.
 
-    A release is a function of the key, the record and its text alone. So the second one must agree in every row. A
+    A release is a function of the key, the record and its text only. So the second one must agree in every row. A
     model may give other scores in another batch. There, no more rows may get the release of another text than agree.
     """
 
     catches = (
         "Rows that are not computed on their own: releases shifted by one row or sorted back wrongly, one draw that "
-        "two rows share, a generator that goes on from row to row, padding or a mask that leaks inside a batch."
+        "two rows share, a generator that continues from row to row, padding or a mask that leaks inside a batch."
     )
     stages = frozenset({Stage.STAGED})
     order = 52
@@ -443,7 +443,7 @@ class Chances:
 
         Where no fractions express the output distribution, the mechanism draws samples under a key that is thrown away.
         They bound the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
-        back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
+        back is never estimated from the code that is under suspicion: it has a bound, or a separate simulation.
         """
         if self._contextual:
             return min(1.0, len(targets) * self._mechanism.largest_probability() * ROUNDING)

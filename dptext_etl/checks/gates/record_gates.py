@@ -1,6 +1,6 @@
 """Gates of records: each id once, every cell charged and committed, and no draws shared by different records.
 
-`rows_ledgered` compares bytes with the first commit. This gate also finds rows that agree with it and stand there
+`rows_ledgered` compares bytes with the first commit. This gate also finds rows that agree with it and are there
 twice, and rows of another text whose id the ledger never had to look up.
 
 The committed positions also say whether a cell may be null and, where the length is disclosed, how many words it has.
@@ -16,7 +16,7 @@ anew, samples that are kept for equal texts or words, a key without the record i
 Whatever two texts say, k given draws of one agree with k of the other with probability at most p^k; p bounds every
 probability of the output distribution (`chance.word_chance`). Take R rows, and k such that R (R - 1) / 2 * p^k is below
 the false-alarm bound. Then a single pair of equal prefixes of k words is a defect, and neither the raw texts nor how
-often they repeat matter. k follows from the number of rows and the configuration alone.
+often they repeat matter. k follows from the number of rows and the configuration only.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ from dptext_etl.policy import Policy
 
 
 class OneTextPerRecord(Gate):
-    """Counts record ids that stand in more than one row: 16 bytes per row for the id and for each text are compared."""
+    """Counts record ids that are in more than one row: 16 bytes per row for the id and for each text are compared."""
 
     catches = (
-        "Two releases of one record side by side: the files of a retried or speculative task next to those of the "
+        "Two releases of one record side by side: the files of a retried or speculative task next to files of the "
         "first attempt, a backfill appended to what it replaces, a join that multiplies rows. Two draws of a text "
         "average out its noise."
     )
@@ -223,7 +223,7 @@ def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
     """Return the least and the largest number of positions that released texts may have, shape (texts, 2).
 
     A null has none, and every other text has some, unless it is empty (docs/spec/privacy.md#input-policy). Where word i
-    is released for word i and the length is disclosed, positions are words; words that are kept in clear have none.
+    is released for word i and the length is disclosed, positions are words; words that are kept unchanged have none.
     """
     words = np.zeros(len(texts), np.uint32)
     bounds = np.full((len(texts), 2), (0, ANY), np.uint32)
@@ -321,7 +321,7 @@ class DuplicatesWithinChance(InVocabularyGate):
 
 
 def prefix_digests(texts: pl.Series, words: int) -> ByteRows:
-    """Return the digests of the first words of the texts that have so many, shape (texts, 16)."""
+    """Return the digests of the first words of the texts that have this number of words, shape (texts, 16)."""
     return shortened(_kernel.prefix_digests(texts, words))
 
 
@@ -396,7 +396,7 @@ class PairedCanaries:
             yield from ((pair, found[0], found[1]) for found in by_shard.values() if len(found) == 2)
 
     def _across(self) -> Iterator[tuple[int, Words, Words]]:
-        """Pair the first row of a text in a shard with that in the next shard; a row stands in one pair at most."""
+        """Pair the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
         for pair, rows in self._rows.items():
             front = [row.outputs for row in sorted(rows) if row.half == 0]
             yield from ((pair, one, other) for one, other in zip(front[::2], front[1::2], strict=False))
@@ -436,7 +436,7 @@ class PairedCanaries:
         """Bound the chance that words agree.
 
         Where no fractions express the output distribution, half of `alarm` goes to simulations: of every text as a
-        whole, and of the words that stand in it twice, which may agree oftener than the others. The mean of the words
+        whole, and of the words that it has twice, which may agree oftener than the others. The mean of the words
         that were simulated together stands for each of them: among Bernoulli trials of one mean, equal chances have the
         heaviest tail (Hoeffding 1956) and the largest product.
         """
@@ -465,7 +465,7 @@ class PairedCanaries:
 
 
 def _repeats(words: Words) -> list[tuple[int, int]]:
-    """Places of equal words, in pairs; every place stands in one pair at most."""
+    """Places of equal words, in pairs; every place is in one pair at most."""
     places: dict[str, list[int]] = defaultdict(list)
     for place, word in enumerate(words):
         places[word].append(place)

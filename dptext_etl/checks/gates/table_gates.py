@@ -90,7 +90,7 @@ class RawColumnAbsent(Gate):
         return self.outcome(counts, message, passed=not problems)
 
     def _mistyped(self, schema: dict[str, pl.DataType], first: dict[str, pl.DataType]) -> set[str]:
-        """Return the columns of a part that are no strings where they should be, or of another type than the first."""
+        """Return the columns of a part that are not strings where they should be, or of another type than the first."""
         wrong = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
         if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
             wrong.add(CANARY)
@@ -170,7 +170,7 @@ class PublishedFiles(Gate):
         if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
             counts["forgotten"] = max((ledger.people.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
-        message = f"all {len(paths):,} files are those of the manifest, which the ledger recorded"
+        message = f"all {len(paths):,} files are in the manifest, which the ledger recorded"
         counts["newer_recorded"] = newer = _newer(folder, ledger, refs)
         if newer:
             message += f"; it knows {newer:,} newer versions, of this sink or another"
@@ -219,7 +219,7 @@ class _SyntheticGate(Gate):
 
 
 class RowCount(_SyntheticGate):
-    """Counts rows: their number is public, and never that of the private records."""
+    """Counts rows: their number is public, and never the number of private records."""
 
     catches = "Rows that were added to a synthetic table, left out, or drawn as often as there are private records."
     order = 15
@@ -238,7 +238,7 @@ class RowCount(_SyntheticGate):
 
 
 class LabelsInList(_SyntheticGate):
-    """Compares every label with the public list, also those of an unlinked release."""
+    """Compares every label with the public list, also in an unlinked release."""
 
     catches = "Labels of private records that the public list does not name, and rows without a label."
     order = 72

@@ -79,7 +79,7 @@ class WordsInOutputSet(Gate):
     """
 
     catches = (
-        "Words that no draw could have made: unknown words and numbers in clear, copied case or punctuation, an "
+        "Words that no draw could have made: unchanged unknown words and numbers, copied case or punctuation, an "
         "original after a failure, markers such as a mask or padding, a second column's text appended."
     )
     stages = frozenset(Stage)
@@ -143,7 +143,7 @@ def inside_output_set(texts: pl.Series, allowed: pl.Series) -> pl.Series:
 class TextsInCorpus(Gate):
     """Compares every released text with the texts of the corpus, of as many draws as the mechanism makes.
 
-    For mechanisms that draw whole texts it stands in the place of `words_in_output_set`: a list of words would let
+    For mechanisms that draw whole texts it replaces `words_in_output_set`: a list of words would let
     pass any text that is made of the corpus' words.
     """
 
@@ -284,7 +284,7 @@ class CorpusTexts:
         return drawn, outside
 
     def counted(self, texts: pl.Series, counts: pl.Series) -> Counter[int]:
-        """Return how often each text of the corpus was drawn, by number, where a count stands next to each text."""
+        """Return how often each text of the corpus was drawn, by number, where a count follows each text."""
         found = pl.DataFrame({"cell": texts, "often": counts}).join(self._numbers, on="cell")
         return Counter(dict(found.group_by("number").agg(pl.col("often").sum()).iter_rows()))
 

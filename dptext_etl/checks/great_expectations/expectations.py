@@ -101,7 +101,7 @@ class ExpectOnlyReleasedText(_TableExpectation):
     This is THE check to put downstream, on every table that was made from a release: joined, renamed, exploded, with
     more columns. Every cell that may hold text is looked up by the record id of its row, under whatever name its column
     has; the policy's kept columns, and those that `public` names, may hold other text, and ids of text are ids that the
-    ledger knows. Bytes and objects are text that no one released, and so is all text of a table without the id column.
+    ledger knows. Bytes and objects are text that no one released, as is all text of a table without the id column.
 
     Not seen: text in a public column, in numbers or dates, in column names; what was computed from raw text and is no
     text; a release of another policy.
@@ -139,7 +139,7 @@ class ExpectNoCanaryToSurvive(_TableExpectation):
     rows came, and says nothing about raw text of real records. Take `ExpectOnlyReleasedText` for that.
     """
 
-    description: str | None = "No pseudo-word of a canary row stands in any column, in any writing."
+    description: str | None = "No pseudo-word of a canary row is in any column, in any writing."
     metric_dependencies: ClassVar[tuple[str, ...]] = (Canaries.metric_name,)
 
 
@@ -235,7 +235,7 @@ def downstream_suite(
     policy = resolve(policy)
     if policy.unlinked is not None:
         msg = "an unlinked release holds no record ids, so the cells of a table made from it cannot be looked up"
-        raise PolicyError(msg, "`dptext check` and the suite of the release itself judge what was published")
+        raise PolicyError(msg, "`dptext check` and the suite of the release itself judge the published table")
     _require_ids(policy)
     argument = argument or written(policy)
     expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=argument, public=_paths(public))]

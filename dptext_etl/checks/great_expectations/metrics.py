@@ -6,7 +6,7 @@ for (its issue 8780). These classes hand out counts, in every result format:
 * Every metric is ours and returns whole numbers. The values that a map expectation would collect are never asked for,
   and Great Expectations itself evaluates no frame, where Spark's message could quote a cell.
 * Rows of a table of a database come here in batches over one connection, and SQL computes nothing. SQLite keeps dates
-  and times as strings: those of kept columns are read. An id of such a type is one that the ledger does not know.
+  and times as strings: kept columns of these types are read. An id of such a type is one that the ledger does not know.
 * A metric that fails raises our own error with a type's name, so no message and no traceback holds a cell.
 """
 

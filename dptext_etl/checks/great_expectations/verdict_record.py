@@ -1,7 +1,7 @@
 """Record the outcome of a suite of Great Expectations positively: without a record, it failed.
 
 Importing Great Expectations next to a bare pyspark can end the interpreter with exit code 0. So a gate asks for the
-record (`VerdictRecord.read`), and never trusts an exit code alone.
+record (`VerdictRecord.read`), and never trusts only an exit code.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class VerdictRecord:
             return cls(record["suite"], record["expected"], outcomes)
 
     def require(self) -> None:
-        """Let something go on only if the suite held."""
+        """Continue only if the suite passed."""
         if not self.success:
             failed = [item for item in self.outcomes if not item.success]
             problems = [f"{item.name}{f' ({item.column})' if item.column else ''}: {_counted(item)}" for item in failed]
             msg = f"the suite {self.suite!r} did not hold: {self.evaluated} of {self.expected} expectations evaluated"
-            raise GateError("; ".join([msg, *problems]), "find the defect and mend it; what is charged stays charged")
+            raise GateError("; ".join([msg, *problems]), "find and fix the defect; charges remain")
 
 
 def _counted(item: ExpectationOutcome) -> str:

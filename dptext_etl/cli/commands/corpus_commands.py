@@ -61,7 +61,7 @@ def build(
     ] = None,
     vectors: Annotated[str, typer.Option(metavar="NAME|FILE", help="Word vectors.")] = "english-20k",
     plain: Annotated[
-        bool, typer.Option("--plain", help="Sum the word vectors as they are: those of a static sentence embedding.")
+        bool, typer.Option("--plain", help="Sum the word vectors as they are, for a static sentence embedding.")
     ] = False,
     model: Annotated[
         str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")

@@ -35,7 +35,7 @@ _MODULUS = 2 ** (8 * _DIGEST)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partial:
-    """Sums over some records, and the digest of these records; `a + b` is that of both."""
+    """Sums over some records, and the digest of these records; `a + b` covers both."""
 
     sums: Integers  # int64, shape `Statistic.shape`. It holds as long as n * C is below 2^62
     digest: bytes  # keyed digest of all rows, 32 bytes: who counts, with which text and label

@@ -151,7 +151,7 @@ class NearestMean:
 def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> NearestMean:
     """Return the classifier of a statistic.
 
-    The slope of a label is that of the distribution of maximum entropy over the corpus that fits its noisy sums
+    The slope of a label belongs to the distribution of maximum entropy over the corpus that fits its noisy sums
     (`entropy.fitted`), in clips. A label's name counts as 6 sigma / C records.
     """
     statistic = noisy.statistic
@@ -177,7 +177,7 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None, writt
 
     A label's candidates are the corpus texts of which it is the nearest label, and the 20 with the highest score. They
     are drawn with replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which
-    the entropy is at least that of 500 texts, or of a quarter of the candidates if these are fewer. Labels share rows
+    the entropy is at least the entropy of 500 texts, or of a quarter of the candidates if fewer. Labels share rows
     as their noisy counts do, but none has less than a fifth of an even share. Draws depend only on the noisy sums.
     """
     if not 1 <= rows <= 2**31:

@@ -344,4 +344,4 @@ class Aggregate(Mechanism):
         Raises:
             PolicyError: Always.
         """
-        raise PolicyError("a statistic has no example of its own", "describe one over the corpus `example`")
+        raise PolicyError("a statistic has no example", "describe one over the corpus `example`")

@@ -1,7 +1,7 @@
 """Store a ledger in PostgreSQL, so that many machines can write.
 
 A ledger is one schema of a database: "dptext_ledger", or the name in `?schema=NAME` of the URL. Each write is one
-transaction with `synchronous_commit` on. It holds an advisory lock of the ledger: alone, or together with other
+transaction with `synchronous_commit` on. It holds an advisory lock of the ledger: exclusively, or together with other
 writers; then it also locks the scopes and releases that it writes to, and last the journal, so what it relies on stays
 true until its commit. A lost connection is opened again before the next transaction, never inside one.
 """
@@ -138,7 +138,7 @@ class PostgresStore(Store):
         self._begin("begin isolation level repeatable read read only")
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:
-        """Begin a transaction that holds the lock of the ledger: alone, or together with other writers."""
+        """Begin a transaction that holds the lock of the ledger: exclusively, or together with other writers."""
         self._begin("begin isolation level read committed")  # what is read after a lock is current
         try:
             self._run(pg.SET_HOLD, (pg.hold(rows),))

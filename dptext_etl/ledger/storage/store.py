@@ -94,13 +94,13 @@ class MissingLedgerError(LedgerError):
 
 
 class NotExclusiveError(Exception):
-    """One of several writers is about to change shared state; it must begin again, alone."""
+    """One of several writers is about to change shared state; it must begin again, exclusively."""
 
 
 class Store(ABC):
     """An open database of a ledger.
 
-    A writer is alone, or, in a concurrent store, one of several. Then each locks the scopes and releases that it writes
+    A writer is exclusive, or, in a concurrent store, one of several. Then each locks scopes and releases that it writes
     to, and one after the other they append to the journal.
 
     Attributes:
@@ -124,7 +124,7 @@ class Store(ABC):
         self.shared = False
 
     def write(self, rows: int, work: Callable[[], T]) -> T:
-        """Do something in one transaction: together with other writers if that is possible, else alone."""
+        """Do something in one transaction: together with other writers if that is possible, else exclusively."""
         if self.concurrent:
             with suppress(NotExclusiveError), self.transaction(rows, shared=True):
                 return work()

@@ -73,7 +73,7 @@ def is_logical(dtype: pa.DataType, names: frozenset[str] = _NAMES) -> bool:
 
 
 def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a frame whose columns of these types hold strings, or nothing; `schema` is that of the frame."""
+    """Return a frame whose columns of these types hold strings, or nothing; `schema` is the schema of the frame."""
     found = {name: dtype for name, dtype in types.items() if name in schema}
     return frame.with_columns(
         pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(pl.col(name), dtype, schema[name])
@@ -118,7 +118,7 @@ def _opened(path: str, files: Files) -> pq.ParquetFile | None:
 
 
 def _readable(source: Any) -> pq.ParquetFile | None:
-    """Open a file unless it holds integers of 128 bits, which Polars alone writes, and then no UUIDs or JSON."""
+    """Open a file unless it holds integers of 128 bits, which only Polars writes, and then no UUIDs or JSON."""
     try:
         return pq.ParquetFile(source)
     except pa.ArrowNotImplementedError:
@@ -164,7 +164,7 @@ def rows_by_period(rows: pl.LazyFrame, policy: Policy) -> dict[str, int]:
 
 
 def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy, layout: Layout) -> pl.LazyFrame:
-    """Give kept columns of nulls, which have no type of their own, the type under which they are published."""
+    """Give kept columns of nulls, which have no type, the type under which they are published."""
     nulls = [item.column for item in policy.kept if not item.rule and policy.incremental and item.column in untyped]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
@@ -186,7 +186,7 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
 
 
 def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.LazyFrame]:
-    """Return how to scan CSV files: all columns are text, but for kept ones that have a type.
+    """Return how to scan CSV files: all columns are text, except kept ones that have a type.
 
     A type is named by the policy, pinned by the manifest of the release, or inferred where every value writes back to
     the same spelling (docs/policy.md#sources).

@@ -1,6 +1,6 @@
 """Cut rows in their order into shards and parts, bounded by rows and bytes.
 
-Where a shard ends follows from the rows alone, so every attempt at a run over the same source gets the same shards.
+Where a shard ends follows only from the rows, so every attempt at a run over the same source gets the same shards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Sizes = npt.NDArray[np.int64]
 
 
 class Cutter:
-    """Say where shards begin in rows that come batch by batch. A single row that is too large is a shard of its own."""
+    """Say where shards begin in rows that come batch by batch. A single row that is too large is a separate shard."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._most = (rows, size)
@@ -108,7 +108,7 @@ def bounds(policy: Policy) -> tuple[int, int]:
     """Return the most rows of a shard, and the most bytes of its texts.
 
     Where the ledger gives back draws, a shard that is committed decides what the cap admits of the next one. Then rows
-    alone say where a shard ends, so that what is admitted does not depend on the lengths of texts.
+    only say where a shard ends, so that what is admitted does not depend on the lengths of texts.
     """
     return policy.shard_rows, ANY_SIZE if refunds(policy) else policy.shard_bytes
 

@@ -151,8 +151,8 @@ def examine(
 
 
 def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
-    """Return those of the given ids that the source uses."""
-    with seam("comparing canary ids with those of the source", InputError, READ_HINT):
+    """Return the given ids that the source uses."""
+    with seam("comparing canary ids with ids of the source", InputError, READ_HINT):
         asked = ids.to_frame().lazy()
         used = source.table.frame.select(ids.name)
         return used.join(asked, on=ids.name, how="semi").collect(engine="streaming").to_series()
@@ -228,7 +228,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
             f"{counted(null_subjects, 'row has', 'rows have')} no subject (column "
             f"{policy.subject!r} is null), and caps are per subject"
         )
-        hint = 'on_null_subject = "quarantine" leaves these rows out; "own" takes each of them as a person of its own'
+        hint = 'on_null_subject = "quarantine" leaves these rows out; "own" treats each of them as a separate person'
         fields = {"rows": null_subjects, "column": policy.subject, **known}
         raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
     if repeated:

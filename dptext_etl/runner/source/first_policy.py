@@ -34,7 +34,7 @@ ROWS = {"unlinked": 1_000, "synthetic": 10_000}
 DELTA = 1e-8
 """Of a record in these forms; it allows a million records."""
 FEW_LABELS = 5
-"""Up to so many labels are often opinions, which are a weak direction of word vectors."""
+"""Up to this number of labels are often opinions, which are a weak direction of word vectors."""
 Form = Literal["rows", "unlinked", "synthetic"]
 
 
@@ -102,7 +102,7 @@ def split_labels(listed: str) -> list[str]:
 def public_labels(column: str, values: Sequence[str], found: Guess) -> Labels:
     """Return the labels of a column, by a list of values that someone named as public."""
     if column in {found.id, found.subject, *found.texts}:
-        raise UsageError(f"column {column} has another role", "labels have a column of their own")
+        raise UsageError(f"column {column} has another role", "labels have a separate column")
     if (dtype := found.type_of(column)) != pl.String and found.file_format != "csv":
         raise InputError(f"labels are strings, and {column} is a column of {kind_of(dtype)}", "cast the column")
     with validated("labels", Labels):
@@ -120,13 +120,13 @@ def policy_of(
     """Write the policy of a table whose columns have roles."""
     if choices.form != "rows" and len(found.texts) > 1:
         msg = f"the form {choices.form} has one text column, and there are {len(found.texts)}: {', '.join(found.texts)}"
-        raise UsageError(msg, "name one with --text; each other column needs a policy of its own")
+        raise UsageError(msg, "name one with --text; each other column needs a separate policy")
     last = [_unlinked(found, choices)] if choices.form == "unlinked" else []
     last += [_synthetic(found, choices)] if choices.form == "synthetic" else [*map(_column, found.texts)]
     sections = (
         [
             "# A policy for dptext. It was guessed from names, types and shapes of columns; check these first:",
-            f"#   id       {found.id}: it needs a value of its own in each row",
+            f"#   id       {found.id}: it needs a different value in each row",
             f"#   subject  {found.subject or 'none found: records stand for themselves'}",
             *(f"#   text     {name}" for name in found.texts),
             "# Then `dptext plan` says what it would cost, and `dptext run` does it.",
@@ -155,7 +155,7 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
         _pair("sink", f"{folder}published/{name}"),
     ]
     if is_remote(source):
-        lines += ["# What is not published yet: local, readable by you alone.", 'staging = "staging"']
+        lines += ["# What is not published yet: local, readable only by you.", 'staging = "staging"']
     return lines
 
 
@@ -186,7 +186,7 @@ def _roles(found: Guess, choices: Choices) -> list[str]:
     else:
         lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
     lines.append(
-        "# Columns that pass in clear; what is not listed is dropped unread (strict_columns = true refuses instead)."
+        "# Columns that pass unchanged; others are dropped unread (strict_columns = true refuses instead)."
         if rows
         else "# Other columns are dropped unread (strict_columns = true refuses instead)."
     )
@@ -201,12 +201,12 @@ def default_ids(found: Guess) -> str:
 
 def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
     cap, unit = proposed_cap(found, choices)
-    cost = "`dptext plan` says what a record costs" if choices.form == "unlinked" else None
+    cost = "`dptext plan` shows the cost of a record" if choices.form == "unlinked" else None
     cost = cost or f"a {'row' if choices.form == 'rows' else 'record'} costs {cost_of(found, choices.form):g}"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
-        "# Who was charged what. Its ids are hashed under a key of its own, ledger.db.id.key: keep a copy of both.",
+        "# Who was charged what. Its ids are hashed under a separate key, ledger.db.id.key: keep a copy of both.",
         'ledger = { url = "sqlite:///ledger.db" }',
         f"# The most that a {unit} may lose over all releases of the period; {cost}.",
         *(f"# {line}" for line in odds_of_cap(cap, unit)),
@@ -297,7 +297,7 @@ def _unlinked(found: Guess, choices: Choices) -> list[str]:
     return [
         "# The drawn texts without ids and in no order: each record hides among the others.",
         "[unlinked]",
-        "# At least so many are published. A public number, known without this table; with more, a record costs less.",
+        "# At least this number are published. A public number, known without this table; more cost less.",
         f"rows = {choices.rows or ROWS[choices.form]}",
         *_of_one_table(found, choices),
         "# Of each record. 0.01 / delta is at least the number of records.",
@@ -361,7 +361,7 @@ def _column(name: str) -> list[str]:
         "[[column]]",
         _pair("name", name),
         "# A public text takes the place of every text. Epsilon is per text: smaller is safer and keeps less.",
-        "# A corpus of your own domain reads like your texts: `dptext corpus build`.",
+        "# A corpus of your domain reads like your texts: `dptext corpus build`.",
         f'mechanism = {{ name = "surrogate", epsilon = {EPSILON}, {_pair("corpus", CORPUS)} }}',
     ]
 

@@ -47,7 +47,7 @@ class Spelled:
                 found.add(_hashes(normalized(names.filter(~plain).to_arrow(), steps)))
 
     def drained(self) -> Iterator[ByteRows]:
-        """Yield the hashes for the counts of `counts`, in that order, for others to count with those of more rows."""
+        """Yield the hashes for the counts of `counts`, in that order, for others to count with hashes of more rows."""
         for _, found in self._counted:
             yield np.concatenate([*found.drain()])
 
@@ -82,7 +82,7 @@ def spelling_lines(part: dict[str, int]) -> list[str]:
     if part["alike"] == part["persons"]:
         return [persons]
     steps = ", ".join(f'"{step}"' for step in EVERY_STEP)
-    return [f"{persons}; {alike}: every spelling has a cap of its own; set normalize = [{steps}] before the first run"]
+    return [f"{persons}; {alike}: every spelling has a separate cap; set normalize = [{steps}] before the first run"]
 
 
 _TEXTS = frozenset(
@@ -173,7 +173,7 @@ class Guess:
             found.append(("label", self.label, why))
         for name in self.others:
             shape = self.shapes.get(name, "not a string")
-            found.append(("left out", name, f"list it in keep to publish it in clear: {shape}"))
+            found.append(("left out", name, f"list it in keep to publish it unchanged: {shape}"))
         return found
 
 
@@ -186,7 +186,7 @@ class _Columns:
     header: bool  # whether the first line of a CSV file is surely one; other files name their columns
 
     def writable(self, name: str) -> bool:
-        """Return whether a name may be written: it looks like one, and is no cell of a file without a header."""
+        """Return whether a name may be written: it looks like one, and is not a cell of a file without a header."""
         fits = self.header and _NAME.fullmatch(name) is not None
         return fits and not (name in self.shapes and self.shapes[name].header)
 
@@ -198,7 +198,7 @@ class _Columns:
         return by_place(names, self.schema, shown=self.hidden is None)
 
     def unique(self, without: Sequence[str] = ()) -> str:
-        """List the columns that may be ids, with the share of the first rows that have a value of their own."""
+        """List the columns that may be ids, with the share of the first rows that have a unique value."""
         most = sorted(self.shapes, key=lambda name: -self.shapes[name].unique)
         fit = [name for name in most if name not in without and self.shapes[name].words < 4]
         return ", ".join(f"{self.shown([name])} {self.shapes[name].unique:.0%}" for name in fit[:_FEW])
@@ -258,7 +258,7 @@ def guess(
     if not ids:
         raise InputError(
             f"none of the {len(schema)} columns of {source} is named like an id, and every record needs one; share "
-            f"of rows with a value of their own: {columns.unique(texts) or 'no column has any'}",
+            f"of rows with a unique value: {columns.unique(texts) or 'no column has any'}",
             f"{columns.asked} Name one with `dptext init --id`. If there is none, take a key of the system that the "
             "rows come from, or a hash of columns that never change: numbers of rows shift when a table is exported "
             "again",
@@ -271,7 +271,7 @@ def guess(
     if (shape := shapes.get(ids[0])) is not None and shape.unique < 1:
         if shape.nulls == 1:
             raise InputError(f"all ids are null: column {ids[0]}", f"name another with --id: {columns.unique(ids)}")
-        share = f"only {math.floor(100 * shape.unique)}% of the rows have a value of their own"
+        share = f"only {math.floor(100 * shape.unique)}% of the rows have a unique value"
         why[ids[0]] += f"; {share}, and a run refuses other ids; others: {columns.unique([ids[0], *texts])}"
     others = tuple(columns.shown([name]) for name in schema if name not in {*taken, label})
     said = {columns.shown([name]) if name != label else name: str(shape) for name, shape in shapes.items()}
@@ -330,7 +330,7 @@ def _require_column(source: str, name: str, schema: pl.Schema, hidden: str | Non
 
 
 def _require(columns: _Columns, keys: Sequence[str], texts: Sequence[str]) -> None:
-    """Refuse names that are no columns of the table, or columns that cannot have that role."""
+    """Refuse names that are not columns of the table, or columns that cannot have that role."""
     schema = columns.schema
     for name in (*keys, *texts):
         _require_column(columns.source, name, schema, columns.hidden)
@@ -398,7 +398,7 @@ _BLOCK = 1 << 20
 _HEAD = 1 << 16
 _LINES = 50
 _CONTROLS = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
-"""Bytes that are no character of cp1252."""
+"""Bytes that are not a character of cp1252."""
 _CP1252 = frozenset(range(0x80, 0xA0)) - _CONTROLS
 _ROWS, _ENOUGH = 50_000, 100
 """The first rows that are looked at, and the fewest from which anything follows."""
@@ -506,7 +506,7 @@ class Shape:
 
     @property
     def like_id(self) -> bool:
-        """Whether each row has a short value of its own."""
+        """Whether each row has a short unique value."""
         return self.rows >= _ENOUGH and self.nulls == 0 and self.distinct == self.rows and self.words <= 1
 
     @property

@@ -92,7 +92,7 @@ _PATHS = "__dptext_path"
 
 
 def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
-    """Return the columns that stand in the folder names of all files, as Hive writes them: values by path, by column.
+    """Return the columns that are in the folder names of all files, as Hive writes them: values by path, by column.
 
     >>> folder_columns(["/raw/day=1/a.parquet", "/raw/day=2/b.parquet"])
     {'day': {'/raw/day=1/a.parquet': '1', '/raw/day=2/b.parquet': '2'}}
@@ -195,7 +195,7 @@ def _require_fit(names: Sequence[str], found: pl.Schema, file_format: str) -> No
         empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
         if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
             written = "Parquet" if file_format == "parquet" else file_format.upper()
-            msg = f"column {name!r} of type {kind_of(found[name])} cannot stand in a {written} file; nothing was spent"
+            msg = f"column {name!r} of type {kind_of(found[name])} cannot be in a {written} file; nothing was spent"
             hint = "publish as Parquet (a sink such as published/reviews.parquet)"
             raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
 
@@ -229,7 +229,7 @@ def published_columns(policy: Policy) -> tuple[str, ...]:
 
 
 def shown_columns(policy: Policy) -> tuple[str, ...]:
-    """Return the columns that readers see: those of the published table, but for ids that are dropped."""
+    """Return the columns that readers see: columns of the published table, except dropped ids."""
     columns = published_columns(policy)
     return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
 

@@ -1,4 +1,4 @@
-"""Choose the rows that a run takes, at most so many of each person, and note inside the boundary which are left out.
+"""Choose the rows that a run takes, at most a fixed number per person, and note inside the boundary which are left out.
 
 The statement reports them. They are not part of the manifest: some of them depend on texts, and readers see that.
 
@@ -41,7 +41,7 @@ from dptext_etl.storage import Storage
 _FILE = "left-out.json"
 _NOT_APPLICABLE = "not applicable"
 _WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
-"""Counts of how released rows came to be: a run that was killed and goes on has others, and the same table."""
+"""Counts of how released rows came to be: a run that was killed and continues has others, and the same table."""
 
 
 def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
@@ -95,7 +95,7 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         return False
     if manifest.dataset != policy.dataset or manifest.partition != layout.partition:
         msg = f"the sink holds dataset {manifest.dataset!r}, the policy is for {policy.dataset!r}"
-        raise PolicyError(msg, "give every dataset a sink of its own")
+        raise PolicyError(msg, "give every dataset its own sink")
     if not policy.incremental or manifest.release != policy.release:
         return False
     items = policy.column_policies()
@@ -117,7 +117,7 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
     }
     if now != then:
         changed = ", ".join(name for name in now if now[name] != then[name])
-        msg = f"what is published differs from the policy in: {changed}; new parts would not fit the old ones"
+        msg = f"the published table differs from the policy in: {changed}; new parts would not fit the old ones"
         raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
     return True
 
@@ -174,7 +174,7 @@ def by_key(policy: Policy, ids: pa.Array) -> pl.Series:
 
 
 def released_first(policy: Policy, ids: pa.Array) -> pl.Series:
-    """Return places by key, after those of the records that the release holds already; these begin with `STAYS`."""
+    """Return places by key, after the places of records that the release holds; these begin with `STAYS`."""
     released = np.zeros(len(ids), np.bool_)
     with ledger_of(policy) as ledger:
         if ledger is not None:
@@ -271,7 +271,7 @@ def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
 def _behind_equal(
     mine: Iterator[pa.Array], theirs: Iterator[pa.Array]
 ) -> tuple[int, Iterable[pa.Array], Iterable[pa.Array]]:
-    """Return how many ids two lists begin with alike, about, and what stands behind them; batches are of one size."""
+    """Return how many ids two lists begin with alike, about, and what follows them; batches are of one size."""
     alike, none = 0, pa.array([], pa.large_string())
     while True:
         both = next(mine, none), next(theirs, none)

@@ -1,6 +1,6 @@
 """Read a raw table lazily from files, object stores, Delta Lake, or Iceberg, and list its partitions.
 
-What cannot be read from its files alone is refused by name: deletion vectors, delete files, and renamed columns.
+Content that its files do not show is refused by name: deletion vectors, delete files, and renamed columns.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def refuse_own_corpus(policy: Policy, paths: Sequence[str]) -> None:
             msg = (
                 "the corpus was built or calibrated from a file of the source: it is the private column, and not public"
             )
-            raise PolicyError(msg, "build a corpus from published texts, or take one that ships; delete this one")
+            raise PolicyError(msg, "build a corpus from published texts, or use one that ships; delete this one")
 
 
 def _corpora(policy: Policy) -> list[Corpus]:
@@ -124,7 +124,7 @@ class TableVersion:
     root: str  # folder or URL of the table
     files: tuple[tuple[str, int], ...]  # paths or URLs and sizes of its Parquet files, sorted
     partition_by: tuple[str, ...]  # columns whose values are in the names of folders
-    columns: Any = field(repr=False)  # the schema: that of Arrow, or as Delta Lake (and Spark) writes it in JSON
+    columns: Any = field(repr=False)  # the schema: Arrow's, or as Delta Lake (and Spark) writes it in JSON
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class TableVersion:
 
 
 def table_version(files: Files, *, from_files: bool = True) -> TableVersion:
-    """Describe a version; with `from_files`, refuse one whose rows are not those of its files."""
+    """Describe a version; with `from_files`, refuse one whose rows are not the rows of its files."""
     source, version = files.paths[0], int(files.version or 0)
     with seam("opening the source", InputError, TABLE_HINT):
         if files.format == "delta":
@@ -195,7 +195,7 @@ def _in_nanoseconds(column: pa.Field) -> bool:
 
 
 def _refused(what: str, problem: str) -> InputError:
-    return InputError(f"the source is {what} with {problem}: its files alone are not its rows", _READ_HINT)
+    return InputError(f"the source is {what} with {problem}: its files also hold other rows", _READ_HINT)
 
 
 def _plain(uri: str) -> str:
@@ -219,10 +219,10 @@ TABLE_HINT = "check that the table is complete, and of a version that the librar
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a table in the order of their rows, or one version of a table with a log of its own."""
+    """The files of a table in the order of their rows, or one version of a table with its own log."""
 
     paths: tuple[str, ...]  # local files in sorted order, or one object-store URL
-    format: str  # "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with a log of its own
+    format: str  # "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with its own log
     storage: dict[str, Any] = field(default_factory=dict, repr=False)  # options for object stores, resolved
     version: str | None = None  # the version of a table with a log
     csv: CsvSpec = PLAIN_CSV
@@ -285,7 +285,7 @@ class Files:
         """
         if self.version is not None:
             return _scan_version(self.paths[0], self.format, self.version, self.storage)
-        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a local name is no pattern
+        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a local name is not a pattern
         options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
@@ -361,7 +361,7 @@ def schema_of(frame: pl.LazyFrame) -> pl.Schema:
 
 
 def why_hidden(rows: pl.LazyFrame) -> str | None:
-    """Say why messages must not hold the names of the columns; None if they look like names and are no values."""
+    """Say why messages must not hold the names of the columns; None if they look like names and are not values."""
 
     def compared() -> tuple[int, bool]:
         words = [name for name, dtype in schema.items() if dtype == pl.Boolean or plain_type(dtype) == pl.String]
@@ -455,7 +455,7 @@ def _local_files(source: str) -> list[str]:
     return found
 
 
-# Tables with a log of their own (Delta Lake, Iceberg): their folders also hold files of deleted rows. So a run reads
+# Tables with their own log (Delta Lake, Iceberg): their folders also hold files of deleted rows. So a run reads
 # them by their log, at the version that is current when it begins, and refuses their single files.
 
 
@@ -509,7 +509,7 @@ def _require_library(kind: str) -> None:
         msg = (
             f"the source is a table of {_NAMES[kind]}, which is read by its log, and {_LIBRARY[kind]} is not installed"
         )
-        raise InputError(msg, f"`{extensions.pip_install('tables')}`; its files alone would bring deleted rows back")
+        raise InputError(msg, f"`{extensions.pip_install('tables')}`; reading only its files returns deleted rows")
 
 
 def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:

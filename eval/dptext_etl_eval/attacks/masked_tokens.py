@@ -37,7 +37,7 @@ class MaskedTokens(Attack):
 
     title: ClassVar[str] = "Masked token inference"
     says: ClassVar[str] = (
-        f"A masked language model ({SMALL}, or that of --masked-model) predicts every word of a release from the "
+        f"A masked language model ({SMALL}, or the one of --masked-model) predicts every word of a release from the "
         "others. By position: the prediction is the raw word in that place, where a release is as long as its text. By "
         "bag: it is any word of the raw text. Blind always guesses the most common words of the raw texts. Privacy by "
         "paper 001 is 1 minus the share."

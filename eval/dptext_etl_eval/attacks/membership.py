@@ -42,7 +42,7 @@ class Membership(Attack):
     weight: ClassVar[float] = 3.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return the area and the share of members caught at 1 % false alarms, by the text and by draws of it."""
+        """Return the area and the share of members caught at 1% false alarms, by the text and by draws of it."""
         raw = _likeness(pairs.raw, pairs.raw)
         ways = [("by the text itself", _likeness(pairs.raw, pairs.released))]
         if pairs.mechanism is not None and pairs.mechanism.reproducible:
@@ -110,6 +110,6 @@ def _scores(how: str, found: tuple[Reals, Reals], raw: tuple[Reals, Reals]) -> l
 
 
 def _caught(members: Reals, others: Reals) -> int:
-    """Count the members above all but 1 % of the others."""
+    """Count the members above all but 1% of the others."""
     allowed = int(FALSE_ALARMS * len(others))
     return int((members > np.sort(others)[len(others) - 1 - allowed]).sum())

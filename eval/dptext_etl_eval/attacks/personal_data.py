@@ -21,7 +21,7 @@ class PersonalData(Attack):
 
     title: ClassVar[str] = "Personal data that survives"
     says: ClassVar[str] = (
-        "What patterns find in raw texts (addresses, numbers, links), and how much of it stands in their own release. "
+        "What patterns find in raw texts (addresses, numbers, links), and how much of it is in their own release. "
         "Then ten public examples of each kind (names, organizations, numbers, addresses), put through the mechanism "
         "under a new key: the share whose words all survive. They show what patterns cannot find."
     )

@@ -167,7 +167,7 @@ def _counts(chances: Floats, queries: int, repeats: int, random: np.random.Gener
 
 WORDS, FEW = 20, 5
 FREQUENT = 4_000
-"""Words are taken evenly from so many first words of the vocabulary."""
+"""Words are taken evenly from this number of first words of the vocabulary."""
 COUNTS = (1, 10, 100, 1_000)
 _REPEATS, _LARGE = 400, 1_000
 

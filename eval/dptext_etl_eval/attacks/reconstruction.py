@@ -37,7 +37,7 @@ Reals = npt.NDArray[np.float64]
 
 
 class Candidates(NamedTuple):
-    """Words that may stand behind a released one."""
+    """Words that may be behind a released one."""
 
     words: tuple[str, ...]  # the words
     numbers: npt.NDArray[np.int64]  # their numbers in the language model, shape (words,)
@@ -119,7 +119,7 @@ class Channel:
         """Return the likeliest words behind a released word.
 
         Output sets and distances are mutual: what a word often becomes often becomes that word. Where a mechanism has
-        few outputs, the odds are exact; else those of the released word itself stand for them.
+        few outputs, the odds are exact; else the odds of the released word itself replace them.
         """
         if released not in self._known:
             forward = self.outputs(released)

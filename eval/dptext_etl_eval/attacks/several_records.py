@@ -15,7 +15,7 @@ from dptext_etl_eval.statistics import bootstrapped, macro_f1, unseen
 
 COUNTS = (1, 2, 5, 10)
 FEWEST = 40
-"""Persons with so many records, below which a count is left out."""
+"""Number of persons below which a count is left out."""
 
 
 class SeveralRecords(Attack):

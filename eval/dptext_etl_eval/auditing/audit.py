@@ -249,7 +249,7 @@ def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:
 
 _PAIRS = 5
 MOST_TRIALS = 2 * (2 * _PAIRS + REPEATED)
-"""Largest number of trials: of two levels, each with some pairs both ways, and those of repeated draws."""
+"""Largest number of trials: of two levels, each with some pairs both ways, and trials of repeated draws."""
 
 
 def of_one_draw(mechanism: ChoiceMechanism) -> ChoiceMechanism:

@@ -41,7 +41,7 @@ class Certificate:
     """The computed loss of one draw."""
 
     source: str  # description of the data that it was computed from
-    realised: float  # largest log ratio; infinite if an output is possible for one word and impossible for another
+    realized: float  # largest log ratio; infinite if an output is possible for one word and impossible for another
     exact: bool  # True if the loss is attained, False if it is an upper bound
     words: tuple[str, str]  # two words with a large log ratio, for the trials
 
@@ -100,9 +100,9 @@ def of_distributions(mechanism: WordMechanism) -> Certificate | None:
             first = (chance, word) if known or not seen else (Fraction(0), words[0])
             least[output] = min(least.get(output, first), (chance, word))
     worst = max(most, key=lambda output: _log_ratio(most[output][0], least[output][0]))
-    realised = _log_ratio(most[worst][0], least[worst][0])
+    realized = _log_ratio(most[worst][0], least[worst][0])
     words = most[worst][1], least[worst][1]
-    return Certificate("the exact output distributions of all words", realised, exact=True, words=words)
+    return Certificate("the exact output distributions of all words", realized, exact=True, words=words)
 
 
 def _log_ratio(most: Fraction, least: Fraction) -> float:
@@ -123,18 +123,18 @@ def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
     stored, _ = read_table(path)
     inputs, kept = word_list(stored["inputs"]), set(word_list(stored["kept"]))
     apart = not sets_are_disclosed and len(stored["set_offsets"]) > 2
-    realised, words = (math.inf if apart else 0.0), (inputs[0], inputs[-1])
+    realized, words = (math.inf if apart else 0.0), (inputs[0], inputs[-1])
     drawn = np.array([word not in kept and word != PAD for word in inputs])
     for rows, weights in _sets(stored):
         with np.errstate(divide="ignore", invalid="ignore"):
             worst = worst_log_ratio(weights)
         worst = math.inf if not weights.all() else worst
         shown = rows[drawn[rows]]
-        if worst > realised or (words == (inputs[0], inputs[-1]) and len(shown) > 1):
-            realised = max(worst, realised)
+        if worst > realized or (words == (inputs[0], inputs[-1]) and len(shown) > 1):
+            realized = max(worst, realized)
             if len(shown) > 1:
                 words = _far_apart(weights[drawn[rows]], shown, inputs)
-    return Certificate(f"every row of the table, {len(inputs):,} words", realised, exact=True, words=words)
+    return Certificate(f"every row of the table, {len(inputs):,} words", realized, exact=True, words=words)
 
 
 def _sets(stored: Arrays) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
@@ -276,8 +276,8 @@ def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
     worst = int(np.argmax(most - least))
     chances = [_chance(law, int(row[worst]), worst) for row in (likeliest, rarest)]
     ratio = chances[0] / chances[1]
-    realised = math.log(ratio.numerator) - math.log(ratio.denominator)
-    return Certificate("the integer weights of every word, made anew", realised, exact=True, words=words)
+    realized = math.log(ratio.numerator) - math.log(ratio.denominator)
+    return Certificate("the integer weights of every word, made anew", realized, exact=True, words=words)
 
 
 def _take(logs: npt.NDArray[np.float64], first: int, best: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> None:
@@ -296,7 +296,7 @@ def _chance(law: PairWeights, row: int, output: int) -> Fraction:
 
 
 def _as_the_formula_says(law: PairWeights) -> bool:
-    """Whether some rows of weights are those of exp(-epsilon d / 2), d from the vectors."""
+    """Whether some rows of weights equal exp(-epsilon d / 2), d from the vectors."""
     rows = np.unique(np.linspace(0, len(law.inputs) - 1, CHECKED).astype(np.int64))
     outputs = law.outputs.vectors.astype(np.int64)
     for row in rows.tolist():

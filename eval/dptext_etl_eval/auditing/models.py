@@ -40,7 +40,7 @@ _TAIL = 40.0
 
 
 def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
-    """Compute the certificate of one draw from two rows of scores: one output alone is high, or alone is low.
+    """Compute the certificate of one draw from two rows of scores: only one output is high, or only one is low.
 
     All weights are within the range of these two rows: the largest weight is always 2^B, and the smallest is at least
     theirs.
@@ -55,8 +55,8 @@ def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
     if not all(chance for law in laws for chance in law):
         return Certificate(source, math.inf, exact=True, words=words)
     worst = max(most / least for one in laws for other in laws for most, least in zip(one, other, strict=True))
-    realised = math.log(worst.numerator) - math.log(worst.denominator)
-    return Certificate(source, realised, exact=True, words=words)
+    realized = math.log(worst.numerator) - math.log(worst.denominator)
+    return Certificate(source, realized, exact=True, words=words)
 
 
 def _chances(weights: list[int]) -> list[Fraction]:
@@ -66,7 +66,7 @@ def _chances(weights: list[int]) -> list[Fraction]:
 
 
 def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) -> Certificate:
-    """Compute the certificate of the noise on a vector of `size` numbers, or on those of all sentences of a text.
+    """Compute the certificate of the noise on a vector of `size` numbers, or on the numbers of all sentences of a text.
 
     Discrete Laplace noise: the rate times the largest distance in grid steps. Gaussian noise: the least epsilon at
     which the divergence of two densities at the largest distance, integrated, is the declared delta.
@@ -81,9 +81,9 @@ def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) ->
         )
     apart = 2 * clipped_steps(mechanism.clip) / STEPS * math.sqrt(size) if value else 2 * mechanism.clip
     apart *= math.sqrt(count)
-    realised = math.inf if not scale.sigma else epsilon_at(apart / scale.sigma, mechanism.used_delta)
+    realized = math.inf if not scale.sigma else epsilon_at(apart / scale.sigma, mechanism.used_delta)
     source = f"the divergence of the noise at delta {mechanism.used_delta:g}, integrated"
-    return Certificate(source, realised, exact=True, words=words)
+    return Certificate(source, realized, exact=True, words=words)
 
 
 def epsilon_at(mu: float, delta: float) -> float:

@@ -145,7 +145,7 @@ class Audit:
         if found is None or self.claim is None or self.charged is None:
             return "not applicable"
         least = min(self.claim, self.charged, math.inf if self.stored is None else self.stored)
-        if found.realised <= least * (1 + ROUNDING) + ROUNDING:
+        if found.realized <= least * (1 + ROUNDING) + ROUNDING:
             return "holds"
         return "refuted" if found.exact else "not refuted"
 

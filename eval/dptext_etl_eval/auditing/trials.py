@@ -6,7 +6,7 @@ releases, of two passes. Draws that repeat each other would show whether two tex
 allows (docs/spec/privacy.md#shared-samples).
 
 Where one budget is divided among the draws of a record, a text of one draw gives it the largest part there is. Two
-texts of two draws may differ in both divisions, even if they differ in one word alone, so the budget of the record
+texts of two draws may differ in both divisions, even if they differ in only one word, so the budget of the record
 bounds their loss; under a template it is the part of the position in which they differ (docs/spec/privacy.md#theorem-a,
 docs/spec/privacy.md#allocation-allowed).
 """
@@ -113,11 +113,11 @@ class Subject:
     double: Mechanism | None  # the same for texts of two steps; None where a record has one
     # the same as `single` in two passes, and what sees the first; None where a text has one pass
     passes: tuple[Mechanism, Watched] | None = None
-    between: str = " "  # what stands between the two words of a text of two steps
+    between: str = " "  # the characters between the two words of a text of two steps
 
 
 def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
-    """Count the events of every pair of inputs, both ways, and for the first pair those of repeated draws."""
+    """Count the events of every pair of inputs, both ways, and for the first pair events of repeated draws."""
     single = _of_one_word(mechanism, 1)
     return trials_of(Subject(single, _of_one_word(mechanism, 2), watched(single)), pairs, draws, secrets)
 
@@ -178,7 +178,7 @@ def _of_positions(double: Mechanism, words: tuple[str, str], between: str, draws
 
 
 def _words(text: str) -> str:
-    """Return the words of a text, without what stands between them, which a first pass is not read with."""
+    """Return the words of a text, without the characters between them, which a first pass is not read with."""
     return " ".join(piece for piece, is_word in _kernel.split(text) if is_word)
 
 

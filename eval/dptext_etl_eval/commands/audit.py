@@ -69,10 +69,10 @@ def _compare(columns: Iterable[Mapping[str, Any]]) -> None:
     rows = []
     for found in columns:
         table, bounds = found["certificate"], [trial["lower_bound"] for trial in found["trials"]]
-        realised = None if table is None else f"{table['realised']:.4f}"
+        realized = None if table is None else f"{table['realized']:.4f}"
         shown = max([0.0, *bounds]) if bounds else None
         rows.append(
-            (found["column"], found["mechanism"], found["unit"], found["claim"], realised, shown, found["note"])
+            (found["column"], found["mechanism"], found["unit"], found["claim"], realized, shown, found["note"])
         )
     terminal.heading("Empirical epsilon across mechanisms")
     terminal.table(("column", "mechanism", "unit", "claimed", "realized", "shown at least", "note"), rows)
@@ -86,13 +86,13 @@ def _show(found: Mapping[str, Any], confidence: float) -> None:
         terminal.say(f"not applicable: {found['note']}")
         return
     table = found["certificate"]
-    realised = "no finite table" if table is None else f"{table['realised']:.6f} ({_of(table)})"
+    realized = "no finite table" if table is None else f"{table['realized']:.6f} ({_of(table)})"
     terminal.pairs(
         {
             f"claimed per {found['unit']}": found["claim"],
             **({"at delta": found["delta"]} if found["delta"] else {}),
             "charged, tight": found["charged"],
-            "realized": realised,
+            "realized": realized,
             "certificate": found["by_table"],
             "trials": found["by_trials"],
             "draws can refute up to": found["largest"],

@@ -92,7 +92,7 @@ def evaluate(
         str | None, typer.Option(metavar="MODEL", help="Causal language model whose perplexity is measured.")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Learn from rows that say train here, and test those of test.")
+        str | None, typer.Option(metavar="COLUMN", help="Learn from rows that say train here, and test on test.")
     ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Repeat what is random so often: means and standard deviations.")
@@ -105,7 +105,7 @@ def evaluate(
 ) -> None:
     """Measure a release against its raw table: usefulness, attacks, words that stay, personal data, cost.
 
-    The columns of labels, attributes and subjects are those of the raw table. All figures are exact statistics of raw
+    The columns of labels, attributes and subjects are in the raw table. All figures are exact statistics of raw
     texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
     that it needs is left out, and the report says so. Labels that are numbers, some not whole, are regressed on.
 

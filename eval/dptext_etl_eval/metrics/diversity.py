@@ -1,4 +1,4 @@
-"""Measure how varied the language of a release is, next to that of the raw texts."""
+"""Measure how varied the language of a release is, next to the raw texts."""
 
 from __future__ import annotations
 

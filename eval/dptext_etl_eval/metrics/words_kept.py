@@ -1,4 +1,4 @@
-"""Measure which words of a raw text stand in its own release."""
+"""Measure which words of a raw text are in its own release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dptext_etl_eval.pairs import RAW, RELEASED, Pairs
 from dptext_etl_eval.statistics import wilson
 
 RARE = 2
-"""A word is rare if at most so many raw texts hold it."""
+"""A word is rare if at most this number of raw texts hold it."""
 
 
 class WordsKept(Metric):
@@ -19,8 +19,8 @@ class WordsKept(Metric):
 
     title: ClassVar[str] = "Words that stay"
     says: ClassVar[str] = (
-        "Shares of the words of raw texts that stand in their own release. Blind is the same with the release of "
-        "another row, so that common words alone do not count as kept."
+        "Shares of the words of raw texts that are in their own release. Blind is the same with the release of "
+        "another row, so that common words by themselves do not count as kept."
     )
     order: ClassVar[int] = 30
     weight: ClassVar[float] = 0.3

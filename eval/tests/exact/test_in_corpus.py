@@ -1,4 +1,4 @@
-"""How much of a public corpus stands in the raw table is a count for people inside, logged, and refuses nothing."""
+"""How much of a public corpus is in the raw table is a count for people inside, logged, and refuses nothing."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_the_share_of_typed_spans_is_that_of_an_independent_count(shared_data):
         assert sum(counted.survived.values()) == independent
         left.append(independent)
     assert 0 < left[0] < left[1] < 2_863
-    kept = count_spans(typed, table["text"])  # but for endings such as "'s", which make another word
+    kept = count_spans(typed, table["text"])  # except for endings such as "'s", which make another word
     assert sum(kept.survived.values()) > 0.98 * 2_863
 
 

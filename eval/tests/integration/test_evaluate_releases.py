@@ -1,4 +1,4 @@
-"""Which release a report is of: that of the policy in the sink, or in staging, and never another one."""
+"""Which release a report is of: the policy's release in the sink, or in staging, and never another one."""
 
 import json
 

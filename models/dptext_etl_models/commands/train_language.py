@@ -212,7 +212,7 @@ def rewriter(
 
     The texts of --corpus must be public. training.json says whose texts made the model, because rewriting again is
     free only if none of them is a protected record. The policy's key is not used. Steps are counted instead of epochs
-    where both are given; steps and minutes are those of a stage.
+    where both are given; steps and minutes count per stage.
     """
     from dptext_etl.cli import terminal
     from dptext_etl.policy import resolve_column

@@ -1,6 +1,6 @@
 """Encode a whole text as one vector of constant size, add noise to it, and decode a text.
 
-A decoder writes the released text only from the noisy vector. So the guarantee is that of the noise, between any two
+A decoder writes the released text only from the noisy vector. So the noise gives the guarantee, between any two
 texts of any lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart):
 
 * A text on which the encoder fails becomes the zero vector before noise (docs/spec/privacy.md#fail-closed), at the same
@@ -156,7 +156,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         It is the release: it costs what a text costs and may be stored or published in its place; `decode` writes
         texts from it as often as wanted, for nothing. Where keys and latents are the same, so is the noise. Where the
         same text has another latent (numbers of half the length, another device or library), it is another release
-        with noise of its own, at full cost: two of them differ by noise, and never by a function of the raw text alone.
+        with separate noise, at full cost: two of them differ by noise, and never by a function of only the raw text.
         """
         if self.releases != "latents":
             raise PolicyError(
@@ -204,7 +204,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     ) -> Latents:
         """Add noise to the latents of all sentences, shape (rows, sentences, size), as the budget is divided.
 
-        Sentence j of pass p draws from the stream that lies 256 (p k + j) beyond that of latents.
+        Sentence j of pass p draws from the stream that lies 256 (p k + j) beyond the stream of latents.
         """
         count, size = latents.shape[1:]
         if self.allocation is None:

@@ -7,7 +7,7 @@ Specification: docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs
   to the decoder, which is post-processing. The vector has the same size for every text.
 * Gaussian noise is the analytic one (docs/spec/privacy.md#analytic-gaussian): the classical formula is wrong above
   epsilon 1 and is never used. Laplace noise is discrete and exact.
-* A record is charged once, for one vector or for those of a public number of sentences: all of them together are one
+* A record is charged once, for one vector or for the vectors of a public number of sentences: together, they are one
   vector with one epsilon and one delta (docs/spec/privacy.md#allocation-sentences). Short texts are padded with empty
   sentences, and the last one holds the rest of long ones, so the number of sentences is never disclosed.
 * A share of epsilon per sentence that depends on the text has no guarantee and is refused
@@ -173,7 +173,7 @@ class LatentNoise(Mechanism):
             min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
         n_rec: Public bound on the number of records of the table, never its size; strict Gaussian noise needs it.
         clip: Bound of every coordinate or of the vector's length, depending on the mechanism.
-        sentences: Public number of sentences, each with its own vector; epsilon and delta are those of all
+        sentences: Public number of sentences, each with its own vector; epsilon and delta cover all
             together. Empty ones are added, and the last one holds all that is left of a long text. 1 takes whole texts.
     """
 
@@ -196,7 +196,7 @@ class LatentNoise(Mechanism):
         return given
 
     def _refuses(self, allocation: Allocation) -> str | None:
-        """Return why the budget cannot be divided: by the words of the text itself, or if there is one vector alone."""
+        """Return why the budget cannot be divided: by the words of the text itself, or if there is only one vector."""
         if allocation.source == "text" and self.mode == "strict":
             return TEXT
         if self.sentences == 1:
@@ -259,7 +259,7 @@ class LatentNoise(Mechanism):
     def mu(self) -> float:
         """Return the largest sensitivity, in standard deviations of Gaussian noise, that (epsilon, delta) allows.
 
-        It is that of all sentences together; of the last pass, if there are two.
+        It counts all sentences together; only the last pass, if there are two.
         """
         return _mu(self._noise_epsilon, self._pass_delta)
 
@@ -316,7 +316,7 @@ class LatentNoise(Mechanism):
         return Unbounded() if self._unproven and positions else Composed((self._one_release(),) * positions)
 
     def _one_release(self) -> Event:
-        """Return the noise of all sentences: that of each is pure or Gaussian by itself."""
+        """Return the noise of all sentences: each noise is pure or Gaussian by itself."""
         allocation, count = self.allocation, self.sentences
         if self.noise == "gaussian":
             squared = Fraction(self.mu) ** 2

@@ -7,7 +7,7 @@ docs/spec/privacy.md#batch-independence.
 * One position is one word, one mask and one draw. n words cost n times epsilon, between any two texts of n words. Two
   texts that differ in one word cost as much, because every draw reads the whole text.
 * Words are drawn one after the other, in blocks, or all at once, with the same guarantee. The scores of a word depend
-  on the draws of earlier blocks, not on those of its own block.
+  on the draws of earlier blocks, not on draws of the same block.
 * The model reads a long text through a window around the position. Positions that cannot be scored are drawn uniformly,
   at the same spend.
 """

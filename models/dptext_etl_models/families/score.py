@@ -89,7 +89,7 @@ class ScoreMechanism(ModelMechanism):
 
     @property
     def score_range(self) -> Clip:
-        """Return the range of the sampler's scores, which is that of the clipped scores."""
+        """Return the range of the sampler's scores, which is the range of the clipped scores."""
         return self.clip_range
 
     @property

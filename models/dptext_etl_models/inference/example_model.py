@@ -1,6 +1,6 @@
 """Build tiny random language models that need no download, for tests, documentation and examples.
 
-Their weights are random and carry no knowledge of words; shapes, files and tokenizers are those of real models. Each
+Their weights are random and carry no knowledge of words; shapes, files and tokenizers are as in real models. Each
 model is built once per machine from a fixed seed and kept in the artifact cache.
 """
 
@@ -117,7 +117,7 @@ def words() -> tuple[str, ...]:
 
 
 def _byte_pairs(*, framed: bool) -> Any:
-    """Return a byte-level tokenizer, like that of RoBERTa ("framed" by special tokens) or GPT-2; it takes any text.
+    """Return a byte-level tokenizer, like RoBERTa's ("framed" by special tokens) or GPT-2; it takes any text.
 
     Merges build words from their beginning, so that no merge of one word breaks another.
     """
@@ -147,7 +147,7 @@ def _byte_pairs(*, framed: bool) -> Any:
 
 
 def _unigram() -> Any:
-    """Return a tokenizer like that of T5: pieces with a mark for blanks, and single bytes for everything else."""
+    """Return a tokenizer like T5's: pieces with a mark for blanks, and single bytes for everything else."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,:;!?'-"

@@ -11,7 +11,7 @@ docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/
 * Tokens that cannot be scored are drawn uniformly, to the end token or to `longest`, at the same spend. A failure
   affects one text only: a batch that fails is run again with one text at a time. Earlier draws stay.
 * If memory runs out while batches wait, none of that bucket waits any more, which changes no shape. If it runs out for
-  a batch alone, the batches of that bucket have half as many rows from then on.
+  only one batch, the batches of that bucket have half as many rows from then on.
 
 Scores on a GPU become draws there, and the drawn tokens continue their rows there, before the host reads them. What the
 host gives is the integers of the keyed stream: a draw waits once or twice for the sums of its weights
@@ -141,7 +141,7 @@ class Generation:
             log.warning("the model failed on %d draws of %d texts: they are uniform, at the same spend", draws, texts)
 
     def _serve(self, server: ModelServer, prompts: Sequence[Prompt]) -> None:
-        """Let a server continue all texts; after a failure, each unfinished one alone."""
+        """Let a server continue all texts; after a failure, each unfinished one separately."""
 
         def draw(scores: Any, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
             if self._ended[records].any() or len(np.unique(records)) < len(records):
@@ -186,7 +186,7 @@ class Generation:
         bucket: int,
         size: tuple[int, int],
     ) -> int | None:
-        """Draw the texts of a bucket to their ends, those of a batch that failed alone.
+        """Draw the texts of a bucket to their ends, each text of a failed batch separately.
 
         If memory runs out, return how many batches waited then.
         """
@@ -257,7 +257,7 @@ class Generation:
                 running.batch.append(again)
 
     def _choose(self, scores: Any, records: npt.NDArray[np.int64]) -> Any:
-        """Draw an output per row of scores; those of a GPU's scores stay there."""
+        """Draw an output per row of scores; outputs from a GPU's scores stay there."""
         epsilon: float | npt.NDArray[np.float64] = self._epsilon
         if self._epsilons is not None:
             epsilon = np.array([self._epsilons[record][self.steps[record]] for record in records])
@@ -322,7 +322,7 @@ class _Continuing(Undrawn):
 
 
 def probe_scores(generator: Generator | ModelServer, prompts: Sequence[Prompt], most: int) -> list[bool]:
-    """Return whether two steps of answers to public prompts can be scored: in a batch, then alone."""
+    """Return whether two steps of answers to public prompts can be scored: in a batch, then separately."""
     found = []
     for number, prompt in enumerate(prompts):
         steps, keys = np.array([min(2, most)], np.uint32), pa.array([bytes(32)], pa.binary(32))

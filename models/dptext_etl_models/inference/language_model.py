@@ -88,7 +88,7 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
 
 
 def _require_listed(files: Mapping[str, Artifact]) -> None:
-    """Refuse an index of weights that names anything but safetensors files of the model."""
+    """Refuse an index of weights that names anything except safetensors files of the model."""
     if ROLE + INDEX not in files:
         return
     try:

@@ -109,7 +109,7 @@ def encoding(model: LatentModel) -> Batches[str, Any]:
 
 
 def decoding(model: LatentModel) -> Batches[Latents, str | None]:
-    """Decode; None where the decoder fails, which is a function of noisy numbers alone: the text is empty then."""
+    """Decode; None where the decoder fails, which is a function of noisy numbers only: the text is empty then."""
     filler = np.zeros(model.size, np.float32)
 
     def decode(rows: Sequence[Latents]) -> list[str | None]:

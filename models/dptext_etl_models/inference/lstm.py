@@ -37,7 +37,7 @@ State = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an autoencoder; the defaults are those of paper 003."""
+    """Sizes of an autoencoder; the defaults are from paper 003."""
 
     vocabulary: int  # number of ids, the special ones included
     embedding: int = 300  # coordinates per word

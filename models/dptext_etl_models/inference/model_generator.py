@@ -76,7 +76,7 @@ class ModelGenerator:
         return [self._dummy if prompt == [] else prompt for prompt in self._prompts.encode(texts)]
 
     def bucket(self, length: int) -> int:
-        """Return the next power of two above a length, at most that of the longest prompt; one token is padding."""
+        """Return the next power of two above a length, at most the length of the longest prompt."""
         return min(max(SHORTEST_BUCKET, 1 << length.bit_length()), self._prompts.limit + SPARE)
 
     def rows(self, bucket: int) -> int:
@@ -121,7 +121,7 @@ class ModelGenerator:
 
 
 class _ModelBatch:
-    """Common base of both kinds of models: hold the last scores, and select those of the outputs."""
+    """Common base of both kinds of models: hold the last scores, and select the scores of the outputs."""
 
     left: ClassVar[bool]
     """True if prompts are padded on the left."""
@@ -258,7 +258,7 @@ class _EncoderDecoderBatch(_ModelBatch):
 
 
 def _start_token(model: Any) -> int:
-    """Return the first token of a decoder: the start token of its configuration, or that of its texts."""
+    """Return the first token of a decoder: the start token of its configuration, or the start token of its texts."""
     for name in ("decoder_start_token_id", "bos_token_id"):
         for settings in (model.config, model.generation_config):
             found = getattr(settings, name, None)

@@ -4,7 +4,7 @@ A prompt is a template with the text in it. Special tokens that a text spells ou
 even if a tokenizer has pieces of the same spelling (T5). If a prompt is too long for the model, tokens of the text are
 cut by their position, never tokens of the template, and never by a search for a string
 (docs/spec/privacy.md#special-tokens, docs/spec/privacy.md#generative-defects). A released text is a function of the
-drawn tokens alone.
+drawn tokens only.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Prompts:
         return [*ids[: max(0, self.limit - tail)], *ids[len(ids) - tail :]][: self.limit]
 
     def _tokens_after(self, text_ends: int, added: list[int], places: list[tuple[int, int]]) -> int:
-        """Return how many tokens at the end of a prompt are those of its template."""
+        """Return how many tokens at the end of a prompt belong to its template."""
         tail = 0
         while tail < len(places) and (added[-1 - tail] or places[-1 - tail][0] >= text_ends):
             tail += 1

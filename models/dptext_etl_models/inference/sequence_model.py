@@ -2,7 +2,7 @@
 
 transformers reorders the keys and values of all words and latents at every step, once per beam. Here the keys and
 values of latents belong to the record, and its beams are the queries. Those of words stay at their place, and a mask
-selects the words that a beam continues. The numbers equal those of transformers up to rounding.
+selects the words that a beam continues. The numbers equal transformers' numbers up to rounding.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class SequenceModel:
         return text[: max(end for _, end in read.offsets)] if read.overflowing else text
 
     def padded(self, read: Ids) -> Ids:
-        """Put a place of padding behind every row, where the l ids leave none of their own."""
+        """Put a place of padding behind every row, where the l ids leave none."""
         ids, mask = (nn.functional.pad(part, (0, self._beyond)) for part in read)
         if self._beyond:
             ids[:, -self._beyond :] = self._pad
@@ -251,7 +251,7 @@ def everywhere(states: torch.Tensor) -> torch.Tensor:
 
 
 def _padding(tokenizer: Any, length: int, most: int) -> Any:
-    """Return a tokenizer of our own, so that threads may share it: `length` ids of a text, at most `most` its own."""
+    """Return our own tokenizer, so that threads may share it: `length` ids of a text, at most `most` its own."""
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.encode_special_tokens = True
     backend.enable_truncation(most)

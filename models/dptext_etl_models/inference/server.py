@@ -55,7 +55,7 @@ class ModelServer(Protocol):
         """Continue every text until it draws an end or its most draws are done.
 
         Each step calls `draw` with the full scores of some texts, at most once per text and step. The scores of a text
-        must be a function of its own tokens alone, not of other texts (docs/spec/privacy.md#batch-independence).
+        must be a function of only its own tokens, not of other texts (docs/spec/privacy.md#batch-independence).
         """
 
     def text(self, outputs: Sequence[int]) -> str:

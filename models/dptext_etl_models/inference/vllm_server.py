@@ -89,7 +89,7 @@ class ExactDraws(LogitsProcessor):
                 self._records[one] = replaced
 
     def apply(self, logits: Any) -> Any:
-        """Draw for every row, and leave the drawn token alone above minus infinity."""
+        """Draw for every row, and leave only the drawn token above minus infinity."""
         import torch
 
         rows = range(len(logits))

@@ -53,7 +53,7 @@ class Adept(LatentMechanism):
     num_beams: Annotated[PositiveInt, Field(le=64)] = 1
 
     def _find_files(self) -> dict[str, Artifact]:
-        """Find the autoencoder's files; build those of the tiny random one."""
+        """Find the autoencoder's files; build the files of the tiny random one."""
         if self.model == _EXAMPLE:
             files = stored_model("adept", _FILES, _build_example, version=2)
             return {f"{language_model.ROLE}{name}": file for name, file in files.items()}

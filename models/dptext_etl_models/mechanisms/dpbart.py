@@ -163,7 +163,7 @@ class DPBart(LatentMechanism):
         width = int(loaded.config.d_model)
         if kept is not None and kept.width != width:
             raise PolicyError(
-                f"the kept columns are those of {kept.width}, and this model has {width}",
+                f"the kept columns are for {kept.width}, and this model has {width}",
                 "use the kept columns of this model, or train them again",
             )
         return SequenceModel(

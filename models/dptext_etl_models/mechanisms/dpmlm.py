@@ -5,7 +5,7 @@ Language Models" (algorithms 1 to 3, appendix A). This mechanism differs from th
 docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
 
 * The paper does not mention that the number of words is released, and its code keeps stopwords, punctuation and
-  capitals in clear. Strict mode draws every word and drops the rest; it keeps stopwords only as a disclosure. Padding
+  capitals unchanged. Strict mode draws every word and drops the rest; it keeps stopwords only as a disclosure. Padding
   every text to a public or a noisy number of words can hide the length.
 * Strict mode draws only whole words in lower case. Faithful mode draws from all tokens, as the paper does.
 * Algorithm 3 (variant "plusminus") adds and deletes words. A plan is drawn first, independently of the text; remaining
@@ -13,7 +13,7 @@ docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
   that were made. The printed algorithm counts deletions but never makes them, and leaves original words at the end of
   the text; here these words are deleted.
 * The score of appendix A (similarity of words plus a small multiple of the model's score) is unbounded in the paper;
-  with `alpha`, it is clipped to its own range. The similarity is that of the model's word embeddings.
+  with `alpha`, it is clipped to its own range. The similarity compares the model's word embeddings.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class DPMLM(MaskedMechanism):
 
     @property
     def score_range(self) -> Clip:
-        """Return the range of the scores; with `alpha`, that of the similarity (-1 to 1) plus the weighted score."""
+        """Return the range of the scores; with `alpha`, of the similarity (-1 to 1) plus the weighted score."""
         low, high = self.clip_range
         return (low, high) if self.alpha is None else (-1 + self.alpha * low, 1 + self.alpha * high)
 

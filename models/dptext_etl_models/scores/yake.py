@@ -16,7 +16,7 @@ _ENDS = frozenset(".!?")
 
 
 class Yake(Score):
-    """YAKE's least number of a text, divided by that of the word; a mark without letters and digits gets 0.
+    """YAKE's least number of a text, divided by the number of the word; a mark without letters and digits gets 0.
 
     YAKE's number is small for key words. It is position * relatedness / (case + (frequency + spread) / relatedness).
     Position grows with the median sentence of a word, case with its capitals, frequency with its count over the mean

@@ -2,7 +2,7 @@
 
 A corpus is public text that belongs to no one's release (docs/spec/privacy.md#public-parameters). The hash of a text
 decides whether it is held out, so every command and every machine holds out the same texts. A batch depends on the seed
-and the step alone, so a resumed training sees the same batches as one that was never stopped.
+and the step only, so a resumed training sees the same batches as one that was never stopped.
 """
 
 from __future__ import annotations

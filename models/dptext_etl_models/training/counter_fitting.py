@@ -35,7 +35,7 @@ class Thesaurus(NamedTuple):
 def read_thesaurus(folder: Path, words: Sequence[str], senses: int = 2) -> Thesaurus:
     """Read the pairs of a vocabulary.
 
-    Synonyms share a synset, or are in two synsets of adjectives that WordNet calls similar. Antonyms are those of
+    Synonyms share a synset, or are in two synsets of adjectives that WordNet calls similar. Antonyms come from
     WordNet, and words of synsets that are similar to theirs: "excellent" is similar to "good", whose antonym is "bad".
     """
     with seam("reading WordNet's tables", InputError, f"give a folder of {', '.join(TABLES)} as Parquet files"):
@@ -84,7 +84,7 @@ class Settings:
     step: float = 0.1  # step of a pull, in units of length; the paper takes 0.1 times 0.1
     antonyms: float = 1.0  # weight of the push between antonyms
     synonyms: float = 0.3  # weight of the pull between synonyms
-    neighbours: float = 1.0  # weight of the pull between words that were near
+    neighbors: float = 1.0  # weight of the pull between words that were near
     near: int = 10  # number of nearest words that count as near
     margin: float = 0.0  # cosine that antonyms shall not exceed
     # how much the cosines of near words may grow. With 0, as in the paper, nearness is only kept; a little more lets
@@ -109,7 +109,7 @@ def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
         lost = _cosines(moved, around) < was + settings.gain - _SAME
         pull = (
             settings.synonyms * _matrix(pairs.synonyms[far], len(vectors))
-            + settings.neighbours * _matrix(around[lost], len(vectors))
+            + settings.neighbors * _matrix(around[lost], len(vectors))
             - settings.antonyms * _matrix(pairs.antonyms[close], len(vectors))
         )
         moved = _unit(moved + settings.step * (pull @ moved))

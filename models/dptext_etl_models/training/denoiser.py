@@ -147,7 +147,7 @@ class Settings:
     pieces: int = 800  # number of these entries that are pieces of words
     words: int = 30  # largest number of words of a text
     places: int = 256  # largest number of tokens that the model reads
-    # width of an encoder-decoder; a causal model has that of `initial_weights.WIDTH`
+    # width of an encoder-decoder; a causal model has the width of `initial_weights.WIDTH`
     width: int = 128
     layers: int = 2  # layers; of the encoder, and of the decoder
     heads: int = 4  # attention heads per layer
@@ -215,7 +215,7 @@ def _word_tokenizer(texts: Iterable[str], settings: Settings) -> Any:
 
 
 class Pairs:
-    """Make batches of prompts with noisy texts and target tokens; batch i depends on texts, settings and i alone."""
+    """Make batches of prompts with noisy texts and target tokens; batch i depends only on texts, settings, and i."""
 
     def __init__(self, tokenizer: Any, texts: Sequence[str], settings: Settings) -> None:
         self._texts = sorted((clean(text) for text in texts), key=lambda text: (text.count(" "), text))

@@ -76,7 +76,7 @@ def _position_waves(count: int, width: int) -> torch.Tensor:
 HEAD = 32
 """Coordinates of a head, of positions, and of the mark."""
 COPYING = 3
-"""Heads that copy a word; their coordinates together are those of a word."""
+"""Heads that copy a word; their coordinates together are the coordinates of a word."""
 WORD_COLUMNS = COPYING * HEAD
 WIDTH = WORD_COLUMNS + 2 * HEAD
 _BACK = 4.0  # factor of the scores that look one position back
@@ -86,7 +86,7 @@ _SCALE = 0.25  # factor of the last layer's output: larger logits are hard to tr
 
 
 def causal(entries: int, settings: Settings) -> Any:
-    """Return a GPT-2 of width `WIDTH` that continues a text as it continued where the present word stood before."""
+    """Return a GPT-2 of width `WIDTH` that continues a text as it continued where the present word was before."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
@@ -141,7 +141,7 @@ def _look_back(attention: Any, mark: torch.Tensor) -> None:
 
 
 def _copy(attention: Any, mark: torch.Tensor) -> None:
-    """Let the first heads attend where the mark is that of the present word, and add the word at that place."""
+    """Let the first heads attend where the mark is the mark of the present word, and add the word at that place."""
     matrix, out = attention.c_attn.weight, attention.c_proj.weight
     for head in range(COPYING):
         here = slice(head * HEAD, (head + 1) * HEAD)

@@ -1,7 +1,7 @@
 """Evaluate a small masked language model on held-out texts, and write its card.
 
 There are three settings, each in the form of strict releases (words in lower case, no punctuation). In the first, a
-text stands alone with 15% of its words masked. In the second, the model sees the pair of DP-MLM: the plain text, then
+text is by itself with 15% of its words masked. In the second, the model sees the pair of DP-MLM: the plain text, then
 the text with masks, so that finding a word is mostly copying. In the third, every word of the second copy is masked, as
 in parallel decoding. All masked words count; words outside the vocabulary count as missed.
 """
@@ -151,7 +151,7 @@ def _truth(text: Words, chosen: Ids) -> Ids:
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
-LICENCE = "The license of the weights follows from that of the corpora."
+LICENCE = "The license of the weights follows from the licenses of the corpora."
 _CALIBRATED = 500  # held-out texts
 _DEVIATIONS = 7.0
 """Upper end of the range, in standard deviations above the mean. Scores of these models have a long upper tail, because
@@ -195,7 +195,7 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
 _TEXT = """# {name}
 
 A small masked language model whose vocabulary is whole words, so that DP-MLM runs without a hub. It was trained on
-public text alone: nothing of it depends on any text that is privatized. It knows little of the world; use a larger one
+public text only: nothing of it depends on any text that is privatized. It knows little of the world; use a larger one
 for real work.
 
 - RoBERTa, {layers} layers of width {hidden}, {vocabulary:,} entries, {long} places
@@ -224,7 +224,7 @@ most frequent word, or the ten most frequent ones. Every masked word counts, tho
 {figures}
 
 A pair shows the plain text first, so that finding its words is mostly copying; what the model knows of language shows
-where a text stands alone.
+where a text is by itself.
 
 ## Settings
 

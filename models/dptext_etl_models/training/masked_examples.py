@@ -1,4 +1,4 @@
-"""Make the training examples of a masked language model: texts with masked words, alone or after a plain copy.
+"""Make the training examples of a masked language model: texts with masked words, separate or after a plain copy.
 
 DP-MLM gives the model a pair, `<s> original </s></s> original with a mask </s>`, and draws one id for the mask
 (paper 000, algorithms 1 and 2). Some of the examples are such pairs. In their second copy, random words replace some of
@@ -147,7 +147,7 @@ def padded(examples: Sequence[Example]) -> Masked:
 
 
 class Examples:
-    """Make batches from public texts; batch number i depends on the texts, the settings and i alone."""
+    """Make batches from public texts; batch number i depends only on the texts, the settings, and i."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def privatized_pairs(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> SentencePairs:
-    """Return pairs of a privatized public text and the text, those of an earlier attempt if they are there."""
+    """Return pairs of a privatized public text and the text, pairs of an earlier attempt if they are there."""
     if path.is_file():
         table = pq.read_table(path)
         if (table.schema.metadata or {}).get(b"identity") == identity.encode():
@@ -122,7 +122,7 @@ class Settings(paraphraser.Settings):
     template: str = TEMPLATES["seq2seq"]  # prompt around the released text
     epochs: int = 1
     words: int = 60  # largest number of words of a public text
-    texts: int = 100_000  # pairs of every stage: those of the corpora, and those of in-domain texts
+    texts: int = 100_000  # pairs of every stage: of the corpora, and of in-domain texts
 
 
 @dataclass(frozen=True)

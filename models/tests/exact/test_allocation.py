@@ -55,7 +55,7 @@ def worst(one, other):
     return max(abs(math.log(one[transcript]) - math.log(other[transcript])) for transcript in one)
 
 
-def favours(words, drawn, number, outputs):
+def favors(words, drawn, number, outputs):
     """One text favors the first output everywhere, the other favors all others."""
     return [INF if (output == 0) == (words[0] == "good") else -INF for output in range(outputs)]
 
@@ -76,7 +76,7 @@ def fixed(total, **parts):
 def test_the_worst_pair_of_divisions_attains_the_accounted_epsilon(total, division, expected):
     """One text divides evenly; the other puts all on one draw, or fills the integers' range: nothing is worse."""
     made = masked(fixed(total, good=(total / 2, total / 2), film=division))
-    laws = [law_of(made, [word] * 2, lambda *seen: favours(*seen, outputs=4), 4) for word in ("good", "film")]
+    laws = [law_of(made, [word] * 2, lambda *seen: favors(*seen, outputs=4), 4) for word in ("good", "film")]
     accounted = allocated_epsilon(total, 2, 4, BITS)
     assert worst(*laws) == pytest.approx(accounted, abs=3e-6)
     assert worst(*laws) <= accounted + 1e-9 <= total
@@ -144,8 +144,8 @@ def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_release
     made = masked(
         FixedAllocation(total=4.0, first=1.0, divisions=after, eps_lo=LEAST)
     )  # a raw word in `over` is a KeyError
-    favoured = lambda *seen: favours(*seen, outputs=outputs)
-    laws = [law_of(made, [word] * 2, favoured, outputs, (1, 257)) for word in ("good", "film")]
+    favored = lambda *seen: favors(*seen, outputs=outputs)
+    laws = [law_of(made, [word] * 2, favored, outputs, (1, 257)) for word in ("good", "film")]
     least = (
         2 * epsilon_implemented(0.5, outputs) + epsilon_implemented(3.5, outputs) + epsilon_implemented(0.5, outputs)
     )
@@ -159,13 +159,13 @@ def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_release
 
 def test_a_template_is_by_position_alone_and_composes():
     made = masked(Allocation(total=3.0, template=(2.0, 1.0), eps_lo=LEAST))
-    laws = [law_of(made, [word] * 2, lambda *seen: favours(*seen, outputs=3), 3) for word in ("good", "film")]
+    laws = [law_of(made, [word] * 2, lambda *seen: favors(*seen, outputs=3), 3) for word in ("good", "film")]
     assert worst(*laws) == pytest.approx(epsilon_implemented(2.0, 3) + epsilon_implemented(1.0, 3), abs=1e-9)
     assert worst(*laws) <= made.spend(2).eps_tight / 1e6
 
 
 def test_a_chosen_template_costs_the_choice_and_the_budget():
-    """Two texts want opposite templates: the choice is a draw of its own, from purpose 7."""
+    """Two texts want opposite templates: the choice is a separate draw, from purpose 7."""
     parts = {("good",) * 2: (3.0, 1.0), ("film",) * 2: (1.0, 3.0)}
     choice = {"templates": ((3.0, 1.0), (1.0, 3.0)), "choosing": 1.0}
     made = masked(FixedAllocation(total=4.0, divisions=parts, eps_lo=LEAST, **choice))
@@ -175,7 +175,7 @@ def test_a_chosen_template_costs_the_choice_and_the_budget():
         for template, *drawn in itertools.product(range(2), range(3), range(3)):
             forced = Forced({7: [template], 1: drawn})
             made.release_with(
-                ToyScorer(3, lambda *seen: favours(*seen, outputs=3)), forced, pa.array([f"{word} {word}"]), KEY
+                ToyScorer(3, lambda *seen: favors(*seen, outputs=3)), forced, pa.array([f"{word} {word}"]), KEY
             )
             law[template, *drawn] = forced.probability
         assert sum(law.values()) == 1

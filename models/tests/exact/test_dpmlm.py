@@ -29,7 +29,7 @@ DECODINGS = {"sequential": {}, "block": {"decoding": "block", "block": 2}, "para
 
 
 def of_the_first_word(words, drawn, number):
-    """Every position answers with the first word alone."""
+    """Every position answers with only the first word."""
     return [INF if output == WORDS.index(words[0]) else -INF for output in range(M)]
 
 
@@ -102,7 +102,7 @@ def test_one_changed_word_can_cost_as_much_as_all_of_them(decoding):
     assert worst(one, other) == pytest.approx(3 * epsilon_implemented(1.0, M), rel=1e-9), "the bound is attained"
 
 
-def test_a_hidden_length_makes_any_two_texts_neighbours():
+def test_a_hidden_length_makes_any_two_texts_neighbors():
     def tells_the_length(words, drawn, number):
         return [INF if output == len(words) % M else -INF for output in range(M)]
 

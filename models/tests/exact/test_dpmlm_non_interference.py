@@ -114,7 +114,7 @@ def raising(*_):
 
 
 class Broken(ToyScorer):
-    """Fails at one of its four calls, or answers what is no answer."""
+    """Fails at one of its four calls, or answers a value that is not an answer."""
 
     def __init__(self, outputs, how):
         super().__init__(outputs, lambda *_: [0.0] * outputs)

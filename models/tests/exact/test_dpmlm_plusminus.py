@@ -62,7 +62,7 @@ def plans(n):
 
 
 def laws(words, score, block):
-    """Probability of every released text, and by plan that of every transcript."""
+    """Probability of every released text, and by plan the probability of every transcript."""
     released, given = defaultdict(Fraction), {}
     for plan, chance in plans(len(words)):
         script = planned(words, [False] * len(words), plan)

@@ -158,7 +158,7 @@ def test_ni_err_nothing_but_nan_is_uniform():
 
 
 def test_a_model_that_fails_on_private_texts_stops_nothing_and_one_that_fails_on_public_texts_does(caplog):
-    """What fails on the texts of a release, all of them even, is uniform and counted; the probe alone refuses."""
+    """What fails on the texts of a release, all of them even, is uniform and counted; only the probe refuses."""
     quoting = lambda texts, rows: RuntimeError(f"inside: {texts}") if "qzx" in texts else None
     private = ToyGenerator(reader, fails=quoting)
     mechanism = Toy(epsilon=1.0, l_max=4)

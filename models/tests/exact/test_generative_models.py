@@ -28,7 +28,7 @@ TEXTS = ["good film about a doctor", "", "the of", "naïve 😀 café", "</s> <p
 STEPS = 6
 KINDS = {"dp_prompt": DPPrompt, "dp_paraphrase": DPParaphrase}
 TOLERANCES = {"float32": 2e-4, "bfloat16": 0.1}
-"""What rounding alone moves, and more: 2e-6 and 0.03 were seen, where scores spread by 1."""
+"""Differences from only rounding, and more: 2e-6 and 0.03 were seen, where scores spread by 1."""
 
 
 @cache
@@ -43,7 +43,7 @@ def loaded(kind, place):
 
 
 def everywhere(places):
-    """Every kind in every place; in `make test`, the last kind alone computes in bfloat16."""
+    """Every kind in every place; in `make test`, only the last kind computes in bfloat16."""
     pairs = list(itertools.product(KINDS, places))
     slow = [place.dtype == "bfloat16" and kind != list(KINDS)[-1] for kind, place in pairs]
     params = [
@@ -60,7 +60,7 @@ def mechanism(request):
 
 @pytest.fixture(scope="module", **everywhere(PRECISE))
 def precise(request):
-    """For what does not depend on the type of numbers, or is exact in float32 alone."""
+    """For what does not depend on the type of numbers, or is exact only in float32."""
     return loaded(*request.param)
 
 

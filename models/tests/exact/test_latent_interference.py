@@ -71,7 +71,7 @@ def test_planted_length_in_the_decoder_is_caught():
 
 
 class RealLength(Toy):
-    """Planted: latents as long as the text, so that noise falls on real positions alone."""
+    """Planted: latents as long as the text, so that noise falls only on real positions."""
 
     def encode(self, texts):
         return np.full((len(texts), max(map(len, texts))), 0.05)

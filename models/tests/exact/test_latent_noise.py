@@ -177,7 +177,7 @@ def test_s2_a_million_draws_are_normal_of_the_declared_size():
             assert abs((side > far * sigma).sum() - expected) < 6 * math.sqrt(expected) + 2
 
 
-def test_rows_and_neighbours_are_independent_and_padding_is_noised():
+def test_rows_and_neighbors_are_independent_and_padding_is_noised():
     """Nothing is broadcast: rows, positions and their sizes are uncorrelated; equal latents get unequal noise."""
     n = 15_360
     drawn = gaussian_noise(6, n).astype(np.float64)

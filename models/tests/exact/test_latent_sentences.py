@@ -1,4 +1,4 @@
-"""A public number of sentences, each with a vector of its own: their noise, their streams, and what all of them cost.
+"""A public number of sentences, each with its own vector: their noise, their streams, and what all of them cost.
 
 Specification: docs/spec/privacy.md#allocation-sentences.
 """

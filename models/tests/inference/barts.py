@@ -11,7 +11,7 @@ LENGTH, WIDTH = 7, 16
 TEXTS = ["good film about a doctor", "", "   ", "<s> </s> <mask> <pad>", "x" * 10_000, "😀 naïve", "the " * 500, "a"]
 
 precisely = pytest.mark.parametrize("bart", PRECISE, ids=place_name, indirect=True)
-"""For outputs that are compared id by id: where numbers are short, two of them may score the same but for rounding."""
+"""For outputs that are compared id by id: two of them may score the same except for rounding."""
 
 
 def noise(seed):

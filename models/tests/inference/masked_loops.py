@@ -104,7 +104,7 @@ class Whole:
 
 
 def plain_whole(made, scorer, text, key, block):
-    """One text alone, row by row, without padding, dummies or windows: Algorithms 1 and 2 on whole numbers."""
+    """A single text, row by row, without padding, dummies or windows: Algorithms 1 and 2 on whole numbers."""
     words = made._read(text, made.positions(pa.array([text])).to_pylist()[0]).words
     frame, private, chosen = scorer.frame, [list(piece) for piece in made.vocabulary.encode(words)], []
     first = [token for piece in private for token in piece]

@@ -29,7 +29,7 @@ class Table:
         self.rows = self.rows.repeat_interleave(beams)
 
     def following(self, ids, origins):
-        assert (self.rows[origins] == self.rows).all()  # a beam goes on from its own row
+        assert (self.rows[origins] == self.rows).all()  # a beam continues from its own row
         self.shapes.add(tuple(ids.shape))
         return self.follows[self.rows, ids]
 

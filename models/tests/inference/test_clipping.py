@@ -1,4 +1,4 @@
-"""Public ranges of scores: the papers', and those of files."""
+"""Public ranges of scores: the papers', and the files'."""
 
 import json
 

@@ -83,7 +83,7 @@ def test_pickled_weights_are_never_read(folder):
 
 
 def test_a_model_s_own_code_is_never_run(folder, tmp_path):
-    """A configuration that names a module of the folder is loaded as nothing but what transformers itself knows."""
+    """A configuration that names a module of the folder is loaded only as a model that transformers itself knows."""
     configuration = json.loads((folder / "config.json").read_bytes())
     trap = {"auto_map": {"AutoModelForMaskedLM": "trap.Model", "AutoConfig": "trap.Config"}, "model_type": "unknown-x"}
     (folder / "config.json").write_text(json.dumps({**configuration, **trap}))

@@ -1,4 +1,4 @@
-"""No draw is lost: whatever stands between masks, a window holds every mask that it is for."""
+"""No draw is lost: whatever is between masks, a window holds every mask that it is for."""
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +108,7 @@ def test_a_row_ends_where_its_room_does():
 
 @pytest.mark.parametrize("count", [3, 20, 40, 200])
 def test_what_lost_nothing_is_laid_out_as_before(count):
-    """Without kept words between masks, rows are cut by their number of masks alone; so they are where all fits."""
+    """Without kept words between masks, rows are cut only by their number of masks; so they are where all fits."""
     plain = Script.plain(["film"] * count)
     added = Script.of(["film"] * count, [*plain.items, Item(INSERTED, True, count)])
     for script in (plain, added):

@@ -1,4 +1,4 @@
-"""Tokenizers that panic: a text or a word fails alone, and what is not read of a long one cannot make it fail."""
+"""Tokenizers that panic: a text or a word fails by itself, and what is not read of a long one cannot make it fail."""
 
 from types import SimpleNamespace
 

@@ -25,7 +25,7 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
 TOLERANCES = {"float32": 2e-4, "bfloat16": 0.1}
-"""What rounding alone moves, and more: 2e-6 and 0.04 were seen."""
+"""Differences from only rounding, and more: 2e-6 and 0.04 were seen."""
 
 
 @pytest.mark.parametrize("block", DECODINGS)

@@ -178,7 +178,7 @@ def test_the_search_is_that_of_transformers(model):
 
 
 def both_walks(model, beams):
-    """Our walk through BART's layers, and that of transformers."""
+    """Our walk through BART's layers, and transformers' walk."""
     states = model.states(torch.from_numpy(noise(11)))
     return BartDecoding(model.model, states, beams, LENGTH - 1), AnyDecoding(model.model, states)
 

@@ -1,6 +1,6 @@
 """A stand-in for the part of vLLM that `vllm_server` uses: a batch that admits, ends, and moves requests between steps.
 
-The interface is that of vLLM 0.33 with `VLLM_USE_V2_MODEL_RUNNER=0`. Scores come from transformers, one text at a time.
+The interface follows vLLM 0.33 with `VLLM_USE_V2_MODEL_RUNNER=0`. Scores come from transformers, one text at a time.
 """
 
 import sys

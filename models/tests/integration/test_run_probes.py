@@ -55,7 +55,7 @@ def model(monkeypatch):
 
 
 def charged(films):
-    """Records that the ledger holds, and those of them that are committed."""
+    """Records that the ledger holds, and the committed ones."""
     with Ledger.open(films.policy().ledger.url, create=False) as ledger:
         shown = ledger.reports.show()
     return sum(item["records"] for item in shown), sum(item["committed"] for item in shown)
@@ -146,7 +146,7 @@ def test_what_is_replayed_needs_no_model(films, model):
 
 
 def test_a_run_that_refuses_over_its_cap_gives_back_what_it_reserved(films, model):
-    """Then all is charged first: the model breaks while that goes on, and nothing stays charged."""
+    """Then all is charged first: the model breaks meanwhile, and nothing stays charged."""
     reserved = []
 
     def notice(step):

@@ -1,4 +1,4 @@
-"""A model in a whole Spark run: its files are shipped, its words are those of any other run, replays score nothing."""
+"""A model in a whole Spark run: its files are shipped, its words equal any other run's, replays score nothing."""
 
 import polars as pl
 import pytest

@@ -35,7 +35,7 @@ def released(mechanism, texts):
 
 
 def share(texts, outputs):
-    """Share of the texts' rarer words that stand in the output of the same row."""
+    """Share of the texts' rarer words that are in the output of the same row."""
     kept = [
         word in set(words_of(output))
         for text, output in zip(texts, outputs, strict=True)

@@ -13,7 +13,7 @@ LARGEST = {"english-small": 16_000_000, "english-autoencoder": 16_000_000}
 @pytest.mark.parametrize(
     "folder", sorted(path.parent for path in PACKAGE.glob("*/config.json")), ids=lambda path: path.name
 )
-def test_it_is_small_and_its_card_names_its_weights_and_licences(folder):
+def test_it_is_small_and_its_card_names_its_weights_and_licenses(folder):
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert sum(path.stat().st_size for path in folder.iterdir()) < LARGEST.get(folder.name, 8_000_000)
     assert hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest() in card

@@ -35,7 +35,7 @@ def rows(card):
     return {(cells[0], cells[1]): [float(cell.replace(",", "")) for cell in cells[2:]] for cells in lines}
 
 
-def test_its_card_names_the_licences_of_its_texts(card):
+def test_its_card_names_the_licenses_of_its_texts(card):
     for said in ("CC BY-SA 3.0", "CC BY-SA 4.0", "research"):
         assert said in card
 

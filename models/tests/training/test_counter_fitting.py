@@ -40,7 +40,7 @@ def wordnet(tmp_path):
 def vectors(tmp_path):
     random = np.random.default_rng(4)
     grid = random.integers(-90, 90, (len(WORDS), 12)).astype(np.int8)
-    grid[2] = grid[0] + 5  # "bad" lies next to "good", as text alone has it
+    grid[2] = grid[0] + 5  # "bad" lies next to "good", as in text by itself
     write_grid(
         tmp_path / "base.safetensors", WORDS, grid, {"scale": "0.01", "provenance": "made up", "licence": "none"}
     )

@@ -1,4 +1,4 @@
-"""`dptext train encoder`: texts that stand side by side come near, and a corpus is built with the vectors it writes."""
+"""`dptext train encoder`: texts side by side come near, and a corpus is built with the vectors it writes."""
 
 import json
 
@@ -50,7 +50,7 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_pairs_are_neighbours_within_a_dialogue_and_within_an_article(files, base):
+def test_pairs_are_neighbors_within_a_dialogue_and_within_an_article(files, base):
     vectors = WordVectors.load(base)
     topics = np.arange(len(WORDS)) // 6
     turns = contrast.read_pairs([], [files / "turns.parquet"], vectors)

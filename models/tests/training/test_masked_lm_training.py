@@ -158,7 +158,7 @@ def test_texts_are_kept_back_by_their_own_hash(tmp_path):
     path = tmp_path / "c.parquet"
     pq.write_table(pa.table({"text": texts}), path)
     found = masked_lm.read([Corpus(path)], [Corpus(path)])
-    assert found.examined["c"] == texts  # given to be examined on alone, it is taken whole
+    assert found.examined["c"] == texts  # given only for examination, it is taken whole
     found = masked_lm.read([Corpus(path, 2.0)])
     assert found.examined == {"c": kept}
     assert found.train == [([text for text in texts if text not in set(kept)], 2.0)]

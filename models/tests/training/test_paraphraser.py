@@ -1,5 +1,5 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""Fine-tuning of paraphrasers: it learns, goes on where it was stopped, and what it writes is drawn from."""
+"""Fine-tuning of paraphrasers: it learns, continues where it was stopped, and what it writes is drawn from."""
 
 import json
 from dataclasses import replace

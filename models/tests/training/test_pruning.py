@@ -1,5 +1,5 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""Training for DP-BART on a small model that is trained here: pruning, its columns, noise, stopping and going on."""
+"""Training for DP-BART on a small model that is trained here: pruning, its columns, noise, stopping and continuing."""
 
 from __future__ import annotations
 

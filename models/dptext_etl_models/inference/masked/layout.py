@@ -60,7 +60,7 @@ class Rows(NamedTuple):
 
     starts: Numbers  # indices into `Layout.tokens`, one per segment of a row, shape (n, 9)
     lengths: Numbers  # tokens of each segment, shape (n, 9)
-    centre: Numbers  # number of masks inside the window, the first of them at the start of segment 5, shape (n,)
+    center: Numbers  # number of masks inside the window, the first of them at the start of segment 5, shape (n,)
 
     @property
     def totals(self) -> Numbers:
@@ -181,8 +181,8 @@ class Layout:
         half = room // 2
         for_second = np.where(whole + second <= room, second, np.maximum(half, room - whole))
         for_first = np.where(whole + second <= room, whole, np.maximum(room - half, room - second))
-        centre = np.minimum(masks_end - masks, for_second)
-        left, right = _shared(left, right, for_second - centre)
+        center = np.minimum(masks_end - masks, for_second)
+        left, right = _shared(left, right, for_second - center)
         core = np.minimum(there - here, for_first)
         ahead, behind = _shared(here - begin, end - there, for_first - core)
         near = np.minimum(left, before)
@@ -201,10 +201,10 @@ class Layout:
             (frame[0] + frame[1]) * same,
         ]
         lengths = [
-            frame[0] * same, ahead + core + behind, frame[1] * same, left - near, near, centre, close,
+            frame[0] * same, ahead + core + behind, frame[1] * same, left - near, near, center, close,
             np.minimum(right - close, follow), frame[2] * same,
         ]  # fmt: skip
-        return Rows(np.array(starts).T, np.array(lengths).T, centre)
+        return Rows(np.array(starts).T, np.array(lengths).T, center)
 
     def fill(self, rows: Rows, count: int, length: int) -> tuple[Numbers, Numbers, Numbers]:
         """Return tokens, number of real tokens per row, and segment numbers, shape (count, length).
@@ -214,7 +214,7 @@ class Layout:
         frame = self.frame
         tokens = np.full((count, length), frame.pad, np.int64)
         totals = np.zeros(count, np.int64)
-        given = len(rows.centre)
+        given = len(rows.center)
         bare = [*frame.before, *frame.between, *frame.after]
         tokens[given:, : len(bare)] = bare
         totals[given:] = len(bare)
@@ -236,7 +236,7 @@ class Layout:
         real = draws < asked.last[:, None]
         items = self.item_of_draw[np.minimum(draws, asked.last[:, None] - 1)]
         within = self._places[items] - self._places[self.item_of_draw[asked.first]][:, None]
-        real &= within < rows.centre[:, None]
+        real &= within < rows.center[:, None]
         start = rows.lengths[:, :5].sum(axis=1)
         return np.where(real, start[:, None] + within, 0), real
 

@@ -1,7 +1,7 @@
 """Run a masked language model of any architecture: the encoder on all tokens, the head only at masks.
 
 The head is the largest matrix of a model. It is computed only at masked positions, and only for tokens that can be
-drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are those of BERT (`Encoder`),
+drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are BERT's (`Encoder`),
 otherwise what follows its attention. Architectures name their parts differently. Each shortcut is compared once with
 the model's own answer; if the scores differ, the next slower way is taken, and at last the model's own.
 """

@@ -1,7 +1,7 @@
 """Read masked models of RoBERTa's kind without the library of all models, whose import takes longer than many runs.
 
 A model is taken only if its configuration and its weights are known to the last name; every other one is read by
-transformers. Names of parts are those of transformers, so that anyone who scores a model sees no difference; operations
+transformers. Parts have the same names as in transformers, so scoring a model shows no difference; operations
 and their order are, too, so that scores have the same bits.
 """
 
@@ -54,7 +54,7 @@ def masked_model(files: Mapping[str, Artifact], device: str, dtype: str) -> Any:
 
 
 def read(folder: Path, dtype: torch.dtype) -> Roberta | None:
-    """Read a folder; return None if it holds anything but a masked model that is known here."""
+    """Read a folder; return None if it holds anything except a masked model that is known here."""
     from safetensors.torch import load_file
 
     try:

@@ -56,14 +56,14 @@ class Lexicon(NamedTuple):
     encode: Callable[[Sequence[str]], list[Pieces]]  # turns words into token ids, one list per word
     # token ids of every output in the context of later words; none for the padding of hidden lengths
     outputs: Sequence[Pieces]
-    tokens: Numbers  # token ids whose scores are those of the outputs, shape (m,), without the padding
+    tokens: Numbers  # token ids whose scores are the scores of the outputs, shape (m,), without the padding
     pads: bool  # True if the last output is the padding, which has no token
 
 
 class Adjustment(NamedTuple):
     """An adjustment of scores before they are clipped."""
 
-    # weight of the model's clipped scores next to the similarity of words, or None to use scores alone (appendix A of
+    # weight of the model's clipped scores next to the similarity of words, or None to use only scores (appendix A of
     # the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a)
     likeness: float | None = None
     # outputs that get the lowest score in the place of a word (the paper's filter of antonyms)
@@ -143,7 +143,7 @@ class MaskedScorer:
 
     @cached_property
     def _stream(self) -> Any:
-        """Another stream of a GPU than that of the draws, so that a batch is computed meanwhile; None elsewhere."""
+        """A stream of a GPU, separate from the draws, so that a batch is computed meanwhile; None elsewhere."""
         import torch
 
         if self.model.device.type != "cuda":

@@ -1,7 +1,7 @@
 """Queue the rows of texts by shape, and answer with the scores of batches, several in progress at a time.
 
 The next batch takes the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
-in which batches were started. A row that cannot be scored fails alone.
+in which batches were started. A row that cannot be scored fails by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SETTING = Lock()  # torch has one number of threads per process: pools that set
 
 
 class BatchThreads:
-    """Threads that compute so many batches (`width`), at most one each; for one batch, the caller's own thread.
+    """Threads that compute this number of batches (`width`), at most one each; for one batch, the caller's own thread.
 
     Batches begin in their order, and so they end where there is one thread.
     """

@@ -55,7 +55,7 @@ class Session(Protocol):
     """A set of texts that a scorer scores.
 
     A block is draws of one text that see the same earlier draws: all before its first one, and none of the block.
-    Blocks are an array of shape (n, 3): the index of the text, the index of the first draw in its text, and that of the
+    Blocks are an array of shape (n, 3): the indexes of the text, of the first draw in its text, and of the
     last one plus one.
     """
 
@@ -91,8 +91,8 @@ def draw(
 ) -> list[Drawn]:
     """Draw every position of every text.
 
-    Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: that
-    one alone is uniform. A draw takes the same integers of its record's stream no matter what is scored next to it.
+    Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: only
+    that one is uniform. A draw takes the same integers of its record's stream no matter what is scored next to it.
     """
     scripts = Scripts.of(scripts)
     counted = Progress(log, "words", int(scripts.draws.sum()), progress)

@@ -25,7 +25,7 @@ from dptext_etl_models.inference.masked.script import Numbers
 
 _FILE, _SETTINGS = "tokenizer.json", "tokenizer_config.json"
 _CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
-"""Names in a tokenizer's settings for: the file as it stands."""
+"""Names in a tokenizer's settings that mean: use the file unchanged."""
 _NAMED = ("bos_token", "cls_token", "eos_token", "mask_token", "pad_token", "sep_token", "unk_token")
 _IDLE = {
     "backend", "tokenizer_class", "model_max_length", "clean_up_tokenization_spaces", "is_local", "local_files_only",
@@ -158,7 +158,7 @@ class MaskedVocabulary:
         """Return the texts and the ids of all tokens that are one whole word in lower case, sorted by id.
 
         A token counts if its text is a single word as the kernel segments texts, and if that word is encoded as this
-        token alone.
+        token only.
         """
         texts = self.texts()
         words = [text if _is_word(text) else None for text in texts]
