@@ -1,7 +1,7 @@
 """One contract for every engine: the same rows are refused, released, charged, and published in the same way.
 
 Each scenario runs on the local engine and on Spark, there over a shuffled frame of three partitions. Counts are stated
-here; the bytes and charges of Spark are compared with those of a second job, which this process runs.
+here; the files and charges of Spark are compared with a second job, which this process runs.
 """
 
 import datetime as dt
