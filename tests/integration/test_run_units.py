@@ -113,7 +113,7 @@ def test_without_normalize_spellings_are_people(make_job, reviews):
 
 def test_only_strings_are_normalized(make_job, reviews):
     numbered = reviews(8).with_columns(user_id=pl.int_range(8))
-    with pytest.raises(InputError, match="normalize takes subjects that are strings, got integer"):
+    with pytest.raises(InputError, match="normalize needs subjects that are strings, got integer"):
         make_job(frame=numbered, normalize=["nfc"]).run()
 
 
