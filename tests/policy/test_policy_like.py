@@ -85,9 +85,9 @@ def test_a_used_policy_is_copied_and_pickled_whole(path):
 def test_both_policies_refuse_with_the_same_error_and_sentence(kind, said):
     for make in (kind, kind.model_validate, lambda entries: kind.model_construct(**entries)):
         with pytest.raises(PolicyError) as caught:
-            make(color="red") if make is kind else make({"color": "red"})
+            make(colums="red") if make is kind else make({"colums": "red"})
         assert caught.value.message.startswith(f"{said}: dataset: is missing; ")
-        assert caught.value.message.endswith("color: there is no such entry")
+        assert caught.value.message.endswith("colums: there is no such entry")
         assert caught.value.hint.startswith("did you mean ")
         assert caught.value.__context__ is None
 
