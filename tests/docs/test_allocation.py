@@ -63,7 +63,7 @@ def test_at_equal_use_the_even_division_has_another_budget(utility, cells):
 
 
 def test_the_page_leaves_no_figure_out(utility):
-    names = ("figure", "custext", "alone", "dpmlm", "conclusion", "when", "longest")
+    names = ("figure", "custext", "single", "dpmlm", "conclusion", "when", "longest")
     page = utility.page({name: f"<{name}>" for name in names})
     assert "[[" not in page
     assert all(f"<{name}>" in page for name in names)

@@ -101,7 +101,7 @@ def test_a_delta_table_whose_files_are_not_its_rows_is_refused(spark, job, revie
         if "protocol" in line:
             line["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     log.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(InputError, match=r"Delta Lake with the features deletionVectors.*not its rows"):
+    with pytest.raises(InputError, match=r"Delta Lake with the features deletionVectors.*also hold other rows"):
         run_on_spark(spark, job.policy(source=str(place)))
     assert not (job.folder / "ledger.db").exists()
 

@@ -92,7 +92,7 @@ def test_a_holder_that_lost_its_lease_stops(store, monkeypatch, scheme):
     assert (one.names(), store.order) == ([], [])
     monkeypatch.setattr("dptext_etl.storage.LEASE_SECONDS", -1.0)
     monkeypatch.setattr("dptext_etl.storage.Thread", Mock())  # nothing renews the lease in the background
-    lost = pytest.raises(BusyError, match="stood still")
+    lost = pytest.raises(BusyError, match="paused for so long")
     with lost, one.lock("is publishing"), two.lock("is publishing"):
         one.renew_lock()
 

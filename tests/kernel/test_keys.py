@@ -295,7 +295,7 @@ except RuntimeError as error:
             [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert "caught: the kernel met a defect" in done.stdout
+        assert "caught: the kernel has a defect" in done.stdout
         assert "xyzzy" not in done.stdout + done.stderr
         assert "defect at mod.rs:" in done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -9,7 +9,7 @@ CLAIMS = [
         "parts that end where raw texts fill a shard",
         "a limit on raw bytes",
         "parts are cut from published rows",
-        "integration/test_boundary.py::test_parts_end_where_published_rows_do_not_where_raw_texts_fill_a_shard",
+        "integration/test_boundary.py::test_equal_draws_leave_equal_bytes",
     ),
     (
         "who is admitted under a cap follows from lengths of texts",

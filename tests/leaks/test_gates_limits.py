@@ -81,7 +81,7 @@ def test_a_faithful_run_keeps_unknown_words_in_its_own_column_only(staged):
     verdicts = staged({"epsilon": 2.0, "mode": "faithful"}, publish=False)
     assert not failed(verdicts)
     assert "not applicable, as no words are fixed: 'text'" in verdicts["words_in_output_set"].message
-    assert "not searched for the unknown words that 1 column keeps in clear" in verdicts["canary_text_absent"].message
+    assert "not searched for the unknown words that 1 column keeps unchanged" in verdicts["canary_text_absent"].message
 
 
 def test_known_words_that_pass_through_a_faithful_run_are_found(staged):

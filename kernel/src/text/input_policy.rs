@@ -108,7 +108,7 @@ impl InputPolicy {
         }
         if self.keeps() || self.punctuation == Punctuation::Keep {
             return Err(Error::policy(
-                "punctuation, numbers, or unknown words that are kept unchanged reveal a hidden length",
+                "a hidden length is told by punctuation, numbers or unknown words kept in clear",
             )
             .hint("drop punctuation and give numbers and oov another value than \"keep\""));
         }
