@@ -38,7 +38,7 @@ class StandIn:
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
     """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read."""
     if not ships(source):
-        table.refuse_raw(Files.at(source).paths, policies, why="a rehearsal reads only public texts")
+        table.refuse_raw(Files.at(source).paths, policies, why="only public texts may be compared with a release")
 
 
 def ships(source: str) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from dptext_etl.errors import PolicyError
 from dptext_etl_eval import evaluate, join
 from dptext_etl_eval.measure import attacks, metrics
 from dptext_etl_eval.metrics.relative_gain import Scored, relative_gain, relative_gain_above_guessing
@@ -78,6 +79,16 @@ def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said
     said = " ".join(done.output.split())
     assert "Without any release: label names alone 1.00, public data alone" in said
     assert "The release adds nothing for these labels: publish nothing, and use label names alone." in said
+
+
+@pytest.mark.parametrize("option", ["--public", "--written"])
+def test_raw_texts_are_not_compared_as_public_ones(tmp_path, option):
+    words = saved(tmp_path, table())
+    done = dptext(*words, *NAMED, "--label", "stars", option, words[1])
+    assert (done.exit_code, "names the raw table" in done.output) == (PolicyError.exit_code, True), done.output
+    (tmp_path / "raw.toml").write_text(f'source = "{words[1]}"\n')
+    done = dptext("evaluate", tmp_path / "raw.toml", "--label", "stars", option, words[1])
+    assert (done.exit_code, "names this table as raw" in done.output) == (PolicyError.exit_code, True), done.output
 
 
 def test_public_and_written_texts_are_compared_with_a_release(tmp_path):

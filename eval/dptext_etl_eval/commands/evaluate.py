@@ -124,7 +124,7 @@ def evaluate(
     from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError
     from dptext_etl_eval import evaluate as measure
-    from dptext_etl_eval import report
+    from dptext_etl_eval import report, stand_in
     from dptext_etl_eval.baselines import Asked
     from dptext_etl_eval.evaluators import Evaluators
     from dptext_etl_eval.fine_tuning import require_training
@@ -147,6 +147,10 @@ def evaluate(
         "split": split,
         "text_pair": text_pair,
     }
+    for table in filter(None, (public, written)):  # a guess from private texts is not a guess without a release
+        stand_in.refuse_raw(table, [Path(raw)] if raw.endswith(".toml") else [])
+        if Path(table).resolve() == Path(raw).resolve():
+            raise PolicyError("--public or --written names the raw table", "name a table of public texts")
     asked = Asked(public, written, zero_shot, about)
     progress = None if as_json else _say
     if raw.endswith(".toml"):
