@@ -5,7 +5,7 @@
 /// The most bytes of a header; a file without line breaks must not fill the memory.
 const HEADER: usize = 1 << 20;
 
-/// Why the rows behind a line cannot be told apart.
+/// Why the rows behind a line cannot be distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// An odd number of quotes in a field that does not begin with one.

@@ -42,7 +42,7 @@ struct Arguments {
     nonce: String,
     /// Declared epsilon of one draw, in millionths.
     unit_micro: u64,
-    /// Declared epsilon of a text beside its draws, in millionths: the epsilon of a noisy length.
+    /// Declared epsilon of a text in addition to its draws, in millionths: the epsilon of a noisy length.
     base_micro: u64,
     delta: f64,
     spend: bool,

@@ -5,7 +5,7 @@
 //!
 //! * A plugin exports `_polars_plugin_get_version` (major << 16 | minor), `_polars_plugin_get_last_error_message` (a C
 //!   string of the calling thread), and per expression `_polars_plugin_<name>` and `_polars_plugin_field_<name>`.
-//! * A series crosses as a [`SeriesExport`]. Whoever imports it takes every array out and releases it; `release` then
+//! * A series crosses as a [`SeriesExport`]. The importer removes every array and releases it; `release` then
 //!   frees the schema and the boxes that held the arrays, and leaves the arrays in place.
 //! * Inputs are the plugin's once it is called. Schemas given to the field function stay the caller's.
 //! * Keyword arguments arrive pickled. An output that stays empty means failure: Polars then asks for the message.
@@ -40,7 +40,7 @@ pub struct SeriesExport {
 impl Drop for SeriesExport {
     fn drop(&mut self) {
         if let Some(release) = self.release.take() {
-            // SAFETY: whoever made the export set `release` for exactly this call; it is taken, so it runs once.
+            // SAFETY: the maker of the export set `release` for exactly this call; it is taken, so it runs once.
             unsafe { release(self) }
         }
     }
@@ -132,7 +132,7 @@ impl Drop for Input {
 /// The data behind an export of ours.
 struct Output {
     schema: FFI_ArrowSchema,
-    /// Taken out, and released, by whoever imports the series.
+    /// The importer of the series removes and releases it.
     array: ManuallyDrop<FFI_ArrowArray>,
     arrays: [*mut FFI_ArrowArray; 1],
 }
@@ -157,9 +157,9 @@ pub fn export(name: &str, array: &ArrayRef) -> Result<SeriesExport> {
     }
 }
 
-/// Frees the data behind an export of ours, except the array, which whoever imported the series owns.
+/// Frees the data behind an export of ours, except the array, which the importer of the series owns.
 unsafe extern "C" fn release_output(series: *mut SeriesExport) {
-    // SAFETY: `export` set this function beside a box of this type, and it is called once.
+    // SAFETY: `export` set this function together with a box of this type, and it is called once.
     drop(unsafe { Box::from_raw((*series).private_data.cast::<Output>()) });
 }
 

@@ -252,7 +252,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Three words that draw from each other; a key file beside the table.
+/// Three words that draw from each other; a key file next to the table.
 fn arguments(room: &std::path::Path) -> Arguments {
     let long = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
     let short = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();

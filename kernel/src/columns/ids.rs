@@ -21,7 +21,7 @@ use crate::keys::secrets::hex;
 /// How the fields of a composite id are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fields {
-    /// A canon array in the order of the fields: for whoever pins that order, as a ledger does.
+    /// A canon array in the order of the fields: for callers that pin that order, as a ledger does.
     InOrder,
     /// A canon object: whatever order the fields have, a record keeps its id.
     ByName,

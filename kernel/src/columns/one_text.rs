@@ -1,6 +1,6 @@
 //! One text per record: an id that belongs to several texts of a column is refused.
 //!
-//! Whoever draws one text under many ids, or many texts under one id, has more than one release of a record.
+//! Callers that draw one text under many ids, or many texts under one id, have more than one release of a record.
 
 use std::collections::hash_map::{Entry, HashMap};
 

@@ -1,7 +1,7 @@
 //! Where in a row of running sums a draw falls, from one line of the processor's cache.
 
 /// What finds nearly every draw without a look at the running sums: their last one, and the highest 16 bits of up to
-/// 20 of them at equal distances. Beside its row's place it fills one line of the processor's cache.
+/// 20 of them at equal distances. With its row's place, it fills one line of the processor's cache.
 #[derive(Clone, Copy)]
 pub struct Outline {
     pub total: u64,

@@ -13,7 +13,7 @@ use crate::keys::secrets::{fingerprint, push_hex, Key, Secret};
 /// Characters that end the name of a record in the ledger, at most: `",`, a number of 64 bits and `]`.
 const ENDING: usize = 23;
 
-/// The key R of one release of one column, with the fingerprint key beside it.
+/// The key R of one release of one column, and its fingerprint key.
 pub struct ReleaseKey {
     fingerprints: Prf,
     records: Prf,

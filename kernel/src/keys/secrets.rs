@@ -71,7 +71,7 @@ impl Secret {
             Some((_, key)) if key.len() == 64 && key.bytes().all(|c| hex_digit(c).is_some()) => Err(Error::key(
                 "a key reference names a variable or a file; got 64 hex digits, which may be a key itself",
             )
-            .hint("take that key as known to whoever saw it; `dptext key new PATH` writes another one")),
+            .hint("treat that key as known to everyone who saw it; `dptext key new PATH` writes another one")),
             Some(("env", name)) => Self::from_environment(name),
             Some(("file", path)) => Self::from_file(path),
             Some((scheme, name)) if !scheme.is_empty() && !name.is_empty() => match PROVIDER.get() {
@@ -193,7 +193,7 @@ fn no_reference() -> Error {
 
 /// Refuses a key file that others than this process's user can read.
 ///
-/// It belongs to the user and is open to nobody else; or to root and to a group of the process, and then that group may
+/// It belongs to the user and is open to no one else; or to root and to a group of the process, and then that group may
 /// read it and no more: so Kubernetes mounts a secret for a pod with `fsGroup`.
 fn require_private(path: &str, owner: u32, group: u32, mode: u32) -> Result<()> {
     let user = rustix::process::geteuid().as_raw();

@@ -68,7 +68,7 @@ fn begin_sharing() {
     threads::begin_sharing();
 }
 
-/// Says that a piece of work beside others has ended.
+/// Says that a parallel piece of work has ended.
 #[pyfunction]
 fn end_sharing() {
     threads::end_sharing();

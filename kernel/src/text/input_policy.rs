@@ -46,7 +46,7 @@ pub enum Null {
     Empty,
 }
 
-/// What the number of words tells (docs/spec/privacy.md#length-options); N is the policy's `n_max`.
+/// Treatment of the number of words (docs/spec/privacy.md#length-options); N is the policy's `n_max`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Length {
@@ -87,7 +87,7 @@ impl InputPolicy {
         policy.checked()
     }
 
-    /// Refuses a hidden length beside anything that would tell it, or one that cannot be drawn.
+    /// Refuses a hidden length together with anything that reveals it, or one that cannot be drawn.
     fn checked(self) -> Result<Self> {
         let least = match self.length {
             Length::Disclose => return Ok(self),
