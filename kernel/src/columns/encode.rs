@@ -1,4 +1,4 @@
-//! Columns through only a vocabulary: words become numbers, and outputs that were chosen elsewhere become texts.
+//! Columns through a vocabulary: words become numbers, and outputs that were chosen elsewhere become texts.
 
 use std::collections::HashMap;
 use std::ops::Range;
