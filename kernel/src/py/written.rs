@@ -80,7 +80,7 @@ impl PyPatterns {
         detached(py, || {
             let (left, right) = (Strings::new(&left.0)?, Strings::new(&right.0)?);
             if left.len() != right.len() {
-                return Err(Error::input("columns of one table have equally many rows"));
+                return Err(Error::input("columns of one table have as many rows"));
             }
             self.sums(left.len(), threads, |row, counts| {
                 let (left, right) = (left.get(row)?.unwrap_or_default(), right.get(row)?.unwrap_or_default());
