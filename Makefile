@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-core test-thorough lint docs wheel local-wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-core test-thorough lint lint-python lint-kernel docs wheel local-wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -47,12 +47,16 @@ test-thorough: $(DONE)/kernel $(DEV) ## Run every test at its longest, then as o
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m alone
 	@.ci/lanes --all
 
-lint: $(DONE)/kernel $(DEV) ## Check style, types, import directions and the kernel's lints
+lint: lint-python lint-kernel ## Check style, types, import directions and the kernel's lints
+
+lint-python: $(DONE)/kernel $(DEV)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
 	@$(BIN)/mypy studies/*.py studies/benchmarks/*.py
+
+lint-kernel: | require-cargo
 	@cargo fmt --check
 	@cargo clippy --quiet --locked --all-targets -- -D warnings
 
