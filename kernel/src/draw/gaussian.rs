@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn the_law_of_small_variances() {
         for (a, b) in [(1u64, 1u64), (1, 3), (9, 2)] {
-            let draws = draws(a, b, 8_000);
+            let draws = draws(a, b, 3_000);
             let weight = |k: i64| (-(k * k) as f64 * b as f64 / (2.0 * a as f64)).exp();
             let total: f64 = (-60..=60).map(weight).sum();
             for k in -4..=4i64 {

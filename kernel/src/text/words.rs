@@ -204,11 +204,11 @@ mod tests {
     #[test]
     fn random_ascii_texts_agree_with_the_crate() {
         let ascii = (0u8..0x80).map(char::from).collect::<Vec<_>>();
-        texts(&ascii, 40, 40_000, 11).for_each(|text| agrees(&text));
+        texts(&ascii, 40, 10_000, 11).for_each(|text| agrees(&text));
         let likely = "abzA09__::;;,,..''\"\"  --\r\n\t@/".chars().collect::<Vec<_>>();
-        texts(&likely, 60, 40_000, 12).for_each(|text| agrees(&text));
+        texts(&likely, 60, 10_000, 12).for_each(|text| agrees(&text));
         let words = "aaaaaaaaaaaaBBBBBBBZ     .',1".chars().collect::<Vec<_>>();
-        texts(&words, 300, 1_000, 16).for_each(|text| agrees(&text));
+        texts(&words, 300, 400, 16).for_each(|text| agrees(&text));
         let letters = "abcdefghijklmnopqrstuvwxyz".repeat(3);
         let starts = [0, 1, 30, 46, 47, 48, 60, 61, 62, 63, 64];
         let ends = ["", " ", "'s", "."];
@@ -224,11 +224,11 @@ mod tests {
         let mixed = "ab1_:,.'\"  -\r\né\u{301}\u{308}\u{200d}\u{ad}\u{2019}\u{2018}·٠אשב我カｶ\u{3000}\u{2003}\u{85}🇩🇪👩👧😀\u{1f3fb}\u{fe0f}ǅ½²Ⅷ\u{e0001}\u{2028}ะ"
             .chars()
             .collect::<Vec<_>>();
-        texts(&mixed, 24, 60_000, 13).for_each(|text| agrees(&text));
+        texts(&mixed, 24, 15_000, 13).for_each(|text| agrees(&text));
         let every = (0..0x3000u32).chain(0x1f000..0x1fa00).filter_map(char::from_u32).collect::<Vec<_>>();
-        texts(&every, 12, 40_000, 14).for_each(|text| agrees(&text));
+        texts(&every, 12, 10_000, 14).for_each(|text| agrees(&text));
         let mostly_ascii = "aaaaaaaaa    ....''''1111é\u{301}\u{200d}我".chars().collect::<Vec<_>>();
-        texts(&mostly_ascii, 40, 40_000, 15).for_each(|text| agrees(&text));
+        texts(&mostly_ascii, 40, 10_000, 15).for_each(|text| agrees(&text));
     }
 
     #[test]
