@@ -61,7 +61,7 @@ def explicit(top, epsilon, gap, gamma):
         return max(least, int(top * (-Decimal(repr(epsilon)) * gap / 2).exp()))
 
 
-@pytest.mark.parametrize(("places", "number"), [(9, 1), (9, 3), (300, 2), (5_000, 1), (5_000, 3)])
+@pytest.mark.parametrize(("places", "number"), [(9, 1), (300, 3), (5_000, 2)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_draw_is_the_streams(lists, places, number, variant):
     path, orders = lists(places, number)

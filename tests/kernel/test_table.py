@@ -2,18 +2,14 @@
 
 import json
 import multiprocessing
-import pickle
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
 
-from ..examples import examples
 from ..quick import quick
 from .tables import FAITHFUL, KEY, STRICT, WORDS, blob, release, write
 
@@ -64,7 +60,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 3])
 def test_every_layout_and_number_of_threads_gives_the_same_bytes(table, layout, threads):
     texts = pa.array(TEXTS)
     expected = release(table, texts, threads=1)
@@ -91,33 +87,6 @@ def test_the_thread_knob(table, monkeypatch, value):
     assert len(release(table, texts, threads=1)) == 1
     monkeypatch.setenv("DPTEXT_THREADS", "2")
     assert len(release(table, texts)) == 1
-
-
-@given(st.permutations(range(30)), st.integers(1, 29))
-@examples(50)
-def test_order_and_batches_do_not_matter(table, order, cut):
-    texts = pa.array(TEXTS[:30])
-    ids = pa.array([f"r{i}" for i in range(30)])
-    whole = release(table, texts, ids).to_pylist()
-    got = {}
-    for part in (order[:cut], order[cut:]):
-        rows = release(table, texts.take(pa.array(part)), ids.take(pa.array(part))).to_pylist()
-        got.update(zip(part, rows, strict=True))
-    assert [got[i] for i in range(30)] == whole
-
-
-def test_text_id_nonce_and_release_each_give_another_stream(table):
-    texts = pa.array(["alpha " * 200] * 2)
-    base = release(table, texts).field("text").to_pylist()
-    assert base[0] != base[1], "equal texts of two records"
-    longer = release(table, pa.array(["alpha " * 200 + "x"])).field("text")[0].as_py()
-    assert longer[: len(base[0]) // 2] != base[0][: len(base[0]) // 2], "an edited text"
-    assert release(table, texts, nonce=1).field("text").to_pylist()[0] != base[0]
-    other = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(32))), "demo", "text", "r2", "ab" * 32)
-    assert (
-        pa.array(table.release(other, texts, pa.array(["r0", "r1"]), json.dumps(STRICT))).field("text").to_pylist()
-        != base
-    )
 
 
 def test_strict_words(table):
@@ -180,11 +149,6 @@ def test_the_law_of_one_word(table):
         with pytest.raises(InputError, match="one word") as caught:
             table.row(text, policy)
         assert "zxqvyuu" not in str(caught.value)
-
-
-def test_pickled_by_path_and_hash(table):
-    again = pickle.loads(pickle.dumps(table))
-    assert again.input_words() == WORDS
 
 
 def _released_elsewhere(table, texts, ids):

@@ -213,7 +213,7 @@ TABLES = [
         "the same noise for another table",
         "a seed that follows from the release name",
         "the noise key follows from table and sums",
-        "exact/test_aggregate_noise.py::test_a_changed_byte_gives_independent_noise",
+        "exact/test_aggregate_noise.py::test_noise_is_drawn_under_a_key_of_the_release_all_rows_and_their_sums",
     ),
     (
         "a corpus that was built from the private column",
