@@ -1,13 +1,20 @@
-"""Composition adds, never under-reports, and says by which rule."""
+"""Composition adds, never under-reports, and says by which rule; amounts round up."""
 
 import json
 import math
+from fractions import Fraction
 
+import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dptext_etl import column
 from dptext_etl.accounting import Bound, bounds, compose, least, log10_odds
-from dptext_etl.guarantee import ADDITIVE, Disclosure, GuaranteeClass, Spend, micro
+from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, micro, powers_of_ten
+from dptext_etl.mechanism import worst_spend
+from dptext_etl.mechanisms.custext import CusText
 
 amounts = st.integers(0, 10**12) | st.just(math.inf)
 spends = st.builds(
@@ -79,3 +86,63 @@ def test_the_least_bound_is_a_valid_one(spend):
 def test_odds():
     assert [round(log10_odds(micro(e))) for e in (30.0, 100.0, 500.0)] == [13, 43, 217]
     assert least(Spend(eps_pure=30_000_000)).log10_odds == log10_odds(30_000_000)
+
+
+@given(st.floats(0, 1e9, allow_nan=False))
+def test_micro_never_under_reports(amount):
+    assert Fraction(micro(amount), MICRO) >= Fraction(repr(amount))
+    assert Fraction(micro(amount) - 1, MICRO) < Fraction(repr(amount)) or amount == 0
+
+
+def test_micro_reads_the_decimal_that_was_written():
+    assert micro(0.1) == 100_000
+    assert micro(2.0) == 2_000_000
+    assert micro(1e-9) == 1
+    assert micro(math.inf) == math.inf
+
+
+def test_a_missing_component_is_infinite():
+    assert Spend(eps_approx=1).eps_pure == math.inf
+
+
+def test_log10_odds():
+    assert Spend(eps_approx=30 * MICRO).log10_odds == pytest.approx(13.03, abs=0.01)
+
+
+@given(st.floats(0, 1e6))
+def test_printed_odds_are_a_bound(epsilon):
+    assert epsilon <= powers_of_ten(epsilon) * math.log(10) * (1 + 1e-12) <= epsilon + 0.0024
+
+
+def test_every_word_has_a_meaning():
+    assert all(item.meaning for item in Disclosure)
+    assert all(item.meaning for item in GuaranteeClass)
+
+
+COUNTS = np.array([0, 7, 1, 0, 250, 7, 9_999], np.uint32)
+
+
+def plain(mechanism, of):
+    """Amounts of every record, each asked of only the mechanism."""
+    costs = [of(mechanism, int(count)) for count in COUNTS]
+    amounts = {name: [getattr(cost, name) for cost in costs] for name in ADDITIVE}
+    endless = {
+        name: [column.INFINITE if amount == float("inf") else amount for amount in amounts[name]] for name in ADDITIVE
+    }
+    return [cost.n_worst for cost in costs], endless
+
+
+@pytest.mark.parametrize("kept", [1, 1 << 16])
+def test_costs_are_those_of_the_mechanism(monkeypatch, kept):
+    monkeypatch.setattr(column, "KNOWN_COSTS", kept)
+    mechanism = CusText.example()
+    for changed in (mechanism, mechanism.model_copy(update={"epsilon": 3.5}), mechanism):
+        found = column.spends(changed, pa.array(COUNTS))
+        assert {name: amounts.tolist() for name, amounts in found.items()} == plain(changed, CusText.spend)[1]
+        positions, worst = column.worst_case(changed, pa.array(COUNTS), pa.array(["a"] * len(COUNTS)))
+        assert (positions.tolist(), {name: amounts.tolist() for name, amounts in worst.items()}) == plain(
+            changed, worst_spend
+        )
+    some = column.worst_case(mechanism, pa.array(COUNTS), pa.array(["a"] * len(COUNTS)), ("rho", "delta"))[1]
+    assert set(some) == {"rho", "delta"}
+    assert some["rho"].tolist() == worst["rho"].tolist()

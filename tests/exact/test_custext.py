@@ -118,14 +118,6 @@ def test_the_published_formula(small_vectors):
         assert [row[w] for w in vectors.words] == pytest.approx(expected[vectors.index[word]], rel=1e-9)
 
 
-def test_tables_have_the_same_bytes_wherever_they_are_built(small_vectors, tmp_path, monkeypatch):
-    here = CusText(epsilon=1.0, k=5, vectors=small_vectors).table
-    monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path / "elsewhere"))
-    there = CusText(epsilon=1.0, k=5, vectors=small_vectors).table
-    assert here.path != there.path
-    assert here.sha256 == there.sha256
-
-
 def test_e3_plus_keeps_stopwords_and_says_so(small_vectors, tmp_path):
     listed = tmp_path / "stop.txt"
     listed.write_text("the\nof\ndon't\n")

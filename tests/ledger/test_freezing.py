@@ -264,17 +264,6 @@ def test_thawing_one_settles_all_that_froze_with_it(kit):
     kit.sound()
 
 
-def test_groups_that_the_copy_never_saw_are_named(kit):
-    kit.ledger.losses.freeze("a", "a new ledger", groups=["people"])
-    scope, cap = shared(kit, "b")
-    with pytest.raises(LedgerError, match="the group people is frozen with the dataset a"):
-        kit.reserve(["x"], ["ann"], 1, cap, refs=[kit.ref(dataset="b")], scope=scope)
-    kit.ledger.losses.thaw("a", {})
-    with pytest.raises(LedgerError, match=r"the dataset a was thawed, .* knows no cap of group:people"):
-        kit.reserve(["x"], ["ann"], 1, cap, refs=[kit.ref(dataset="b")], scope=scope)
-    kit.sound()
-
-
 def test_a_dataset_freezes_alone_where_nothing_was_lost(kit):
     refs = group_kit(kit)
     kit.ledger.losses.freeze("a", "key leaked", alone=True)

@@ -67,14 +67,3 @@ def test_nothing_is_given_back_to_a_unit_over_a_cap_that_was_set_later(kit):
     assert kit.commit(["a"], ref=ref, spent=spends(4)) == [0]
     assert kit.used("ann") == [7]
     kit.sound()
-
-
-def test_verification_finds_an_edited_settlement(kit):
-    ref = kit.ref(refundable=True)
-    kit.reserve(["a", "b"], ["ann", "bob"], [4, 4], cap=10, refs=[ref])
-    kit.commit(["a", "b"], ref=ref, spent=spends(1, 2))
-    store = kit.db.store
-    (seq,) = store.rows("select seq from event where kind='SETTLE'")[0]
-    store.execute("delete from segment where seq=?", (seq,))
-    assert kit.ledger.verify().problems
-    kit.reopen()
