@@ -235,19 +235,21 @@ def test_caps():
 def mechanism_of(folder, entries):
     """The mechanism of a policy file that states it in these words."""
     text = TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', f"{{ {entries} }}")
-    (column,) = Policy.load(written(folder, text.replace('allow = ["cluster"]', ""))).columns
+    if "custext" not in entries:
+        text = text.replace('allow = ["cluster"]', "")
+    (column,) = Policy.load(written(folder, text)).columns
     return column.mechanism
 
 
 FILES = {
-    'name = "santext", epsilon = 1.0, variant = "plus", p = 1.0, vectors = "public/v.npz", sensitive = "public/s.txt"': {
-        "vectors": "{folder}/public/v.npz", "sensitive": "{folder}/public/s.txt",
+    'name = "santext", epsilon = 1.0, variant = "plus", p = 1.0, vectors = "public/v.npz", sensitive = "s.txt"': {
+        "vectors": "{folder}/public/v.npz", "sensitive": "{folder}/s.txt",
     },
     'name = "diffractor", epsilon = 1.0, vectors = ["english-20k", "public/v.npz", "w.npz"]': {
         "vectors": ("english-20k", "{folder}/public/v.npz", "{folder}/w.npz"),
     },
-    'name = "dp_prompt", epsilon = 5.0, model = "google/flan-t5-base", clip = "a/clip.json", allow_list = "tokens.json"': {
-        "model": "google/flan-t5-base", "clip": "{folder}/a/clip.json", "allow_list": "{folder}/tokens.json",
+    'name = "dp_prompt", epsilon = 5.0, model = "google/flan-t5-base", clip = "a/c.json", allow_list = "t.json"': {
+        "model": "google/flan-t5-base", "clip": "{folder}/a/c.json", "allow_list": "{folder}/t.json",
     },
 }  # fmt: skip
 
@@ -274,9 +276,8 @@ def test_names_are_folders_next_to_the_policy_where_there_are_such_folders(tmp_p
     assert found["column"][0]["mechanism"]["corpus"] == f"{anchor}requests"
     assert found["synthetic"]["mechanism"]["corpus"] == f"{anchor}requests"
     tools = 'tagger = "spacy:public/tags", information = "wordnet:counts", encoder = "words"'
-    divided = mechanism_of(
-        tmp_path, f'name = "custext", allocation = {{ scores = ["ic"], total = 9.0, {tools} }}'
-    ).allocation
+    budget = f'allocation = {{ scores = ["ic"], total = 9.0, {tools} }}'
+    divided = mechanism_of(tmp_path, f'name = "custext", {budget}').allocation
     assert (divided.tagger, divided.information) == (f"spacy:{anchor}public/tags", f"wordnet:{anchor}counts")
     assert divided.encoder == "words"
     pytest.importorskip("dptext_etl_models")
