@@ -75,7 +75,7 @@ def test_a_text_never_gets_more_than_its_budget_and_every_word_gets_some(words, 
 
 
 OF_MODELS = ("attention", "keybert")
-"""Scores that load a model, which takes seconds."""
+"""Scores that load a model, for seconds."""
 NAMES = sorted(score.available(), key=OF_MODELS.__contains__)
 
 
@@ -106,7 +106,7 @@ def test_a_text_without_words_has_no_scores(name):
 
 
 def test_rare_words_tell_more_than_frequent_ones():
-    """The paper takes counts for information: there it is the other way round."""
+    """The paper reads counts as information: there it is the other way round."""
     found = of("ic", ("the", "dog", "jumps", "lazy", "Zbigniew", "!"))
     assert found["!"] == 0.0
     assert 0.0 < found["the"] < found["dog"] < found["lazy"] < found["Zbigniew"] == 1.0

@@ -1,4 +1,4 @@
-"""The hit rate that calibration takes is the best one, by brute force."""
+"""The hit rate of calibration is the best one, by brute force."""
 
 from __future__ import annotations
 

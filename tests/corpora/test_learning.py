@@ -1,4 +1,4 @@
-"""Encoders: what is learned from texts, what is stored, and what they give."""
+"""Encoders: their training, their files, and their vectors."""
 
 from __future__ import annotations
 

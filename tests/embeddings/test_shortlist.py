@@ -1,4 +1,4 @@
-"""The nearest free words, and the output sets that are cut with them, are those of exact arithmetic."""
+"""The nearest free words and the output sets follow exact arithmetic."""
 
 import numpy as np
 import pytest

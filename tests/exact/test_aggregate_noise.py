@@ -1,4 +1,4 @@
-"""The noise of a synthetic table: its key and draws, its variance, what is charged, and the configuration."""
+"""The noise of a synthetic table: its key and draws, its variance, its charge, and the configuration."""
 
 import hashlib
 import math

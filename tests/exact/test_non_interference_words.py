@@ -75,7 +75,7 @@ def classes(mechanism):
 
 @st.composite
 def neighbors(draw, mechanism, groups):
-    """Two texts that agree on what is disclosed, and on nothing else."""
+    """Two texts that agree on the disclosures, and on nothing else."""
     hidden = mechanism.length != "disclose"
     chosen = draw(st.lists(st.integers(-1, len(groups) - 1), max_size=8))
     if hidden:
@@ -137,7 +137,7 @@ def test_nothing_but_its_own_draw_decides_a_word(word_mechanism):
             )
         except PolicyError:
             drawn = True
-        if drawn:  # a word that is kept takes no position
+        if drawn:  # a word that is kept has no position
             assert [*before[:at], *before[at + 1 :]] == [*after[:at], *after[at + 1 :]]
 
 

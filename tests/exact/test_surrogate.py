@@ -225,7 +225,7 @@ def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_pa
 
 
 def golden():
-    """The mixtures that docs/spec/stream.md#golden-vectors states: weights, and what is drawn by position."""
+    """The mixtures that docs/spec/stream.md#golden-vectors states: weights, and draws by position."""
     page = Path(__file__).parents[2].joinpath("docs", "spec", "stream").with_suffix(".md").read_text(encoding="utf-8")
     line = re.compile(
         r"ε (\S+), hit (\S+): d (\d+), w 2\^(\d+), W (\d+): ([ri0-9 ]+)(?:; rejected once: (\d+) -> (\w+))?"

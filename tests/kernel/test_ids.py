@@ -40,7 +40,7 @@ SPELLINGS = {
     "struct": (pa.array([{"a": 'x"', "b": 5, "c": {"d": 1}}]), [dumps(['x"', "5", dumps(["1"])])]),
     "polars enum": (pl.Series(["x", "y"], dtype=pl.Enum(["y", "x"])), ["x", "y"]),
 }
-"""A spelling of each kind; `tests/frozen` holds those of every type and layout, and the words of every refusal."""
+"""A spelling of each kind; `tests/frozen` holds spellings of every type and layout, and the words of every refusal."""
 
 
 @pytest.mark.parametrize("case", SPELLINGS)

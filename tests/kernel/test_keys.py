@@ -1,4 +1,4 @@
-"""Secrets by reference: what is accepted, what is refused in which words, and that nothing prints or pickles them."""
+"""Secrets by reference: accepted and refused references, the words of refusals, and no print or pickle of a secret."""
 
 import copy
 import hashlib
@@ -90,7 +90,7 @@ MOUNTED = [
     (12345, 4321, 0o440, "belongs to user 12345"),
     (5001, 4321, 0o440, "open to others (mode 0440)"),
 ]
-"""Owner, group, and mode of a key file, and what a process of user 5001 and the groups 5000 and 4321 says of it."""
+"""Owner, group, and mode of a key file, and the answer of a process of user 5001 and the groups 5000 and 4321."""
 RESOLVING = """
 import json, os, sys
 from dptext_etl import _kernel

@@ -1,4 +1,4 @@
-"""What tests of Great Expectations share: batches, checkpoints with Data Docs, a search for what must not be said."""
+"""Shared by tests of Great Expectations: batches, checkpoints with Data Docs, and a search for forbidden words."""
 
 import re
 

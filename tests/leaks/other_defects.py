@@ -6,7 +6,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def listed(lines):
-    """Entries of three lines: what is planted and how it comes about; what stops it; the test that shows it."""
+    """Entries of three lines: a defect and how it comes about; what stops it; the test that shows it."""
     lines = [line.strip() for line in lines.strip().splitlines()]
     return [(*lines[at].split(" | "), *lines[at + 1 : at + 3]) for at in range(0, len(lines), 3)]
 
@@ -28,7 +28,7 @@ a report beyond its bound printed as "passed" | a report that decides nothing
     the command line says BEYOND CHANCE
     cli/test_running.py::test_a_report_says_where_it_stands_to_its_bound
 """)
-"""What is published or signed."""
+"""Published or signed statements."""
 
 IDENTITY = listed("""
 a known record under another person | re-attributed rows
@@ -62,7 +62,7 @@ fewer draws than were charged | a mechanism that cuts texts and counts after tha
     a commit takes exactly the charged number of draws
     leaks/test_leak_drills.py::test_fewer_draws_than_were_charged_are_never_committed
 """)
-"""Who is charged, and what a ledger remembers."""
+"""Who is charged, and the memory of a ledger."""
 
 ERASURE = listed("""
 files of an older release put back after `forget` | a restored bucket
@@ -90,7 +90,7 @@ staging of a release with another id column | two releases in one staging folder
     each release is read with its own columns
     integration/test_run_forgotten.py::test_staging_of_a_release_with_another_id_column
 """)
-"""What is forgotten."""
+"""Forgotten people."""
 
 TABLES = listed("""
 a draw that failed, or raw text behind one, in an unlinked release | a fallback, a template

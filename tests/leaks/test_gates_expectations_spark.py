@@ -147,7 +147,7 @@ def test_a_sqlite_ledger_is_for_one_machine():
 
 
 def test_workers_stay_light(bench):
-    """What an executor imports for a tally knows nothing of Great Expectations."""
+    """The imports of an executor for a tally leave Great Expectations out."""
     code = "import sys, dptext_etl.checks.great_expectations.tallies; print('great_expectations' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
     assert tallies.parse_policy(tallies.written(bench.policy)) == bench.policy

@@ -1,4 +1,4 @@
-"""Where gates have no power they say so; faithful runs, which are never published, are judged by what they may keep."""
+"""Where gates have no power they say so; faithful runs, which are never published, may keep more words."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""A suite as a file: a checkpoint takes it, it names no place of this machine; importing the classes logs nothing."""
+"""A suite as a file: a checkpoint runs it, it names no place of this machine; importing the classes logs nothing."""
 
 import json
 from pathlib import Path

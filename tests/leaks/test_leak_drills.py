@@ -56,7 +56,7 @@ def policy(tmp_path, small_vectors):
 
 
 def plant(monkeypatch, change):
-    """Let the releases of a run be what a mechanism with this bug returns."""
+    """Let a run release the texts of a mechanism with this bug."""
     right, kept = computing.release, {}
 
     def wrong(texts, ids, policy):
@@ -86,7 +86,7 @@ def test_a_bug_of_a_mechanism(policy, monkeypatch, outcomes, drill):
 
 
 SHAPES = [drill for drill in BUGS if drill.stops == {"rows_ledgered"}]
-"""What becomes null, empty, shorter or longer because of what the raw text says."""
+"""Releases that become null, empty, shorter or longer because of the raw text."""
 
 
 @pytest.mark.parametrize("drill", quick(SHAPES), ids=lambda drill: drill.planted)
@@ -110,7 +110,7 @@ def test_a_release_of_another_shape_is_stopped_after_publication(policy, monkeyp
 
 
 def test_fewer_draws_than_were_charged_are_never_committed(policy, monkeypatch):
-    """A mechanism that cuts a text by what it says, and counts its draws after that."""
+    """A mechanism that cuts a text by its content, and counts its draws after that."""
     right = computing.release
 
     def wrong(texts, ids, column):
@@ -160,7 +160,7 @@ def quote(shard):
 
 
 def said(outcomes, planted, seen, stopper, text):
-    """Note that nothing of what was said holds a text; it must have been said by someone."""
+    """Note that a message holds no text; there must be a message."""
     assert planted in SAID
     outcomes[f"raw text in {planted}"] = ((seen, stopper), None)
     assert text

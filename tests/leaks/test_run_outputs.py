@@ -1,4 +1,4 @@
-"""No raw text and no hidden id in what a run leaves behind: files, ledger, Dagster's home, logs, errors, plans."""
+"""No raw text and no hidden id in the traces of a run: files, ledger, Dagster's home, logs, errors, plans."""
 
 import logging
 import traceback

@@ -105,7 +105,7 @@ class Kit:
         return pa.array(names, pa.string())
 
     def problems(self, *statements):
-        """Change what is stored behind the ledger's back (statements, or (statement, *values)), verify, and undo it."""
+        """Edit the store behind the ledger's back (statements, or (statement, *values)), verify, and undo it."""
         with suppress(UndoError), self.db.store.transaction():
             for statement in statements:
                 sql, *values = [statement] if isinstance(statement, str) else statement

@@ -157,7 +157,7 @@ def test_an_anchor_finds_the_end_that_nobody_saw(braided):
 
 
 def rewrite(kit, seq, **changes):
-    """Edit what an event says of its place, and give it the hash that fits."""
+    """Edit the place in an event, and give it the hash that fits."""
     (body,) = rows(kit, "select body from event where seq=?", seq)[0]
     facts = {**json.loads(body), **changes}
     hashes = dict(rows(kit, "select seq, hash from event"))

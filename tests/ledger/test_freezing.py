@@ -1,4 +1,4 @@
-"""A lost or restored ledger: anchors notice, the dataset freezes, thawing charges what may be forgotten.
+"""A lost or restored ledger: anchors notice, the dataset freezes, thawing charges possible losses.
 
 Specification: docs/spec/privacy.md#lost-ledger.
 """

@@ -51,7 +51,7 @@ def test_only_committed_records_and_only_by_what_learnt_from_others(kit):
 
 
 def test_verification_finds_a_second_result_of_the_same_rows(kit):
-    """Sealed and chained like any; `test_verify` edits what is stored."""
+    """Sealed and chained like any; `test_verify` edits stored bytes."""
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a", "b"])
     kit.post(["a", "b"])

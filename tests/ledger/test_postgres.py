@@ -1,4 +1,4 @@
-"""A ledger in PostgreSQL: its URL, what it refuses, and what is said when the server is slow, down or away."""
+"""A ledger in PostgreSQL: its URL, its refusals, and its messages when the server is slow, down or away."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ def test_a_ledger_is_a_schema_and_its_name_holds_no_password(postgres, monkeypat
 
 
 def test_a_url_may_list_several_hosts(postgres):
-    """The first of them is down, as after a failover; the driver takes the next."""
+    """The first of them is down, as after a failover; the driver tries the next."""
     listed = f"u:p,w@127.0.0.1:{free_port()},127.0.0.1:{postgres.port}".replace("u:p,w", "dptext:p%2Cw")
     place = f"postgresql://{listed}/postgres?target_session_attrs=read-write&schema=listed"
     with Ledger.open(place, KEY) as ledger:

@@ -1,4 +1,4 @@
-"""Ex-post charges: what was used instead of the worst case, only on pure caps, never more than was reserved."""
+"""Ex-post charges: the use instead of the worst case, only on pure caps, never more than was reserved."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""RESERVE: who is charged, once, in row order, and what is refused before anything is written."""
+"""RESERVE: who is charged, once, in row order, and refusals before anything is written."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP
 
 
 def asked_for(kit, names, people):
-    """A batch as `reserve` and `make_ready` take it."""
+    """A batch as arguments of `reserve` and `make_ready`."""
     ids = pa.array(names)
     return ids, pa.array(people), [kit.charge(kit.ref(), names, 1, "text")]
 

@@ -1,4 +1,4 @@
-"""The file: who may read it, what it refuses, and what is said when it cannot be written."""
+"""The file: who may read it, its refusals, and its messages when it cannot be written."""
 
 import os
 import sqlite3

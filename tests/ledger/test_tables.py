@@ -37,7 +37,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "spec" / "ledger-tables.md
 
 @pytest.fixture
 def full(new_place):
-    """A ledger in which everything happened that can, and a version from which a person was taken out."""
+    """A ledger in which everything happened that can, and a version without a person who was in it before."""
     place, key = str(new_place("full")), f"env:{ID_KEY}"
     events.write(place, key)
     with Ledger.open(place, key) as ledger:

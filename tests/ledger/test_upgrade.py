@@ -21,7 +21,7 @@ def version(kit):
 
 
 def as_version_3(kit):
-    """Give a ledger what an earlier version had; its former index is never read."""
+    """Give a ledger the tables of an earlier version; its former index is never read."""
     store = kit.db.store
     for table in INDEX:
         store.execute(f"create table {table}(id integer primary key, run integer)")

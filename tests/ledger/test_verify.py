@@ -143,7 +143,7 @@ def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch)
 
 
 def test_a_record_that_is_charged_twice_is_found(kit, monkeypatch):
-    """A writer that forgets what it has seen."""
+    """A writer that forgets its charges."""
     kit.reserve(["a"], ["ann"], 3, cap=9)
     real = LedgerPlan.holdings
 

@@ -1,4 +1,4 @@
-"""What a ledger shows: balances, releases, and an export that no text can move."""
+"""The views of a ledger: balances, releases, and an export that no text can move."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Concurrent writers in PostgreSQL: who waits for whom, what is charged, and in which order they append.
+"""Concurrent writers in PostgreSQL: who waits for whom, the charges, and the order of their events.
 
 Specification: docs/spec/ledger-plan.md#locks.
 """
@@ -47,7 +47,7 @@ def until_waiting(kit, sessions=1):
 
 
 def before_its_turn(kit, monkeypatch, what):
-    """Do something once, between what a writer reads ahead and its first turn."""
+    """Do something once, after a writer has read ahead, before its first turn."""
     store = kit.db.store
     real, todo = store.lock, [what]
 
@@ -199,7 +199,7 @@ def test_given_back_budget_is_spent_once(two, monkeypatch):
 
 
 def test_writers_in_crossing_scopes_and_releases_do_not_deadlock(two):
-    """They take scopes and releases, then states, then the journal, each in one order, and settle what they spent."""
+    """They lock scopes and releases, then states, then the journal, each in one order, and settle their spends."""
     one, _ = two
     groups = [[kit.ref(name, dataset="letters", refundable=True) for name in ("text", "title")] for kit in two]
     for at, kit in enumerate(two):

@@ -1,4 +1,4 @@
-"""A policy says in one sentence what is wrong with it, and never repeats a value."""
+"""A policy names its error in one sentence, and never repeats a value."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""A policy is built once, and every entry point takes it as an object or by the path of its file."""
+"""A policy is built once, and every entry point accepts it as an object or by the path of its file."""
 
 import copy
 import json
