@@ -41,8 +41,8 @@ def test_any_point_has_the_word_that_exact_arithmetic_gives(words, n, d, size, r
     random = np.random.default_rng(n)
     vectors = words(random.integers(-size, size + 1, size=(n, d)))
     search = NearestWords(vectors, reach)
-    near = vectors.vectors[random.integers(0, n, 200)] + random.normal(size=(200, d)) * size
-    far = random.normal(size=(100, d)) * reach / d / 5
+    near = vectors.vectors[random.integers(0, n, 60)] + random.normal(size=(60, d)) * size
+    far = random.normal(size=(40, d)) * reach / d / 5
     points = search.rounded(np.concatenate([near, far]))
     expected = [by_hand(vectors, point, search.bits) for point in points]
     assert search.nearest(points, "cpu").tolist() == expected

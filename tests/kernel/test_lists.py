@@ -94,7 +94,7 @@ def test_the_row_of_a_word_is_the_exact_mixture(folder, n):
     lists = orders(n, 3)
     lists[0], lists[1] = np.arange(n), np.arange(n)[::-1]
     table = make(folder / "row", names(n), lists, TEM)
-    for word in (0, 1, n // 2):
+    for word in (0, 1, n // 2)[: 3 if n < 100 else 1]:
         outputs, weights = table.row(f"W{word}x", json.dumps(STRICT))
         exact = [Fraction(0)] * n
         for order in lists.tolist():
