@@ -13,6 +13,7 @@ from .conftest import each_store
 NEW, OVER, PENDING, COMMITTED = Outcome.RESERVED, Outcome.OVER_CAP, Outcome.PENDING, Outcome.COMMITTED
 YEAR = Scope("reviews", "2026")
 FOUR = list("abcd")
+STRING, INTEGER = IdForm("string"), IdForm("integer")
 
 
 def journalled(kit):
@@ -116,7 +117,6 @@ def test_the_spelling_of_subjects_is_pinned_per_scope(kit):
     kit.sound()
 
 
-STRING, INTEGER = IdForm("string"), IdForm("integer")
 SHOP = IdForm("composite", (("shop", STRING), ("number", INTEGER)))
 TURNED = IdForm("composite", (("number", INTEGER), ("shop", STRING)))
 
