@@ -5,7 +5,6 @@ Specification: docs/spec/privacy.md#length-options, docs/spec/privacy.md#unknown
 
 import hashlib
 import json
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -123,24 +122,6 @@ def test_noisy_length_is_the_clamped_text_plus_a_discrete_laplace(table, n, key,
     policy = {**STRICT, "length": {"noisy": [rate.numerator, rate.denominator]}}
     [row] = release(table, ["alpha " * n], policy, [key])
     assert row == {"text": oracle_text(key, clamped(n, key, rate, 5)), "positions": 5}, "the worst case is charged"
-
-
-def law_of_length(n, rate, longest):
-    """Probabilities of 1 .. N: tails of the discrete Laplace fall onto the ends."""
-    a, start = math.exp(-rate), min(max(n, 1), longest)
-    inside = [(1 - a) / (1 + a) * a ** abs(length - start) for length in range(1, longest + 1)]
-    inside[0], inside[-1] = a ** (start - 1) / (1 + a), a ** (longest - start) / (1 + a)
-    return np.array(inside)
-
-
-@pytest.mark.parametrize("cost", [Fraction(1, 2), Fraction(3)])
-def test_the_noisy_length_costs_what_it_says(cost):
-    """All pairs of true lengths from 0 on: the ratio reaches the price at the two ends and nowhere exceeds it."""
-    longest = 6
-    laws = [law_of_length(n, cost / (longest - 1), longest) for n in range(longest + 3)]
-    assert all(math.isclose(law.sum(), 1) for law in laws)
-    worst = max(np.log(one / other).max() for one in laws for other in laws)
-    assert math.isclose(worst, cost)
 
 
 @given(
