@@ -351,10 +351,6 @@ def test_a_missing_component_is_infinite():
     assert Spend(eps_approx=1).eps_pure == math.inf
 
 
-def test_log10_odds():
-    assert Spend(eps_approx=30 * MICRO).log10_odds == pytest.approx(13.03, abs=0.01)
-
-
 @given(st.floats(0, 1e6))
 def test_printed_odds_are_a_bound(epsilon):
     assert epsilon <= powers_of_ten(epsilon) * math.log(10) * (1 + 1e-12) <= epsilon + 0.0024

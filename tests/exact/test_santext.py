@@ -7,7 +7,6 @@ separately, from its explicit weights, at the place of the word in the stream of
 """
 
 import math
-import threading
 from fractions import Fraction
 
 import numpy as np
@@ -399,25 +398,6 @@ def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, c
     assert backwards == whole[::-1]
     for key, text, expected in zip(RECORDS, TEXTS, whole, strict=True):
         assert release_with_keys(mechanism, texts([text]), record_keys([key])).text.to_pylist() == [expected]
-
-
-def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
-    mechanism = SanText(epsilon=4.0, vectors=small_vectors)
-    monkeypatch.setattr(distance, "CELLS", 1)
-    monkeypatch.setenv("DPTEXT_THREADS", "1")
-    expected = release_with_keys(mechanism, texts(), record_keys()).text
-    block, meeting, begun = distance.PairWeights.block, threading.Barrier(2), iter(range(2))
-
-    def met(self, rows):
-        if next(begun, None) is not None:
-            meeting.wait(timeout=600)
-        return block(self, rows)
-
-    monkeypatch.setattr(distance.PairWeights, "block", met)
-    monkeypatch.setenv("DPTEXT_THREADS", "2")
-    mechanism = SanText(epsilon=4.0, vectors=small_vectors)  # without kept rows
-    assert release_with_keys(mechanism, texts(), record_keys()).text.equals(expected)
-    assert not meeting.broken
 
 
 @pytest.mark.parametrize("largest", [3, 65_534, 65_535, 65_536, 300_000])

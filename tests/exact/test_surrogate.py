@@ -200,30 +200,6 @@ def test_other_parameters_are_refused(tmp_path):
             mechanism(corpus, **changed)
 
 
-def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_path, monkeypatch):
-    """Centring vectors by their batch, as a library might, lets a record's law depend on its neighbors."""
-    corpus = toy(tmp_path, 50)
-    drawn = mechanism(corpus, 8.0, hit=0.9)
-    texts, ids = list(corpus.texts[:12]), pa.array([str(row) for row in range(12)])
-    key = _kernel.ReleaseKey(_kernel.Secret(), "d", "c", "r", drawn.cfg())
-
-    def once(texts, ids):
-        return drawn.release(pa.array(texts, pa.large_string()), RecordKeys(key, ids)).text.to_pylist()
-
-    def apart():
-        return [once([text], ids.slice(i, 1))[0] for i, text in enumerate(texts)]
-
-    assert once(texts, ids) == apart()
-
-    def centered(self, column):
-        vectors = corpus.encoder.encode([text or "" for text in column.to_pylist()]).astype(np.float64)
-        shifted = np.rint(vectors - vectors.mean(axis=0)).clip(-127, 127).astype(np.int8)
-        return pa.array(shifted.ravel()), None
-
-    monkeypatch.setattr(type(drawn), "_encoded", centered)
-    assert once(texts, ids) != apart()
-
-
 def golden():
     """The mixtures that docs/spec/stream.md#golden-vectors states: weights, and draws by position."""
     page = Path(__file__).parents[2].joinpath("docs", "spec", "stream").with_suffix(".md").read_text(encoding="utf-8")
