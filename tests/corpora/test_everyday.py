@@ -1,4 +1,4 @@
-"""`everyday-30k`: the sentences, the corpus that mechanisms read, and the templates of the sentences."""
+"""`everyday-30k`: the sentences, and the corpus that mechanisms read."""
 
 import hashlib
 
@@ -11,14 +11,10 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import learn, names
 from dptext_etl.corpora.shipped import everyday_30k
 from dptext_etl.corpora.shipped.everyday_30k import (
-    Draws,
-    american,
     everyday_artifact,
     everyday_texts,
-    expand,
     generate,
     parse,
-    spoken,
 )
 from dptext_etl.embeddings import WordVectors
 
@@ -122,47 +118,6 @@ def test_the_vectors_are_those_that_learning_finds(corpus):
     assert ((ours * learned).sum(axis=1) / lengths).min() > 0.999
 
 
-SOURCE = """
-# a comment
-pet = dog | old (cat|owl)
-  | {color} hen
-color = red | blue
-
-[praise]
-what a {pet}
-I like a {color} and a {color} hat, really
-[question]
-is it (a|a very) honest {pet}
-"""
-
-
-def _all(kind, row, draws=200, end="."):
-    source = parse(SOURCE)
-    return {expand(source.templates[kind][row], source.lists, Draws(f"{draw}"), end) for draw in range(draws)}
-
-
-def test_slots_nest_and_every_phrase_is_drawn():
-    assert _all("praise", 0) == {
-        "What a dog.", "What an old cat.", "What an old owl.", "What a red hen.", "What a blue hen.",
-    }  # fmt: skip
-
-
-def test_two_slots_of_a_list_differ():
-    assert _all("praise", 1) == {"I like a red and a blue hat, really.", "I like a blue and a red hat, really."}
-
-
-def test_a_question_gets_its_mark_and_articles_follow_the_sound():
-    found = _all("question", 0, end="?")
-    assert {"Is it an honest dog?", "Is it a very honest dog?"} <= found
-
-
-def test_draws_are_uniform_and_fixed_by_the_label():
-    draws, again = Draws("label"), Draws("label")
-    first = [draws.below(7) for _ in range(70_000)]
-    assert first[:100] == [again.below(7) for _ in range(100)]
-    assert all(abs(first.count(value) - 10_000) < 400 for value in range(7))  # 4.3 standard deviations
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -177,29 +132,3 @@ def test_draws_are_uniform_and_fixed_by_the_label():
 def test_a_malformed_source_is_refused_by_line(text, line):
     with pytest.raises(ValueError, match=line):
         parse(text)
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("I am sure that it is not here.", "I'm sure that it's not here."),
-        ("Do not ask who that is.", "Don't ask who that is."),
-        ("Tell me how it is going there.", "Tell me how it is going there."),
-        ("It will rain until noon.", "It'll rain till noon."),
-        ("Let us see what is on television tonight.", "Let's see what's on TV tonight."),
-    ],
-)
-def test_speech_contracts_where_a_word_follows(written, said):
-    assert spoken(written) == said
-
-
-@pytest.mark.parametrize(
-    ("british", "other"),
-    [
-        ("Films and theatres in gray colors.", "Movies and theaters in gray colors."),
-        ("Neighbors like the neighborhood.", "Neighbors like the neighborhood."),
-        ("A filmed program.", "A filmed program."),
-    ],
-)
-def test_american_words_take_the_place_of_whole_words(british, other):
-    assert american(british) == other
