@@ -240,7 +240,10 @@ def test_readers_change_nothing(kit):
     kit.reopen(read_only=True)
     assert kit.used("ann") == [2]
     assert kit.ledger.known(ref, pa.array(["a", "b"])).tolist() == [True, False]
+    assert kit.ledger.reports.show()[0]["records"] == 1
     kit.sound()
+    with pytest.raises(LedgerError, match="is read-only"):
+        kit.reserve(["b"], refs=[ref])
     assert version(kit) == 3
     assert {*INDEX} <= kit.db.store.columns().keys()
 

@@ -168,16 +168,19 @@ def test_the_next_run_refuses_tables_that_differ_from_the_journal(kit, statement
 
 
 @each_store
-def test_a_ledger_of_the_first_schema_is_refused(kit):
+@pytest.mark.parametrize("schema", [1, 9])
+def test_a_ledger_of_the_first_or_a_newer_schema_is_refused_untouched(kit, schema):
     kit.reserve(["a"], cap=9)
-    if "://" in kit.place:
-        kit.db.store.execute("update meta set value='1' where name='schema'")
-    else:
-        kit.db.store.execute("pragma user_version=1")
+    on_server = "://" in kit.place
+    kit.db.store.execute(
+        f"update meta set value='{schema}' where name='schema'" if on_server else f"pragma user_version={schema}"
+    )
     kit.ledger.close()
+    before = None if on_server else kit.path.read_bytes()
     for options in ({}, {"read_only": True}):
-        with pytest.raises(LedgerError, match="has ledger schema 1; this version of dptext-etl knows 4"):
+        with pytest.raises(LedgerError, match=f"has ledger schema {schema}; this version of dptext-etl knows 4"):
             kit.open(**options)
+    assert on_server or kit.path.read_bytes() == before
 
 
 def shared(kit, dataset, period="2026", group="people"):
