@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.corpora import Corpus, building
-from dptext_etl.corpora.building import Options, Source, build, source_of
+from dptext_etl.corpora.building import Cleaning, Options, Source, build, clean, normalized, source_of, split
 from dptext_etl.errors import InputError, PolicyError
 from tests.corpus_texts import labeled, texts
 
@@ -196,3 +196,96 @@ def test_a_table_that_a_policy_names_as_raw_is_refused(table: Path, tmp_path: Pa
     assert refused.exit_code == 5
     assert "names this table as raw" in refused.output.replace("\n", " ")
     assert not (tmp_path / "made").exists()
+
+
+ROWS = [("a room, by the river", "hotel"), (None, "hotel"), ('a "song"', None)]
+
+
+def written(folder: Path, kind: str) -> Path:
+    frame = pl.DataFrame(ROWS, schema={"said": pl.String, "topic": pl.String}, orient="row")
+    path = folder / f"turns.{kind}"
+    frame.write_parquet(path) if kind == "parquet" else frame.write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_tables_give_texts_and_labels(tmp_path: Path, kind: str) -> None:
+    path = written(tmp_path, kind)
+    assert [text for text, _ in Source(path, "said").rows()] == [ROWS[0][0], ROWS[2][0]]
+    assert list(Source(path, "said", "topic").rows()) == [ROWS[0], ROWS[2]]
+
+
+def test_a_text_file_has_one_text_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "turns.txt"
+    path.write_text("a room\n\na song é\n", "utf-8")
+    assert [text for text, _ in Source(path).rows()] == ["a room", "", "a song é"]
+
+
+def test_refusals_name_what_is_there_and_never_a_cell(tmp_path: Path) -> None:
+    path = written(tmp_path, "parquet")
+    with pytest.raises(InputError, match="has no column 'text', and 2 others"):
+        list(Source(path).rows())
+    with pytest.raises(InputError, match="there is no file"):
+        list(Source(tmp_path / "nothing.parquet").rows())
+    (tmp_path / "turns.docx").write_bytes(b"secret words")
+    with pytest.raises(InputError, match=r"its suffix is \.docx") as caught:
+        list(Source(tmp_path / "turns.docx").rows())
+    assert "secret" not in str(caught.value)
+    (tmp_path / "broken.parquet").write_bytes(b"secret words")
+    with pytest.raises(InputError) as caught:
+        list(Source(tmp_path / "broken.parquet", "said").rows())
+    assert "secret" not in str(caught.value)
+    pl.DataFrame({"text": [1, 2]}).write_parquet(tmp_path / "numbers.parquet")
+    with pytest.raises(InputError, match="is Int64; allowed: strings"):
+        list(Source(tmp_path / "numbers.parquet").rows())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Write to me at jane.doe@example.org about the room", "e-mail address"),
+        ("Write to me at jane.doe @ example . org about the room", "e-mail address"),
+        ("See https://example.org/rooms for all of our rooms", "URL"),
+        ("All our rooms are on example.com for you to see", "URL"),
+        ("Call the front desk on 030 901 8200 after lunch", "telephone number"),
+        ("Call the front desk on (415) 555-2671 after lunch", "telephone number"),
+        ("The number of your booking is A1234567 for this week", "long run of digits"),
+        ("The room\x07was cold all night long", "control character"),
+        ("The room\u202ewas cold all night long", "control character"),
+        ("Too cold", "too short"),
+        ("word " * 41, "too long"),
+    ],
+)
+def test_lines_that_a_corpus_must_not_hold_are_left_out_and_counted(text: str, reason: str) -> None:
+    kept = clean([text, "The room was cold and it cost 1,250 euros in 2019"], Cleaning())
+    assert kept.texts == ["The room was cold and it cost 1,250 euros in 2019"]
+    assert kept.dropped == {reason: 1}
+    assert kept.read == 2
+
+
+def test_a_text_stays_once_after_normalisation() -> None:
+    kept = clean(
+        ["Le  café est ferme\u0301 ici", "Le cafe\u0301 est\nfermé ici", "Le café<br />est fermé ici"], Cleaning()
+    )
+    assert kept.texts == ["Le café est fermé ici"]
+    assert kept.dropped == {"there already": 2}
+
+
+def test_the_order_depends_on_texts_alone() -> None:
+    texts = [f"This is sentence number {number}" for number in range(50)]
+    assert clean(texts, Cleaning()).texts == clean(texts[::-1] + texts, Cleaning()).texts
+    assert clean(texts, Cleaning()).texts != sorted(texts)
+
+
+def test_texts_are_cut_into_sentences_if_asked() -> None:
+    review = 'It rained for a week. "We stayed in our room!" Would we come back here?'
+    whole, cut = (clean([review], Cleaning(sentences=asked)) for asked in (False, True))
+    assert whole.texts == [normalized(review)]
+    assert sorted(cut.texts) == sorted(split(review))
+    assert len(cut.texts) == 3
+
+
+@pytest.mark.parametrize(("fewest", "most"), [(0, 5), (6, 5)])
+def test_lengths_are_a_range(fewest: int, most: int) -> None:
+    with pytest.raises(PolicyError, match="1 <= fewest <= most"):
+        Cleaning(fewest, most)

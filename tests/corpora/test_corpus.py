@@ -1,4 +1,4 @@
-"""A corpus is one file, named by its hash; what is none is refused, and no refusal quotes a text."""
+"""A corpus is one file, named by its hash; other files are refused, and no refusal quotes a text."""
 
 import json
 

@@ -1,28 +1,24 @@
-"""`everyday-30k`: 30,000 sentences, the same bytes everywhere, each fit to take the place of a private text."""
+"""`everyday-30k`: the sentences, and the corpus that mechanisms read."""
 
 import hashlib
-import re
-from collections import Counter
 
+import numpy as np
 import polars as pl
 import pytest
+from safetensors.numpy import load_file
 
+from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.corpus import learn, names
 from dptext_etl.corpora.shipped import everyday_30k
 from dptext_etl.corpora.shipped.everyday_30k import (
-    KINDS,
-    LONGEST,
-    SHORTEST,
-    SIZE,
     everyday_artifact,
     everyday_texts,
     generate,
+    parse,
 )
+from dptext_etl.embeddings import WordVectors
 
-PINNED = "343d17c21e4139364299823a1acc03792db11940ef626c2c064adef0eef18414"
-LETTERS = re.compile(r"[A-Za-z ,.?!'-]+")
-ARTICLE = re.compile(r"\b(an?) (\w+)", re.IGNORECASE)
-SAID_LIKE_YOU = ("uni", "use", "usu", "euro", "one", "once")  # a university, a used car, a one way ticket
-SILENT_H = ("hour", "honest", "honour", "heir")
+TEXTS_SHA256 = "343d17c21e4139364299823a1acc03792db11940ef626c2c064adef0eef18414"
 
 
 @pytest.fixture(scope="module")
@@ -31,69 +27,16 @@ def sentences():
 
 
 def test_the_bytes_are_pinned():
-    assert everyday_artifact().sha256 == PINNED
+    assert everyday_artifact().sha256 == TEXTS_SHA256
 
 
 def test_the_hash_of_a_text_file_is_that_of_its_sentences(sentences):
     content = "".join(f"{made.text}\n" for made in sentences).encode()
-    assert hashlib.sha256(content).hexdigest() == PINNED
+    assert hashlib.sha256(content).hexdigest() == TEXTS_SHA256
 
 
 def test_the_artifact_holds_the_sentences_in_order(sentences):
     assert everyday_texts() == tuple(made.text for made in sentences)
-
-
-def test_there_are_as_many_distinct_sentences_as_promised(sentences):
-    assert len({made.text.lower() for made in sentences}) == len(sentences) == SIZE
-
-
-def test_every_length_is_in_the_range(sentences):
-    lengths = {len(made.text.split()) for made in sentences}
-    assert min(lengths) == SHORTEST
-    assert LONGEST - 5 < max(lengths) <= LONGEST
-
-
-def test_domains_and_kinds_are_balanced(sentences):
-    cells = Counter((made.domain, made.kind) for made in sentences)
-    domains = {domain for domain, _ in cells}
-    assert len(domains) >= 40
-    assert set(cells) == {(domain, kind) for domain in domains for kind in KINDS}
-    assert max(cells.values()) - min(cells.values()) <= 1
-
-
-def test_every_domain_has_many_templates():
-    _, domains = everyday_30k.sources()
-    assert min(sum(map(len, source.templates.values())) for source in domains.values()) >= 60
-
-
-def test_sentences_hold_letters_and_marks_alone(sentences):
-    """No slot is left open; nothing can be a number, an address or a link."""
-    assert [made.text for made in sentences if not LETTERS.fullmatch(made.text)] == []
-
-
-def test_sentences_begin_with_a_capital_and_end_with_one_mark(sentences):
-    assert [m.text for m in sentences if not re.fullmatch(r"[A-Z].*[A-Za-z][.?!]", m.text)] == []
-    assert [m.text for m in sentences if re.search(r"  | [,.?!']|,[^ ]|[,.?!] *[,.?!]", m.text)] == []
-
-
-def test_questions_end_with_a_question_mark(sentences):
-    assert [made.text for made in sentences if made.kind == "question" and made.text[-1] != "?"] == []
-
-
-def test_a_and_an_follow_the_next_word(sentences):
-    wrong = []
-    for made in sentences:
-        for article, word in ARTICLE.findall(made.text):
-            lower = word.lower()
-            vowel = lower.startswith(SILENT_H) or (lower[0] in "aeiou" and not lower.startswith(SAID_LIKE_YOU))
-            vowel = vowel or lower.startswith(("uninsp", "unint"))
-            if vowel != (article.lower() == "an"):
-                wrong.append(made.text)
-    assert wrong == []
-
-
-def test_no_word_stands_twice_in_a_row(sentences):
-    assert [m.text for m in sentences if re.search(r"\b(\w+) \1\b", m.text, re.IGNORECASE)] == []
 
 
 @pytest.mark.thorough
@@ -114,3 +57,78 @@ def test_no_sentence_stands_in_a_data_set(sentences, shared_data):
 
 def _plain(texts):
     return texts.str.to_lowercase().str.replace_all("[^a-z']+", " ").str.strip_chars()
+
+
+CORPUS_SHA256 = "dbe9250fe9eef3b1eb10d7633753568a86a111dd14cad67122d756154057b8f3"
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return Corpus.open("everyday-30k")
+
+
+def test_the_file_is_the_same_everywhere(corpus):
+    assert corpus.sha256 == CORPUS_SHA256
+
+
+def test_it_is_found_by_name_and_holds_our_sentences(corpus):
+    assert "everyday-30k" in names()
+    assert tuple(corpus.texts) == everyday_texts()
+    assert corpus.hits[8.0] > corpus.hits[4.0] > corpus.hits[1.0]
+
+
+def test_the_second_version_is_the_first_without_what_is_left_out(corpus):
+    second = Corpus.open("everyday-30k-2")
+    assert second.sha256 == "69f117e6e75ee2d88a0fc6991df91efb45c790bc342868ac1919fbbdff62761b"
+    assert len(second) == 29_877
+    stays = set(second.texts)
+    kept = [number for number, text in enumerate(corpus.texts) if text in stays]
+    assert tuple(corpus.texts[number] for number in kept) == second.texts
+    assert np.array_equal(second.vectors, corpus.vectors[kept])
+    assert second.hits == corpus.hits
+    gone = set(corpus.texts) - stays
+    assert len(gone) == 123
+    assert "I am very happy with to travel by train through China." in gone
+    assert not [text for text in second.texts if " bra" in text and text.split(" bra")[1][:1] in {" ", "."}]
+
+
+def test_sums_stay_exact():
+    """The largest sum of products that `encoder_of` can meet is an integer that a float64 holds."""
+    directions = load_file(everyday_30k.DIRECTIONS)["directions"].astype(np.int64)
+    vectors = WordVectors.load()
+    shortest = np.sqrt(max(1, int(vectors.norms.min())))
+    largest = int(np.abs(vectors.vectors).max()) * np.ceil(2.0**22 / shortest) * np.abs(directions).sum(axis=0).max()
+    assert largest < 2**53
+
+
+def test_a_text_is_nearest_to_itself_or_to_its_like(corpus):
+    texts = ("what is the weather in Denver tomorrow", "book a table for two at a French restaurant")
+    vectors = np.asarray(corpus.vectors).astype(np.int64)
+    found = [corpus.texts[int((vectors @ one).argmax())] for one in corpus.encoder.encode(texts).astype(np.int64)]
+    assert "weather" in found[0]
+    assert "table" in found[1]
+
+
+@pytest.mark.thorough
+def test_the_vectors_are_those_that_learning_finds(corpus):
+    texts = everyday_texts()
+    ours = corpus.encoder.encode(texts[:500]).astype(np.float64)
+    learned = learn(texts, WordVectors.load()).encode(texts[:500]).astype(np.float64)
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(learned, axis=1)
+    assert ((ours * learned).sum(axis=1) / lengths).min() > 0.999
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[praise]\na (b", "line 2"),
+        ("[praise]\na) b", "line 2"),
+        ("[praise]\n\na {b", "line 3"),
+        ("[praise]\na | b", "line 2"),
+        ("a b", "line 1"),
+        ("a = b\na = c", "line 2"),
+    ],
+)
+def test_a_malformed_source_is_refused_by_line(text, line):
+    with pytest.raises(ValueError, match=line):
+        parse(text)

@@ -1,5 +1,6 @@
-"""The exact search: whole numbers decide, ties fall to the earlier word, batches and devices change nothing."""
+"""The exact search: whole numbers decide, ties fall to the earlier word, batches change nothing; and diameters."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.search import MOST_BITS, NearestWords, finest_bits
+from dptext_etl.artifacts import Artifact
+from dptext_etl.embeddings import WordVectors, search
+from dptext_etl.embeddings.search import MOST_BITS, NearestWords, finest_bits, largest_squared_distance
 from dptext_etl.errors import PolicyError
 
 from ..examples import examples
@@ -39,8 +41,8 @@ def test_any_point_has_the_word_that_exact_arithmetic_gives(words, n, d, size, r
     random = np.random.default_rng(n)
     vectors = words(random.integers(-size, size + 1, size=(n, d)))
     search = NearestWords(vectors, reach)
-    near = vectors.vectors[random.integers(0, n, 200)] + random.normal(size=(200, d)) * size
-    far = random.normal(size=(100, d)) * reach / d / 5
+    near = vectors.vectors[random.integers(0, n, 60)] + random.normal(size=(60, d)) * size
+    far = random.normal(size=(40, d)) * reach / d / 5
     points = search.rounded(np.concatenate([near, far]))
     expected = [by_hand(vectors, point, search.bits) for point in points]
     assert search.nearest(points, "cpu").tolist() == expected
@@ -143,3 +145,71 @@ def test_torch_finds_the_same(words):
     np.testing.assert_array_equal(search.by_torch(points, "cpu"), search.nearest(points, "cpu"))
     middles = search.rounded(vectors.vectors[random.integers(0, 900, size=(300, 2))].sum(axis=1) / 2.0)
     np.testing.assert_array_equal(search.by_torch(middles, "cpu"), search.nearest(middles, "cpu"))
+
+
+def vectors(grid, tmp_path=None):
+    words = tuple(f"w{i}" for i in range(len(grid)))
+    return WordVectors(words, grid, 1.0, Artifact(path=None, sha256="0" * 64))
+
+
+def brute(grid):
+    rows = grid.astype(object).tolist()
+    pairs = itertools.combinations_with_replacement(rows, 2)
+    return max(sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x, y in pairs)
+
+
+@examples(60)
+@given(
+    n=st.integers(1, 40),
+    d=st.integers(1, 12),
+    size=st.sampled_from([1, 3, 127, 32_767]),
+    seed=st.integers(0, 2**32),
+    cells=st.sampled_from([1, 64, 2**24]),
+)
+def test_it_is_the_largest_of_all_pairs(n, d, size, seed, cells):
+    grid = np.random.default_rng(seed).integers(-size, size + 1, (n, d)).astype(np.int16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "CELLS", cells)
+        assert largest_squared_distance(vectors(grid)) == brute(grid)
+
+
+@pytest.mark.parametrize("size", [1, 2_000, 32_767])
+def test_ties_between_all_words(size):
+    """All pairs at one distance: nothing is pruned, and the guess decides nothing."""
+    grid = (np.eye(200) * size).astype(np.int16)
+    assert largest_squared_distance(vectors(grid)) == 2 * size**2
+
+
+def test_a_difference_below_the_precision_of_the_guess():
+    """Two pairs whose squared distances float32 cannot tell apart, the larger in either order."""
+    far = np.array([32_767, 32_767, 0, 0], np.int16)
+    for last in (far, far[::-1].copy()):
+        grid = np.stack([far, -far, last, -last, np.zeros(4, np.int16)])
+        grid[1, 2] = 1
+        grid[3, 1] = 2
+        assert largest_squared_distance(vectors(grid)) == brute(grid)
+    assert np.float32(4 * 2 * 32_767**2) == np.float32(4 * 2 * 32_767**2 + 1)
+
+
+def test_pruning_ends_the_search(monkeypatch):
+    """Few words lie far out: the product of the many near the center is never made."""
+    random = np.random.default_rng(3)
+    grid = random.integers(-10, 11, (3_000, 5)).astype(np.int16)
+    grid[:10] *= 300
+    made = []
+    monkeypatch.setattr(search, "CELLS", 3_000 * 20)
+    larger = search.larger_of_block
+    monkeypatch.setattr(search, "larger_of_block", lambda *given: made.append(given[2].size) or larger(*given))
+    assert largest_squared_distance(vectors(grid)) == int(
+        vectors(grid).squared_distances(slice(0, 10), slice(None)).max()
+    )
+    assert sum(made) < 3_000**2 / 20
+
+
+def test_the_embedded_vectors():
+    whole = WordVectors.load(limit=3_000)
+    assert largest_squared_distance(whole) == whole.squared_distances(slice(None), slice(None)).max()
+    padded = whole.with_origin("<PAD>")
+    assert padded.words[-1] == "<PAD>"
+    assert not padded.vectors[-1].any()
+    assert largest_squared_distance(padded) == max(largest_squared_distance(whole), int(whole.norms.max()))

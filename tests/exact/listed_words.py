@@ -37,6 +37,6 @@ def permuted(folder, count, number):
 
 
 def drawn(mechanism, text, key):
-    """What the kernel releases under an explicit record key."""
+    """The words that the kernel releases under an explicit record key."""
     out = release_with_keys(mechanism, pa.array([text], pa.large_string()), pa.array([key], pa.binary(32)))
     return out.text[0].as_py().split(" ")

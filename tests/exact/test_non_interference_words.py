@@ -1,17 +1,25 @@
-"""Every word mechanism: where epsilon says that nothing is revealed, nothing is revealed (docs/spec/privacy.md#ni).
+"""Every word mechanism: where epsilon says that nothing is revealed, nothing is revealed.
+
+Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err.
 
 At epsilon 10^-12 the scores of a word no longer reach its draw: laws differ by 10^-12. Under fixed record keys two
 texts that agree on the disclosures must then be released as the same bytes, in text and positions. Whatever reaches the
 output by another road than the scores (length, case, punctuation, order, failures) shows itself.
 """
 
+import json
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import sample_many
+from dptext_etl import _kernel
+from dptext_etl.artifacts import sha256_file
+from dptext_etl.errors import ArtifactError, DPTextError, PolicyError
+from dptext_etl.families.stored_distributions import TableParts
+from dptext_etl.families.words import STRICT_INPUT, sample_many
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 
@@ -19,6 +27,7 @@ from ..examples import examples
 from .fixed_keys import release_with_keys
 
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
+BLIND = ["baka", "bale", "bami", "bano", "bapu", "bara"]
 MUTE = (1e-12, 1e-6)
 """The second where the first makes noise too large to be computed exactly."""
 
@@ -66,7 +75,7 @@ def classes(mechanism):
 
 @st.composite
 def neighbors(draw, mechanism, groups):
-    """Two texts that agree on what is disclosed, and on nothing else."""
+    """Two texts that agree on the disclosures, and on nothing else."""
     hidden = mechanism.length != "disclose"
     chosen = draw(st.lists(st.integers(-1, len(groups) - 1), max_size=8))
     if hidden:
@@ -128,7 +137,7 @@ def test_nothing_but_its_own_draw_decides_a_word(word_mechanism):
             )
         except PolicyError:
             drawn = True
-        if drawn:  # a word that is kept takes no position
+        if drawn:  # a word that is kept has no position
             assert [*before[:at], *before[at + 1 :]] == [*after[:at], *after[at + 1 :]]
 
 
@@ -139,3 +148,34 @@ def test_padding_is_a_word_like_any_other(word_mechanism):
     assert len(drawn) == 300
     assert set(drawn) - {PAD} <= word_mechanism.output_words()
     assert len(set(drawn)) > 1
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory):
+    """A table of one set of words whose scorer is constant."""
+    path = tmp_path_factory.mktemp("blind") / "table.safetensors"
+    rows = np.broadcast_to(np.array([5, 1, 3, 7, 2, 9], np.uint64), (6, 6))
+    TableParts.partition(BLIND, [np.arange(6)], [rows]).save(path, {"scorer": "constant"})
+    return _kernel.Table.open(str(path), sha256_file(path))
+
+
+@examples(60)
+@given(st.text(max_size=200))
+def test_any_text_is_released_within_the_vocabulary(blind, text):
+    policy = json.dumps({**STRICT_INPUT, "n_max": 10_000})
+    [row] = pa.array(blind.release_with_keys(KEY, pa.array([text]), policy)).to_pylist()
+    words = row["text"].split(" ") if row["text"] else []
+    assert set(words) <= set(BLIND)
+    assert len(words) == row["positions"]
+
+
+def test_ni_err_a_failing_table_releases_nothing(blind, tmp_path):
+    sentinel = "qzxvjkw"
+    for texts, policy in (([sentinel, sentinel], json.dumps(STRICT_INPUT)), ([sentinel], '{"case": "qzxvjkw"}')):
+        with pytest.raises(DPTextError) as caught:
+            blind.release_with_keys(KEY, pa.array(texts), policy)
+        assert sentinel not in str(caught.value)
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(b"no table")
+    with pytest.raises(ArtifactError):
+        _kernel.Table.open(str(broken), sha256_file(broken))

@@ -77,15 +77,6 @@ def test_length_is_gamma_and_direction_is_uniform(k):
     assert (np.abs(together) < 6 / math.sqrt(n)).all()
 
 
-def test_the_normals_behind_directions_are_normal():
-    """A direction of many dimensions times an independent chi length has independent normal coordinates."""
-    k, n = 200, 1000
-    drawn = noise(n, k)
-    directions = drawn / np.linalg.norm(drawn, axis=1)[:, None]
-    lengths = np.sqrt(np.random.default_rng(1).chisquare(k, n))
-    assert stats.kstest((directions * lengths[:, None]).ravel(), stats.norm.cdf).pvalue > 1e-6
-
-
 def test_tails_are_there():
     """One dimension is the Laplace distribution: far values occur as often as they should, on both sides."""
     n = 2**17
@@ -104,14 +95,9 @@ def test_tails_are_there():
 @pytest.mark.parametrize("distance", [0.0, 0.3, 2.0, 9.0])
 def test_the_tail_along_a_line_is_bounded_from_below_and_closely(k, distance):
     bound = least_tail(k, distance)
-    n = 5_000
-    drawn = noise(n, k)
-    along = np.random.default_rng(k).normal(size=k)
-    seen = (drawn @ (along / np.linalg.norm(along)) > distance).mean()
     exact = _tail_by_quadrature(k, distance)
     assert bound <= exact * (1 + 1e-9)
     assert bound >= 0.97 * exact
-    assert abs(seen - exact) < 6 * math.sqrt(exact / n) + 1e-4
 
 
 def _tail_by_quadrature(k, distance):

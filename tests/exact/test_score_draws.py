@@ -5,7 +5,6 @@ Specification: docs/spec/privacy.md#e1, docs/spec/privacy.md#s1, docs/spec/priva
 `oracle_*` draws from a list of weights by docs/spec/stream.md#draw, only on words of the stream.
 """
 
-import hashlib
 import itertools
 import math
 
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
@@ -147,38 +145,6 @@ def test_threads_batches_and_order_change_nothing(monkeypatch):
     assert len(choose(scores[:0], slots.take(slice(0)), epsilon=30.0, **ROBERTA)) == 0
 
 
-def pooled_chi_square(drawn, row):
-    counts, expected = np.bincount(drawn, minlength=len(row)), row / row.sum() * len(drawn)
-    rare = expected < 5
-    if rare.any():
-        counts = np.append(counts[~rare], counts[rare].sum())
-        expected = np.append(expected[~rare], expected[rare].sum())
-    assert len(counts) > 1
-    return stats.chisquare(counts, expected).pvalue
-
-
-@pytest.mark.parametrize(("m", "epsilon"), [(2, 0.5), (5, 5.0), (40, 12.0)])
-def test_s1_draws_follow_the_weights(m, epsilon):
-    n = 20_000
-    row = np.linspace(-5, 18, m, dtype=np.float32)[np.random.default_rng(m).permutation(m)]
-    exact = integer_weights(row, epsilon, **ROBERTA).astype(float)
-    drawn = choose(np.tile(row, (n, 1)), some_slots(n), epsilon=epsilon, **ROBERTA)
-    assert pooled_chi_square(drawn, exact) > 1e-6
-    assert pooled_chi_square(drawn, exact[::-1]) < 1e-6  # another law is seen
-
-
-def test_s1_two_levels_follow_the_weights():
-    m, n, at_once = 4700, 8_000, 4000
-    row = np.random.default_rng(3).normal(3, 5, m).astype(np.float32)
-    row[[17, 4099]] = 16.0, 15.0
-    exact = integer_weights(row, 20.0, **ROBERTA).astype(float)
-    rows = np.tile(row, (at_once, 1))
-    starts = range(0, n, at_once)
-    drawn = np.concatenate([choose(rows, some_slots(at_once, first), epsilon=20.0, **ROBERTA) for first in starts])
-    assert pooled_chi_square(drawn, exact) > 1e-6
-    assert pooled_chi_square(drawn, exact[::-1]) < 1e-6
-
-
 @pytest.mark.parametrize("m", [2, 3, 4096, 4097, 50_265])
 def test_a_uniform_choice_is_one_integer_from_slot_word_0(m):
     slots = some_slots(30, first=5)
@@ -194,22 +160,13 @@ def test_a_uniform_choice_is_one_integer_from_slot_word_0(m):
 @pytest.mark.parametrize("bound", [1, 2, 3, 2**46 + 1, 2**61 + 1, 2**63 + 1])
 @pytest.mark.parametrize("width", [1, 2])
 def test_s3_integers_below_totals_are_rejected_as_the_rule_says(bound, width):
-    n = 600
+    n = 100
     slots = some_slots(n)
     totals = pa.array([bound] * n, pa.uint64())
     drawn = pa.array(_kernel.bounded(*slots.arrays(), TOKEN, width, totals)).to_pylist()
-    first = []
     for got, r, p in zip(drawn, slots.records, slots.positions, strict=True):
         words = _kernel.stream_words(KEYS[r], TOKEN, 0, int(p) * width, width)
         assert got == oracle_below(bound, words[0], oracle_overflow(KEYS[r], TOKEN, int(p)))
-        first.append(words[0])
-    rejected = sum(word >= 2**64 // bound * bound for word in first)
-    chance = 2**64 % bound / 2**64
-    assert abs(rejected - n * chance) <= 6 * math.sqrt(n * chance) + (chance > 0)
-    cells = min(bound, 8)
-    counts = np.bincount([value * cells // bound for value in drawn], minlength=cells)
-    sizes = np.array([-(-(i + 1) * bound // cells) - -(-i * bound // cells) for i in range(cells)], float)
-    assert cells == 1 or stats.chisquare(counts, n * sizes / sizes.sum()).pvalue > 1e-6
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**64 - 1), st.integers(1, 2**64 - 1)), min_size=1, max_size=20))
@@ -252,14 +209,6 @@ def test_slots_and_rows_belong_together():
 def test_ranges_that_are_none_are_refused(low, high):
     with pytest.raises(PolicyError, match="low"):
         choose(np.zeros((1, 4)), some_slots(1), epsilon=1.0, low=low, high=high)
-
-
-def test_keys_of_other_records_give_other_draws():
-    scores = np.zeros((300, 1000), np.float32)
-    one = choose(scores, slots_of([0] * 300, range(300)), epsilon=1.0, low=0.0, high=1.0)
-    other = choose(scores, slots_of([1] * 300, range(300)), epsilon=1.0, low=0.0, high=1.0)
-    assert (one == other).sum() < 10
-    assert hashlib.sha256(one.tobytes()).digest() != hashlib.sha256(other.tobytes()).digest()
 
 
 # An epsilon of each draw

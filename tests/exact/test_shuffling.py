@@ -1,4 +1,4 @@
-"""Enumerate what a multiset of public texts reveals of one record, and compare it with the bound."""
+"""Enumerate the loss of one record in a multiset of public texts, and compare it with the bound."""
 
 from __future__ import annotations
 

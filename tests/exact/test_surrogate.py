@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import re
-from collections import Counter
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -12,16 +11,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import nearest, products
 from dptext_etl.corpora.frequencies import MOST, near_texts, usual_hit, weights
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.choice import cut
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.parameters import validated
+from dptext_etl.polars.plan_expressions import in_kernel
 
 from .choice_toys import FACTS, exact_weights, expected, kernel_corpus, mechanism, near_of, record_keys, released, toy
 from .fixed_keys import release_with_keys
@@ -65,19 +68,6 @@ def test_the_kernel_draws_what_the_reference_says(tmp_path, m, near):
     for place, (key, text) in enumerate(zip(keys.to_pylist(), told, strict=True)):
         number = expected(key, 0, sets[place // 40], m, drawn.weights)
         assert text == corpus.texts[number]
-
-
-def test_transition_is_the_law_that_the_kernel_follows(tmp_path):
-    corpus = toy(tmp_path, 6)
-    drawn = mechanism(corpus, 2.0, hit=0.7)
-    for text in (corpus.texts[2], "nothing known"):
-        outputs, chances = drawn.transition(text)
-        assert sum(chances) == 1
-        counts = Counter(released(drawn, [text] * 5_000, record_keys(5_000)))
-        chi = sum(
-            (counts[o] - 5_000 * float(p)) ** 2 / (5_000 * float(p)) for o, p in zip(outputs, chances, strict=True)
-        )
-        assert chi < 25, "5 degrees of freedom"  # 1.4e-4, at fixed keys
 
 
 def test_equal_scores_come_by_number(tmp_path):
@@ -210,32 +200,8 @@ def test_other_parameters_are_refused(tmp_path):
             mechanism(corpus, **changed)
 
 
-def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_path, monkeypatch):
-    """Centring vectors by their batch, as a library might, lets a record's law depend on its neighbors."""
-    corpus = toy(tmp_path, 50)
-    drawn = mechanism(corpus, 8.0, hit=0.9)
-    texts, ids = list(corpus.texts[:12]), pa.array([str(row) for row in range(12)])
-    key = _kernel.ReleaseKey(_kernel.Secret(), "d", "c", "r", drawn.cfg())
-
-    def once(texts, ids):
-        return drawn.release(pa.array(texts, pa.large_string()), RecordKeys(key, ids)).text.to_pylist()
-
-    def apart():
-        return [once([text], ids.slice(i, 1))[0] for i, text in enumerate(texts)]
-
-    assert once(texts, ids) == apart()
-
-    def centered(self, column):
-        vectors = corpus.encoder.encode([text or "" for text in column.to_pylist()]).astype(np.float64)
-        shifted = np.rint(vectors - vectors.mean(axis=0)).clip(-127, 127).astype(np.int8)
-        return pa.array(shifted.ravel()), None
-
-    monkeypatch.setattr(type(drawn), "_encoded", centered)
-    assert once(texts, ids) != apart()
-
-
 def golden():
-    """The mixtures that docs/spec/stream.md#golden-vectors states: weights, and what is drawn by position."""
+    """The mixtures that docs/spec/stream.md#golden-vectors states: weights, and draws by position."""
     page = Path(__file__).parents[2].joinpath("docs", "spec", "stream").with_suffix(".md").read_text(encoding="utf-8")
     line = re.compile(
         r"ε (\S+), hit (\S+): d (\d+), w 2\^(\d+), W (\d+): ([ri0-9 ]+)(?:; rejected once: (\d+) -> (\w+))?"
@@ -276,3 +242,64 @@ def test_an_audit_comes_near_epsilon_and_refutes_a_planted_excess(tmp_path, monk
         type(drawn), "input_policy", lambda self: {**real(self), "inside": 2 * self.weights.inside, "near": 3}
     )
     assert audit_mechanism(drawn, draws=20_000, secrets=secrets).by_trials == "refuted"
+
+
+def test_vectors_of_a_model_are_drawn_near_and_checked(tmp_path):
+    corpus = toy(tmp_path, 30)
+    drawn, texts = mechanism(corpus, 2.0, hit=0.7), [*corpus.texts[:5], ""]
+    keys, column = record_keys(6), pa.array([*corpus.texts[:5], ""], pa.large_string())
+    given = corpus.encoder.encode(texts)
+    policy, own = json.dumps(drawn.input_policy()), kernel_corpus(drawn)
+    told = pa.array(own.release_with_keys(keys, column, policy, pa.array(given.ravel())))
+    assert told.field("text").to_pylist() == released(drawn, texts, keys)
+    for wrong in (given[:5], np.where(given == given.max(), -128, given)):
+        with pytest.raises(InputError, match="-127 to 127"):
+            own.release_with_keys(keys, column, policy, pa.array(wrong.ravel().astype(np.int8)))
+
+
+class StandIn:
+    """A model of sentences: the words' own vectors; it fails on some texts."""
+
+    def __init__(self, corpus, fails=()):
+        self._corpus, self._fails = corpus, fails
+
+    def encode(self, texts):
+        if any(word in text for text in texts for word in self._fails):
+            raise RuntimeError("a text that no message may quote: " + texts[0])
+        known = self._corpus.encoder.encode(texts)
+        return np.ones_like(known) if "doctor" in texts[0] else known
+
+
+def test_a_model_encodes_texts_one_by_one_and_fails_closed(tmp_path):
+    words = toy(tmp_path / "words", 30)
+    facts = FACTS | {"encoder": {"kind": "sentence-transformers", "name": "stand-in"}}
+    corpus = Corpus.save(tmp_path / "model", words.texts, facts, vectors=words.vectors)
+    for parts in (1, 2):
+        drawn, same = (mechanism(one, 2.0, hit=0.7, parts=parts) for one in (corpus, words))
+        drawn.__dict__["sentence_model"] = StandIn(words, fails=["bad"])
+        texts = [*words.texts[:8], "", "bad text", None, " ".join(words.texts[:3])]
+        column = pa.array(texts, pa.large_string())
+        ids = pa.array([str(row) for row in range(len(texts))])
+        keys = RecordKeys(_kernel.ReleaseKey(_kernel.Secret(), "d", "c", "r", "00" * 32), ids)
+        told, expected_text = drawn.release(column, keys), same.release(column, keys).text.to_pylist()
+        assert told.text.to_pylist() == expected_text, "a failure is drawn as a text that says nothing"
+        assert told.failed.to_pylist() == [0] * 9 + [1] + [0] * 2
+        assert drawn.near_to(words.texts[3]) == same.near_to(words.texts[3])
+    assert (drawn.reproducible, same.reproducible) == (False, True)
+    assert (in_kernel(drawn), in_kernel(same)) == (None, same)
+    assert drawn.guarantee.assumptions - same.guarantee.assumptions == {"SCORES_LOCAL"}
+    drawn.probe()
+    drawn.__dict__["sentence_model"] = StandIn(words, fails=["doctor"])
+    with pytest.raises(PolicyError, match="fails on public texts") as refused:
+        drawn.probe()
+    assert refused.value.__cause__ is None
+
+
+@given(st.text(alphabet="ab ,.é😀\u0301'", max_size=30), st.integers(1, 5), st.integers(1, 9))
+def test_parts_for_a_model_hold_the_words_that_parts_of_the_kernel_hold(text, parts, n_max):
+    pieces = cut(text, parts, n_max)
+    words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
+    assert len(pieces) == parts
+    assert text.startswith("".join(pieces))
+    wanted = [words[part * len(words) // parts : (part + 1) * len(words) // parts] for part in range(parts)]
+    assert [[segment for segment, is_word in _kernel.split(piece) if is_word] for piece in pieces] == wanted

@@ -15,6 +15,7 @@ PLACES = pa.array([0, 0, 1, 2**20, 7], pa.uint64())
 DRAWS = (RECORDS, PLACES)
 SCORES = np.array([((7 * i * i + 3 * i) % 23) / 4 - 2 for i in range(5 * 6)])
 LATENTS = np.array([((5 * i * i + i) % 17) / 8 - 1 for i in range(3 * 4)])
+BOUNDS = pa.array([5, 2**62, 3, 1000, 2**63], pa.uint64())
 KEYS_OF_THREE = slice(0, 3)
 PRODUCTS = np.array([[2, 0, 1, 4], [0, 3, 1, 0]], np.float32)
 NORMS = pa.array([2.0, 3.0, 1.0, 4.0])
@@ -28,6 +29,11 @@ def merkle_root(rows):
 
 def _scores(dtype):
     return pa.array(SCORES.astype(dtype))
+
+
+def _chosen(scores, draws=DRAWS, keys=None, purpose=1):
+    keys = record_keys() if keys is None else keys
+    return facts.of_column(_kernel.choose_scores(scores, 6, 1.5, -2.0, 4.0, 1, keys, *draws, purpose))
 
 
 def _latents(dtype):
@@ -75,56 +81,18 @@ CALLS = {
     "radial_noise": lambda: facts.of_column(_kernel.radial_noise(record_keys(), *DRAWS, 5, 3)),
     "uniform_choices": lambda: facts.of_column(_kernel.uniform_choices(record_keys(), *DRAWS, 1, 1, 1000)),
     "uniform_choices of width 0": lambda: facts.of_column(_kernel.uniform_choices(record_keys(), *DRAWS, 3, 0, 7)),
-    "bounded": lambda: facts.of_column(
-        _kernel.bounded(record_keys(), *DRAWS, 1, 2, pa.array([5, 2**62, 3, 1000, 2**63], pa.uint64()))
-    ),
+    "bounded": lambda: facts.of_column(_kernel.bounded(record_keys(), *DRAWS, 1, 2, BOUNDS)),
     "bounded, second level": lambda: facts.of_column(
-        _kernel.bounded(
-            record_keys(),
-            *DRAWS,
-            1,
-            2,
-            pa.array([5, 6, 7, 8, 9], pa.uint64()),
-            pa.array([5, 2**62, 3, 1000, 2**63], pa.uint64()),
-        )
+        _kernel.bounded(record_keys(), *DRAWS, 1, 2, pa.array([5, 6, 7, 8, 9], pa.uint64()), BOUNDS)
     ),
-    "choose_scores float64": lambda: facts.of_column(
-        _kernel.choose_scores(_scores(np.float64), 6, 1.5, -2.0, 4.0, 1, record_keys(), *DRAWS)
-    ),
-    "choose_scores float32": lambda: facts.of_column(
-        _kernel.choose_scores(_scores(np.float32), 6, 1.5, -2.0, 4.0, 1, record_keys(), *DRAWS, 257)
-    ),
-    "choose_scores float16": lambda: facts.of_column(
-        _kernel.choose_scores(_scores(np.float16), 6, 1.5, -2.0, 4.0, 1, record_keys(), *DRAWS)
-    ),
-    "choose_scores of chunks": lambda: facts.of_column(
-        _kernel.choose_scores(
-            pa.chunked_array([_scores(np.float64)[:6], _scores(np.float64)[6:]]),
-            6,
-            1.5,
-            -2.0,
-            4.0,
-            1,
-            record_keys(),
-            *DRAWS,
-        )
-    ),
-    "choose_scores of a slice": lambda: facts.of_column(
-        _kernel.choose_scores(
-            _scores(np.float64).slice(6), 6, 1.5, -2.0, 4.0, 1, record_keys(), RECORDS.slice(1), PLACES.slice(1)
-        )
-    ),
-    "choose_scores, positions int64": lambda: facts.of_column(
-        _kernel.choose_scores(
-            _scores(np.float64), 6, 1.5, -2.0, 4.0, 1, record_keys(), RECORDS, PLACES.cast(pa.int64())
-        )
-    ),
-    "choose_scores, keys of 16 bytes": lambda: facts.of_column(
-        _kernel.choose_scores(_scores(np.float64), 6, 1.5, -2.0, 4.0, 1, pa.array([b"x" * 16], pa.binary(16)), *DRAWS)
-    ),
-    "choose_scores, keys with a null": lambda: facts.of_column(
-        _kernel.choose_scores(_scores(np.float64), 6, 1.5, -2.0, 4.0, 1, pa.array([None], pa.binary(32)), *DRAWS)
-    ),
+    "choose_scores float64": lambda: _chosen(_scores(np.float64)),
+    "choose_scores float32": lambda: _chosen(_scores(np.float32), purpose=257),
+    "choose_scores float16": lambda: _chosen(_scores(np.float16)),
+    "choose_scores of chunks": lambda: _chosen(pa.chunked_array([_scores(np.float64)[:6], _scores(np.float64)[6:]])),
+    "choose_scores of a slice": lambda: _chosen(_scores(np.float64).slice(6), (RECORDS.slice(1), PLACES.slice(1))),
+    "choose_scores, positions int64": lambda: _chosen(_scores(np.float64), (RECORDS, PLACES.cast(pa.int64()))),
+    "choose_scores, keys of 16 bytes": lambda: _chosen(_scores(np.float64), keys=pa.array([b"x" * 16], pa.binary(16))),
+    "choose_scores, keys with a null": lambda: _chosen(_scores(np.float64), keys=pa.array([None], pa.binary(32))),
     "score_weights float64": lambda: facts.of_column(_kernel.score_weights(_scores(np.float64), 6, 1.5, -2.0, 4.0, 1)),
     "score_weights float32": lambda: facts.of_column(_kernel.score_weights(_scores(np.float32), 6, 1.5, -2.0, 4.0, 1)),
     "near width": lambda: [len(_near()), _near().width],

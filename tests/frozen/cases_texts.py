@@ -27,18 +27,8 @@ REFUSED_POLICIES = {
     "noisy of another rate": json.dumps({**STRICT, "length": {"noisy": [2, 4]}}),
 }
 KNOWN = [
-    "the",
-    "good",
-    "don't",
-    "film",
-    "plot",
-    "and",
-    "i",
-    "seven77",
-    "sixteen__letters",
-    "seventeen_letters",
-    "naïve",
-]
+    "the", "good", "don't", "film", "plot", "and", "i", "seven77", "sixteen__letters", "seventeen_letters", "naïve",
+]  # fmt: skip
 KEPT = ["of", "is", "it"]
 
 

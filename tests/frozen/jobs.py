@@ -22,6 +22,7 @@ WORDS = (
 )  # fmt: skip
 SUBJECTS, ROWS, MORE, LATER = 9, 40, 52, 60
 
+GEOMETRIC = {"name": "diffractor", "epsilon": 0.5, "limit": 60, "variant": "geometric", "unknown_words": "drop"}
 REVIEWS = {
     "dataset": "reviews",
     "release": "2026-11",
@@ -39,33 +40,17 @@ REVIEWS = {
     "incremental": True,
     "column": [
         {"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "limit": 43}, "allow": ["cluster"]},
-        {
-            "name": "note",
-            "mechanism": {
-                "name": "diffractor",
-                "epsilon": 2.0,
-                "variant": "geometric",
-                "limit": 60,
-                "unknown_words": "drop",
-            },
-            "allow": ["oov_flag"],
-        },
+        {"name": "note", "mechanism": GEOMETRIC | {"epsilon": 2.0}, "allow": ["oov_flag"]},
     ],
 }
+NOISY = {"name": "diffractor", "epsilon": 0.5, "limit": 60, "length": "noisy", "n_max": 6, "epsilon_length": 0.25}
 STAGED = {
     "release": "2026-12",
     "sink": "published-12",
     "incremental": False,
     "cap": {"measure": "pure", "epsilon": 150.0, "period": "2026"},
-    "column": [
-        {
-            "name": "review",
-            "mechanism": {
-                "name": "diffractor", "epsilon": 0.5, "limit": 60, "length": "noisy", "n_max": 6, "epsilon_length": 0.25
-            },
-        }
-    ],
-}  # fmt: skip
+    "column": [{"name": "review", "mechanism": NOISY}],
+}
 TICKETS = {
     "dataset": "tickets",
     "release": "Q4 é",
@@ -113,10 +98,8 @@ TABLES = {
     "custext plus": {"name": "custext", "epsilon": 1.5, "variant": "plus", "k": 4, "limit": 40},
     "tem": {"name": "diffractor", "epsilon": 2.0, "limit": 60},
     "tem, padded": {"name": "diffractor", "epsilon": 2.0, "limit": 60, "length": "fixed", "n_max": 7},
-    "geometric": {
-        "name": "diffractor", "epsilon": 0.5, "limit": 60, "variant": "geometric", "unknown_words": "drop"
-    },
-}  # fmt: skip
+    "geometric": GEOMETRIC,
+}
 """Mechanisms whose stored laws were frozen."""
 
 
@@ -166,11 +149,6 @@ def tickets(count, first):
     return pl.DataFrame({"number": numbers, "state": state, "text": texts(count, first)})
 
 
-def films(count):
-    data = {"id": [f"f{i}" for i in range(count)], "user_id": [f"u{i % 3}" for i in range(count)]}
-    return pl.DataFrame({**data, "review": texts(count)})
-
-
 class StoppedError(Exception):
     """Stands for a process that dies."""
 
@@ -207,25 +185,13 @@ def make_tickets(folder):
     raise AssertionError("the run was to be stopped")
 
 
-def make_films(folder):
-    """A release of a language model, whose draws are settled; its bytes are kept beside what is published."""
-    from dptext_etl_models.inference.example_model import example_model
-
-    with chdir(folder):
-        Path("model").mkdir()
-        for name, artifact in example_model("masked").items():
-            (Path("model") / name).write_bytes(artifact.path.read_bytes())
-        films(12).write_ndjson("raw.ndjson")
-        run(policy(FILMS))
-
-
-JOBS = {"reviews": make_reviews, "tickets": make_tickets, "films": make_films}
+JOBS = {"reviews": make_reviews, "tickets": make_tickets}
 
 
 def make(name, folder):
     """Make a job from nothing in a folder."""
     Path(folder).mkdir(mode=0o700, parents=True)
     write_keys(folder)
-    for staging in {"tickets": ["out/_"], "reviews": ["published", "published-12"], "films": ["published"]}[name]:
+    for staging in {"tickets": ["out/_"], "reviews": ["published", "published-12"]}[name]:
         (Path(folder) / f"{staging}.staging").mkdir(parents=True)  # where those versions had it
     JOBS[name](folder)

@@ -1,4 +1,4 @@
-"""Secrets by reference: what is accepted, what is refused in which words, and that nothing prints or pickles them."""
+"""Secrets by reference: accepted and refused references, the words of refusals, and no print or pickle of a secret."""
 
 import copy
 import hashlib
@@ -78,48 +78,49 @@ def test_a_file_of_another_user_is_refused(key_file):
         _kernel.Secret.resolve(f"file:{path}")
 
 
-MOUNTED = """
-import os, sys
+MOUNTED = [
+    (0, 4321, 0o440, "taken"),  # a secret volume of Kubernetes under fsGroup 4321
+    (0, 5000, 0o640, "taken"),
+    (5001, 4321, 0o400, "taken"),
+    (0, 4321, 0o444, "open to others (mode 0444)"),
+    (0, 4321, 0o460, "open to others (mode 0460)"),
+    (0, 4321, 0o400, "cannot be opened"),
+    (0, 9999, 0o440, "cannot be opened"),
+    (0, 9999, 0o444, "belongs to user 0"),
+    (12345, 4321, 0o440, "belongs to user 12345"),
+    (5001, 4321, 0o440, "open to others (mode 0440)"),
+]
+"""Owner, group, and mode of a key file, and the answer of a process of user 5001 and the groups 5000 and 4321."""
+RESOLVING = """
+import json, os, sys
 from dptext_etl import _kernel
-owner, group, mode, supplementary = (int(item) for item in sys.argv[2:])
-os.chown(sys.argv[1], owner, group)
-os.chmod(sys.argv[1], mode)
-os.setgroups([supplementary])
+os.setgroups([4321])
 os.setgid(5000)
 os.setuid(5001)
-try:
-    _kernel.Secret.resolve(f"file:{sys.argv[1]}")
-except Exception as error:
-    print(error)
-else:
-    print("taken")
+for path in sys.argv[1:]:
+    try:
+        _kernel.Secret.resolve(f"file:{path}")
+    except Exception as error:
+        print(json.dumps(str(error)))
+    else:
+        print(json.dumps("taken"))
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be someone else")
-@pytest.mark.parametrize(
-    ("owner", "group", "mode", "said"),
-    [
-        (0, 4321, 0o440, "taken"),  # a secret volume of Kubernetes under fsGroup 4321
-        (0, 5000, 0o640, "taken"),
-        (5001, 4321, 0o400, "taken"),
-        (0, 4321, 0o444, "open to others (mode 0444)"),
-        (0, 4321, 0o460, "open to others (mode 0460)"),
-        (0, 4321, 0o400, "cannot be opened"),
-        (0, 9999, 0o440, "cannot be opened"),
-        (0, 9999, 0o444, "belongs to user 0"),
-        (12345, 4321, 0o440, "belongs to user 12345"),
-        (5001, 4321, 0o440, "open to others (mode 0440)"),
-    ],
-)
-def test_a_mounted_secret_of_root_is_taken_by_its_group(owner, group, mode, said):
+def test_a_mounted_secret_of_root_is_taken_by_its_group():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
-        path = Path(folder) / "key"
-        path.write_text(HEX)
-        arguments = [str(item) for item in (path, owner, group, mode, 4321)]
-        done = subprocess.run([sys.executable, "-c", MOUNTED, *arguments], capture_output=True, text=True, check=False)
-    assert said in done.stdout, done.stdout + done.stderr
+        paths = [Path(folder) / f"key-{at}" for at in range(len(MOUNTED))]
+        for path, (owner, group, mode, _) in zip(paths, MOUNTED, strict=True):
+            path.write_text(HEX)
+            os.chown(path, owner, group)
+            path.chmod(mode)
+        command = [sys.executable, "-c", RESOLVING, *map(str, paths)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    for case, found in zip(MOUNTED, said, strict=True):
+        assert case[-1] in found, case
 
 
 def test_an_environment_variable_says_secret_in_its_name(monkeypatch):
@@ -289,13 +290,10 @@ except RuntimeError as error:
     assert "xyzzy" not in str(error), error
     print("caught:", error)
 """
-    for verbose in ("0", "1"):
-        environment = {**os.environ, "POLARS_VERBOSE": verbose, "RUST_BACKTRACE": "full"}
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert "caught: the kernel has a defect" in done.stdout
-        assert "xyzzy" not in done.stdout + done.stderr
-        assert "defect at mod.rs:" in done.stderr
-        assert len(done.stderr.splitlines()) == 1, done.stderr
+    environment = {**os.environ, "POLARS_VERBOSE": "1", "RUST_BACKTRACE": "full"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "caught: the kernel has a defect" in done.stdout
+    assert "xyzzy" not in done.stdout + done.stderr
+    assert "defect at mod.rs:" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr

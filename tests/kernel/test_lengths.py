@@ -5,8 +5,6 @@ Specification: docs/spec/privacy.md#length-options, docs/spec/privacy.md#unknown
 
 import hashlib
 import json
-import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
-from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
@@ -125,40 +122,6 @@ def test_noisy_length_is_the_clamped_text_plus_a_discrete_laplace(table, n, key,
     policy = {**STRICT, "length": {"noisy": [rate.numerator, rate.denominator]}}
     [row] = release(table, ["alpha " * n], policy, [key])
     assert row == {"text": oracle_text(key, clamped(n, key, rate, 5)), "positions": 5}, "the worst case is charged"
-
-
-def law_of_length(n, rate, longest):
-    """Probabilities of 1 .. N: tails of the discrete Laplace fall onto the ends."""
-    a, start = math.exp(-rate), min(max(n, 1), longest)
-    inside = [(1 - a) / (1 + a) * a ** abs(length - start) for length in range(1, longest + 1)]
-    inside[0], inside[-1] = a ** (start - 1) / (1 + a), a ** (longest - start) / (1 + a)
-    return np.array(inside)
-
-
-@pytest.mark.parametrize("cost", [Fraction(1, 2), Fraction(3)])
-def test_the_noisy_length_costs_what_it_says(cost):
-    """All pairs of true lengths from 0 on: the ratio reaches the price at the two ends and nowhere exceeds it."""
-    longest = 6
-    laws = [law_of_length(n, cost / (longest - 1), longest) for n in range(longest + 3)]
-    assert all(math.isclose(law.sum(), 1) for law in laws)
-    worst = max(np.log(one / other).max() for one in laws for other in laws)
-    assert math.isclose(worst, cost)
-
-
-def test_noisy_lengths_have_their_exact_distribution(table):
-    """Lengths are read off where every output is a word: chi-square over 4,000 records at a fixed key."""
-    words = _kernel.Vocabulary(WORDS)
-    keys = pa.array([hashlib.sha256(b"%d" % i).digest() for i in range(4000)], pa.binary(32))
-    rate = Fraction(2, 5)
-    policy = json.dumps({**STRICT, "length": {"noisy": [2, 5]}})
-    for n in (0, 2, 9):
-        column = pa.array(["alpha " * n] * len(keys))
-        _, offsets = words.encode(column, policy, keys)
-        lengths = np.diff(pa.array(offsets).to_numpy())
-        seen = Counter(lengths.tolist())
-        expected = law_of_length(n, rate, 5) * len(keys)
-        assert stats.chisquare([seen[i] for i in range(1, 6)], expected).pvalue > 1e-6
-        assert lengths[:50].tolist() == [clamped(n, key, rate, 5) for key in keys[:50].to_pylist()]
 
 
 @given(

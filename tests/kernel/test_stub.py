@@ -39,7 +39,7 @@ def test_the_stub_has_every_public_name_and_no_other():
 
 
 @pytest.mark.parametrize(
-    ("path", "node"), described(), ids=lambda item: ".".join(item) if isinstance(item, tuple) else ""
+    ("path", "node"), [*described()], ids=lambda item: ".".join(item) if isinstance(item, tuple) else ""
 )
 def test_parameters_are_those_of_the_module(path, node):
     found = _kernel

@@ -79,3 +79,24 @@ def bench(tmp_path_factory, small_vectors):
     raw = pl.concat([raw, pl.DataFrame(planted, schema=raw.schema)])
     with Ledger.open(policy.ledger.url, create=False) as ledger:
         yield Bench(policy, run, raw, ledger)
+
+
+@pytest.fixture(scope="session")
+def leaking(bench):
+    """A release in which every text passed through, canary rows included."""
+    return bench.raw.with_columns(pl.col("review").fill_null("none")).with_columns(pl.col("review").alias("stars"))
+
+
+@pytest.fixture(scope="session")
+def forbidden(bench):
+    """Whatever must not be said: words of raw and released texts, ids, canary words."""
+    texts = [*bench.raw["review"].drop_nulls(), *bench.published["review"].drop_nulls()]
+    words = {word.strip("!,.").lower() for text in texts for word in text.split()}
+    canaries = {str(row.id) for plan in bench.run.canaries for row in plan.rows}
+    return {word for word in words if len(word) > 5} | canaries | {str(n) for n in range(1000, 1250)}
+
+
+@pytest.fixture(scope="session")
+def long_forbidden(forbidden):
+    """Those that no time, size, or number of a process looks like."""
+    return {word for word in forbidden if len(word) > 5}

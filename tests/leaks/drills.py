@@ -1,6 +1,6 @@
-"""The peers' bugs, planted one by one: what a release, or what is said about it, becomes when someone has that bug.
+"""The peers' bugs, planted one by one: each changes a release, or a statement about it, as the bug of a peer did.
 
-`BUGS` change what a mechanism returns, inside a real run: it is charged, staged and committed as if it were right.
+`BUGS` change the output of a mechanism, inside a real run: it is charged, staged and committed as if it were right.
 `LEAKS` change the table that would be published. `WORDS` says of both where the bug was seen.
 """
 
@@ -16,7 +16,7 @@ import polars as pl
 
 @dataclass(frozen=True)
 class Shard:
-    """What a planted bug sees of a shard: mechanism, raw texts, right releases, and what a run keeps for it."""
+    """The view of a planted bug on a shard: mechanism, raw texts, right releases, and its memory in a run."""
 
     mechanism: object
     raw: list[str | None]
@@ -59,7 +59,7 @@ def _law(mechanism, word):
 
 
 def seeded(seed: str) -> np.random.Generator:
-    """Return a generator that follows from a text: what a drill sees is the same every time it runs."""
+    """Return a generator that follows from a text: a drill sees the same every time it runs."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little"))
 
 
@@ -94,7 +94,7 @@ def one_seed_per_row(shard: Shard) -> list[str | None]:
 
 
 def one_generator_per_worker(shard: Shard) -> list[str | None]:
-    """Every worker is forked with the same generator, and takes one shard after the other."""
+    """Every worker is forked with the same generator, and computes one shard after the other."""
     random = np.random.default_rng(7)
     return [shard.draw(random, text) for text in shard.raw]
 
@@ -177,7 +177,7 @@ class Drill:
     """A planted bug.
 
     Attributes:
-        planted: What was planted, as the page says it.
+        planted: The bug, as the page says it.
         seen: Where such a bug was seen, or how it comes about.
         bug: What does it.
         stops: The gates that must stop it; none where nothing can, and then `why` says why.
@@ -250,7 +250,7 @@ BUGS = [
 
 
 def column(name, made):
-    """Write what is made of the raw texts into a column."""
+    """Write a function of the raw texts into a column."""
     return lambda bench, part: part.with_columns(made(bench.raw_texts(part, "review")).alias(name))
 
 
@@ -263,7 +263,7 @@ def without_canaries(_, part):
 
 
 def appended(made):
-    """Append what a second attempt makes of the records."""
+    """Append the rows of a second attempt."""
     return lambda _, part: pl.concat([part, without_canaries(_, part).with_columns(made)])
 
 
@@ -295,7 +295,7 @@ LEAKS = [
     drill("canary rows filtered away", "a filter before the release", without_canaries, PRESENT),
     drill("raw text encrypted into another column", "a pseudonym that can be undone", ENCRYPTED, PRESENT),
 ]
-"""What can become of a table on its way to publication."""
+"""Changes to a table on its way to publication."""
 
 
 @dataclass(frozen=True)

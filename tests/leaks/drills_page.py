@@ -48,7 +48,7 @@ ELSEWHERE |= AROUND
 
 
 def page(outcomes):
-    """Write the page from what was found."""
+    """Write the page from the outcomes."""
     lines = {"BUGS": [], "LEAKS": [], "MODELS": [], "WAYS": [], "SAID": []}
     for planted, (drill, stopped) in outcomes.items():
         if stopped is None:

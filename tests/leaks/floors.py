@@ -31,7 +31,7 @@ MECHANISMS = {
     "surrogate": ({"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k"}, [], 2_000, 20),
     "dpmlm": ({"name": "dpmlm", "model": "example-masked", "epsilon": 20.0, "decoding": "parallel"}, [], 200, 8),
 }
-"""Mechanism, what its policy allows, rows of a run, and runs. Canary rows decide, of which there are 8 per set."""
+"""Mechanism, allowed disclosures, rows of a run, and runs. Canary rows decide, of which there are 8 per set."""
 ROWS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 WORDS = (0.3, 0.2, 0.1, 0.05)
 FACTORS = (1.5, 2.0, 2.5, 3.0)
@@ -60,7 +60,7 @@ def words_raw(share):
 
 
 def bugs(name):
-    """Yield what is planted, as the page says it, with the bug and a factor on epsilon."""
+    """Yield a name as the page has it, with the bug and a factor on epsilon."""
     for share in ROWS:
         yield f"{share:.0%} of the rows raw", rows_raw(share), 1.0
     if name != "surrogate":
@@ -114,7 +114,7 @@ def stopped(folder, name, bug, factor, run):
 
 
 def measure(name):
-    """Return, by what was planted and by the number of sets of canary rows, the runs that were stopped."""
+    """Return the runs that were stopped, by bug and by the number of sets of canary rows."""
     found = {}
     *_, rows, runs = MECHANISMS[name]
     for planted, bug, factor in (("nothing", None, 1.0), *bugs(name)):

@@ -19,7 +19,7 @@ class Way:
     """A way around a guard.
 
     Attributes:
-        planted: What the plan does.
+        planted: The effect of the plan.
         seen: How it comes about.
         plan: Makes the plan from a policy.
     """

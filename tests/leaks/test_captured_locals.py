@@ -4,16 +4,14 @@ import gc
 import sys
 
 import polars as pl
-import pyarrow as pa
 import pytest
 
-from dptext_etl import Policy, errors, privatize, run
+from dptext_etl import Policy, errors, run
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import tasks
-from dptext_etl.errors import InputError, bare
+from dptext_etl.errors import bare
 from dptext_etl.families.stored_distributions import TableMechanism
-from dptext_etl.polars import run_frame
 from dptext_etl.runner import check, planning
 from dptext_etl.runner.shard import shard, staging
 from tests.quick import quick
@@ -113,16 +111,6 @@ def test_a_run_that_fails_leaves_no_rows_in_its_frames(policy, monkeypatch, way,
     assert "staged" in names, "where it happened is still revealed"
 
 
-def test_changed_texts_and_other_refusals_in_the_middle(policy, tmp_path):
-    run(policy)
-    raw = pl.read_parquet(policy.source)
-    name = policy.columns[0].name
-    raw.with_columns(pl.col(name) + " anew").write_parquet(policy.source)
-    error = caught(run, policy)
-    assert isinstance(error, InputError)
-    assert SENTINEL not in recorded(error)
-
-
 def test_a_plan_that_fails(policy, monkeypatch):
     monkeypatch.setattr(TableMechanism, "positions", failing)
     assert SENTINEL not in recorded(caught(planning.plan, policy))
@@ -136,28 +124,6 @@ def test_gates_and_checks_that_fail(policy, monkeypatch):
     assert SENTINEL not in recorded(caught(check, staged))
     frame = pl.DataFrame({"id": ["r1"], "text": [SENTINEL]})
     assert SENTINEL not in recorded(caught(lambda: check_published(frame, policy)))
-
-
-def test_a_column_of_a_users_own(policy, monkeypatch):
-    column = policy.column_policies()[0]
-    monkeypatch.setattr(TableMechanism, "release", failing)
-    error = caught(lambda: privatize(pa.array([SENTINEL]), pa.array(["r1"]), column))
-    assert SENTINEL not in recorded(error)
-
-
-def test_a_frame_of_a_users_own(policy, monkeypatch):
-    monkeypatch.setattr(TableMechanism, "release", failing)
-    values = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-    frame = pl.read_parquet(policy.source)
-    assert SENTINEL not in recorded(caught(run_frame, frame, Policy.parse({**values, "source": "a frame"})))
-
-
-@pytest.mark.parametrize("name", ["validate", "validate_downstream"])
-def test_a_frame_that_great_expectations_cannot_judge(policy, monkeypatch, name):
-    module = pytest.importorskip("dptext_etl.checks.great_expectations.expectations")
-    monkeypatch.setattr(module, "judged", failing)
-    frame = pl.DataFrame({"id": ["r1"], "review": [SENTINEL]})
-    assert SENTINEL not in recorded(caught(getattr(module, name), frame, policy))
 
 
 def test_a_flow_of_rows():

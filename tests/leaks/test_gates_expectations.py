@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import subprocess
 import textwrap
 from pathlib import Path
@@ -17,7 +16,8 @@ from dptext_etl.errors import GateError
 from tests.later import later
 from tests.quick import quick
 
-gx = later("great_expectations")
+from .expectation_runs import batch_of, checkpoint_of, quoted
+
 dptx = later("dptext_etl.checks.great_expectations.expectations")
 
 FORMATS = [
@@ -28,39 +28,6 @@ FORMATS = [
     {"result_format": "COMPLETE", "include_unexpected_rows": True, "unexpected_index_column_names": ["id"]},
     {"result_format": "BASIC", "partial_unexpected_count": 50, "return_unexpected_index_query": True},
 ]
-
-
-@pytest.fixture(scope="module")
-def leaking(bench):
-    """A release in which every text passed through, canary rows included."""
-    raw = bench.raw.with_columns(pl.col("review").fill_null("none")).with_columns(pl.col("review").alias("stars"))
-    return raw.to_pandas()
-
-
-@pytest.fixture(scope="module")
-def forbidden(bench):
-    """Whatever must not be said: words of raw and released texts, ids, canary words."""
-    texts = [*bench.raw["review"].drop_nulls(), *bench.published["review"].drop_nulls()]
-    words = {word.strip("!,.").lower() for text in texts for word in text.split()}
-    canaries = {str(row.id) for plan in bench.run.canaries for row in plan.rows}
-    return {word for word in words if len(word) > 5} | canaries | {str(n) for n in range(1000, 1250)}
-
-
-UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")  # Great Expectations draws such names itself
-
-
-def quoted(said, forbidden):
-    """Forbidden words in JSON, pages or logs; numbers count as whole words, not in UUIDs or names of folders."""
-    said = re.sub(r"pytest-\d+", "", UUID.sub("", said))
-    tokens = set("".join(letter if letter.isalnum() else " " for letter in said.lower()).split())
-    return sorted(tokens & forbidden | {word for word in forbidden if not word.isdigit() and word in said.lower()})
-
-
-def batch_of(table, **context):
-    context = gx.get_context(**(context or {"mode": "ephemeral"}))
-    context.variables.progress_bars = dptx.ProgressBarsConfig(globally=False, metric_calculations=False)
-    asset = context.data_sources.add_pandas("made").add_dataframe_asset("released")
-    return context, asset.add_batch_definition_whole_dataframe("whole"), {"dataframe": table}
 
 
 def test_a_correct_release_holds(bench):
@@ -105,7 +72,7 @@ def test_raw_text_is_stopped_and_not_quoted(bench, leaking, forbidden):
 @pytest.mark.parametrize("result_format", quick(FORMATS[::-1]), ids=str)
 def test_no_result_format_quotes_a_value_an_index_or_a_row(bench, leaking, forbidden, result_format):
     suite = dptx.suite_for(bench.policy)
-    _, definition, parameters = batch_of(leaking)
+    _, definition, parameters = batch_of(leaking.to_pandas())
     batch = definition.get_batch(parameters)
     results = [batch.validate(suite, result_format=result_format).to_json_dict()]
     for expectation in suite.expectations:
@@ -121,15 +88,10 @@ def test_no_result_format_quotes_a_value_an_index_or_a_row(bench, leaking, forbi
 @pytest.mark.parametrize("result_format", quick(FORMATS[::-1]), ids=str)
 def test_checkpoints_and_data_docs_quote_nothing(bench, leaking, forbidden, result_format, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
-    context, definition, parameters = batch_of(leaking, mode="file", project_root_dir=tmp_path)
-    suite = context.suites.add(dptx.suite_for(bench.policy))
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name="v", data=definition, suite=suite))
+    context, definition, parameters = batch_of(leaking.to_pandas(), mode="file", project_root_dir=tmp_path)
+    validation, checkpoint = checkpoint_of(context, definition, bench.policy, result_format)
     result = validation.run(batch_parameters=parameters, result_format=result_format)
-    docs = gx.checkpoint.UpdateDataDocsAction(name="docs")
-    checkpoint = gx.Checkpoint(
-        name="c", validation_definitions=[validation], actions=[docs], result_format=result_format
-    )
-    outcome = context.checkpoints.add(checkpoint).run(batch_parameters=parameters)
+    outcome = checkpoint.run(batch_parameters=parameters)
     assert not result.success
     assert not outcome.success
     context.build_data_docs()
@@ -153,17 +115,11 @@ def test_pages_show_names_as_they_are(bench, tmp_path):
     (column,) = bench.policy.columns[:1]
     changes = {"release": release, "keep": (), "columns": (column.model_copy(update={"name": name}),)}
     policy = bench.policy.model_copy(update=changes)
-    suite = dptx.suite_for(policy)
     table = bench.published.select("id", pl.col(column.name).alias(name))
     outcomes = {item.column: item.counts for item in dptx.validate(table, policy).outcomes}
     assert outcomes[name]["checked"] == table.height
     context, definition, parameters = batch_of(table.to_pandas(), mode="file", project_root_dir=tmp_path)
-    validation = gx.ValidationDefinition(name="v", data=definition, suite=context.suites.add(suite))
-    docs = gx.checkpoint.UpdateDataDocsAction(name="docs")
-    checkpoint = gx.Checkpoint(
-        name="c", validation_definitions=[context.validation_definitions.add(validation)], actions=[docs]
-    )
-    context.checkpoints.add(checkpoint).run(batch_parameters=parameters)
+    checkpoint_of(context, definition, policy)[1].run(batch_parameters=parameters)
     context.build_data_docs()
     pages = [path.read_text("utf-8") for path in tmp_path.rglob("*.html")]
     assert len(pages) == 3
@@ -234,7 +190,7 @@ def test_arguments_hold_references_only(bench):
 def test_every_way_of_starting_leaves_a_failing_record(bench, leaking, tmp_path, warm):
     """`python file`, `-m` and `-c`: the exit code is not zero, and the record says what happened."""
     (tmp_path / "policy.json").write_text(dptx.written(bench.policy))
-    pl.from_pandas(leaking).write_parquet(tmp_path / "leaking.parquet")
+    leaking.write_parquet(tmp_path / "leaking.parquet")
     code = textwrap.dedent(
         """
         import sys

@@ -13,14 +13,11 @@ from dptext_etl.errors import GateError, LedgerError
 from tests.later import later
 from tests.quick import quick
 
-gx = later("great_expectations")
+from .expectation_runs import batch_of, checkpoint_of, quoted
 
 dptx = later("dptext_etl.checks.great_expectations.expectations")
 
-FORMATS = [
-    "BASIC",
-    {"result_format": "COMPLETE", "include_unexpected_rows": True, "unexpected_index_column_names": ["id"]},
-]
+DETAILED = {"result_format": "COMPLETE", "include_unexpected_rows": True, "unexpected_index_column_names": ["id"]}
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +30,6 @@ def frames(spark, bench, tmp_path_factory):
         return spark.read.parquet(str(path)).repartition(2)
 
     return make
-
-
-@pytest.fixture(scope="module")
-def leaking(bench):
-    """A release in which every text passed through, canary rows included."""
-    return bench.raw.with_columns(pl.col("review").fill_null("none")).with_columns(pl.col("review").alias("stars"))
-
-
-@pytest.fixture(scope="module")
-def forbidden(bench):
-    """Words of raw and released texts, and canary words."""
-    texts = [*bench.raw["review"].drop_nulls(), *bench.published["review"].drop_nulls()]
-    return {
-        word for text in texts for word in text.lower().replace(",", " ").replace("!", " ").split() if len(word) > 5
-    }
-
-
-def quoted(said, forbidden):
-    return sorted(word for word in forbidden if word in said.lower())
 
 
 def test_a_correct_release_holds(bench, frames):
@@ -107,53 +85,40 @@ def test_planted_bugs_are_counted_as_polars_counts_them(bench, frames, bug, stop
         assert {item.name for item in record.outcomes if not item.success} == stopped_by
 
 
-def batch_of(frame, **context):
-    context = gx.get_context(**(context or {"mode": "ephemeral"}))
-    context.variables.progress_bars = dptx.ProgressBarsConfig(globally=False, metric_calculations=False)
-    asset = context.data_sources.add_spark("made").add_dataframe_asset("released")
-    return context, asset.add_batch_definition_whole_dataframe("whole"), {"dataframe": frame}
-
-
-@pytest.mark.parametrize("result_format", FORMATS, ids=str)
 def test_a_users_own_context_checkpoint_and_data_docs_quote_nothing(
-    bench, frames, leaking, forbidden, result_format, tmp_path, caplog, capfd
+    bench, frames, leaking, long_forbidden, tmp_path, caplog, capfd
 ):
     """`suite_for(policy)` joins a context that someone has already, with results as detailed as they come."""
     caplog.set_level(logging.DEBUG)
-    context, definition, parameters = batch_of(frames(leaking), mode="file", project_root_dir=tmp_path)
-    suite = context.suites.add(dptx.suite_for(bench.policy))
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name="v", data=definition, suite=suite))
-    docs = gx.checkpoint.UpdateDataDocsAction(name="docs")
-    checkpoint = gx.Checkpoint(
-        name="c", validation_definitions=[validation], actions=[docs], result_format=result_format
-    )
-    outcome = context.checkpoints.add(checkpoint).run(batch_parameters=parameters)
+    context, definition, parameters = batch_of(frames(leaking), "spark", mode="file", project_root_dir=tmp_path)
+    _, checkpoint = checkpoint_of(context, definition, bench.policy, DETAILED)
+    outcome = checkpoint.run(batch_parameters=parameters)
     assert not outcome.success
     pages = [path for path in tmp_path.rglob("*") if path.suffix in {".html", ".json", ".yml"}]
     assert any(path.suffix == ".html" and "validations" in path.parts for path in pages)
     said = [path.read_text(encoding="utf-8", errors="replace") for path in pages]
     said += [str(outcome), caplog.text, *capfd.readouterr()]
-    assert not {word for text in said for word in quoted(text, forbidden)}
+    assert not {word for text in said for word in quoted(text, long_forbidden)}
     assert any('"hits"' in text for text in said)
 
 
-def test_a_frame_that_fails_while_it_is_evaluated_quotes_nothing(bench, frames, forbidden):
+def test_a_frame_that_fails_while_it_is_evaluated_quotes_nothing(bench, frames, long_forbidden):
     """Spark's message of a failed cast holds the cell; none of it reaches a result."""
     frame = frames(bench.published).selectExpr("id", "stars", "review", "cast(review as bigint) as note")
     with pytest.raises(Exception, match="cast") as caught:
         frame.collect()
-    assert quoted(str(caught.value), forbidden)  # that is what there is to keep in
-    _, definition, parameters = batch_of(frame)
+    assert quoted(str(caught.value), long_forbidden)  # that is what there is to keep in
+    _, definition, parameters = batch_of(frame, "spark")
     result = definition.get_batch(parameters).validate(dptx.suite_for(bench.policy), result_format="COMPLETE")
     said = json.dumps(result.to_json_dict())
     assert not result.success
     assert "counting on Spark failed" in said
-    assert not quoted(said, forbidden)
+    assert not quoted(said, long_forbidden)
     record = dptx.validate(frame, bench.policy)
     assert any(item.errored for item in record.outcomes)
     with pytest.raises(GateError, match="could not be evaluated") as refused:
         record.require()
-    assert not quoted(str(refused.value), forbidden)
+    assert not quoted(str(refused.value), long_forbidden)
 
 
 def test_a_ledger_out_of_reach_is_said(bench, frames, monkeypatch):
@@ -178,7 +143,7 @@ def test_a_sqlite_ledger_is_for_one_machine():
 
 
 def test_workers_stay_light(bench):
-    """What an executor imports for a tally knows nothing of Great Expectations."""
+    """The imports of an executor for a tally leave Great Expectations out."""
     code = "import sys, dptext_etl.checks.great_expectations.tallies; print('great_expectations' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
     assert tallies.parse_policy(tallies.written(bench.policy)) == bench.policy

@@ -10,6 +10,8 @@ from dptext_etl.errors import GateError
 from tests.later import later
 from tests.quick import quick
 
+from .expectation_runs import checkpoint_of, quoted
+
 gx = later("great_expectations")
 sqlalchemy = later("sqlalchemy")
 
@@ -38,18 +40,6 @@ def database(request, tmp_path_factory):
     engine.dispose()
 
 
-@pytest.fixture(scope="module")
-def leaking(bench):
-    """A release in which every text passed through, canary rows included."""
-    return bench.raw.with_columns(pl.col("review").alias("stars"))
-
-
-def quoted(said, bench):
-    words = {word.strip("!,.").lower() for text in bench.raw["review"].drop_nulls() for word in text.split()}
-    canaries = {str(row.id) for plan in bench.run.canaries for row in plan.rows}
-    return [word for word in words | canaries if len(word) > 5 and word in said.lower()]
-
-
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_a_correct_release_holds(bench, database):
     url, write = database
@@ -76,7 +66,7 @@ def test_planted_bugs_are_counted_as_over_a_frame(bench, database, bug):
     assert record.outcomes == dptx.validate(bug(bench.published), bench.policy).outcomes
 
 
-def test_raw_text_is_stopped_and_not_quoted(bench, database, leaking, caplog, capfd):
+def test_raw_text_is_stopped_and_not_quoted(bench, database, leaking, long_forbidden, caplog, capfd):
     url, write = database
     caplog.set_level(logging.DEBUG, "great_expectations")
     record = dptx.validate_table(url, write(leaking), bench.policy)
@@ -85,11 +75,11 @@ def test_raw_text_is_stopped_and_not_quoted(bench, database, leaking, caplog, ca
     with pytest.raises(GateError) as caught:
         record.require()
     out, err = capfd.readouterr()
-    assert not quoted(str(caught.value) + json.dumps(record.as_dict()) + caplog.text + out + err, bench)
+    assert not quoted(str(caught.value) + json.dumps(record.as_dict()) + caplog.text + out + err, long_forbidden)
 
 
 @pytest.mark.parametrize("result_format", quick(["COMPLETE", "BOOLEAN_ONLY", "SUMMARY"]))
-def test_a_users_own_context_quotes_nothing(bench, database, leaking, result_format):
+def test_a_users_own_context_quotes_nothing(bench, database, leaking, long_forbidden, result_format):
     url, write = database
     context = gx.get_context(mode="ephemeral")
     if url.startswith("sqlite"):
@@ -98,11 +88,9 @@ def test_a_users_own_context_quotes_nothing(bench, database, leaking, result_for
         place = f"{url.replace('postgresql://', 'postgresql+psycopg://', 1)}?client_encoding=UTF8"
         source = context.data_sources.add_postgres("made", connection_string=place)
     definition = source.add_table_asset("released", table_name=write(leaking)).add_batch_definition_whole_table("whole")
-    suite = context.suites.add(dptx.suite_for(bench.policy))
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name="v", data=definition, suite=suite))
-    result = validation.run(result_format=result_format)
+    result = checkpoint_of(context, definition, bench.policy)[0].run(result_format=result_format)
     assert not result.success
-    assert not quoted(json.dumps(result.to_json_dict()["results"]), bench)
+    assert not quoted(json.dumps(result.to_json_dict()["results"]), long_forbidden)
 
 
 def test_an_empty_or_missing_table_is_no_success(bench, database):

@@ -1,4 +1,4 @@
-"""Gates are folds: what they say does not depend on who looked at which rows, nor on where digests were counted."""
+"""Gates are folds: their verdicts do not depend on who looked at which rows, nor on where digests were counted."""
 
 import pickle
 
@@ -57,7 +57,7 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
     whole = [verdict for gate in gates for verdict in verdicts_of(gate)]
     assert all(verdict.passed for verdict in whole) == (bug is list)
     assert apart(candidate, schemas) == whole
-    assert sorted(tmp_path.iterdir()) == sorted(parts)  # what is kept on disk has no name
+    assert sorted(tmp_path.iterdir()) == sorted(parts)  # files on the disk have no name
 
 
 @pytest.mark.parametrize("held", [1, 1 << 12, 1 << 25])

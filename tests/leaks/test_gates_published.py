@@ -1,4 +1,4 @@
-"""`check_published`: what can be said about a publication without its raw data."""
+"""`check_published`: verdicts about a publication without its raw data."""
 
 import json
 import shutil

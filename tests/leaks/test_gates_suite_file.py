@@ -1,10 +1,12 @@
-"""A suite as a file: a checkpoint takes it, it names no place of this machine; importing the classes logs nothing."""
+"""A suite as a file: a checkpoint runs it, it names no place of this machine; importing the classes logs nothing."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from dptext_etl import Policy
+from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.cli.app import app
 from dptext_etl.errors import InputError, PolicyError
 from tests.later import later
@@ -48,6 +50,14 @@ def test_pages_tell_the_same_expectation_of_two_columns_apart(bench):
     named = dptx.ExpectGateToPass(gate="texts_in_corpus", policy=bench.policy)
     assert "Gate texts_in_corpus" in named.description
     assert kind(column="review", policy=bench.policy, description="{as} we say").description == "{as} we say"
+
+
+def test_expectations_accept_a_policy_and_its_path(project):
+    path = project / "privacy.toml"
+    policy = Policy.load(path)
+    assert {item.policy for item in dptx.suite_for(path).expectations} == {tallies.written(policy)}
+    for given in (policy, path, str(path), tallies.written(policy)):
+        assert dptx.ExpectNoCanaryToSurvive(policy=given).policy == tallies.written(policy)
 
 
 @pytest.mark.parametrize("dataset", ["../outside", "/outside", "a/b"])

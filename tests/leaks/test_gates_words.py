@@ -87,7 +87,7 @@ def test_a_correct_run_passes_and_what_passes_through_or_is_shared_is_found(word
 
     found = failed(judge(everything))
     assert {"canary_words_replaced", "rows_ledgered"} <= found
-    if word_mechanism.mode == "strict":  # faithful modes keep what the papers keep
+    if word_mechanism.mode == "strict":  # faithful modes keep the same words as the papers
         assert {"canary_text_absent", "words_in_output_set"} <= found
 
         def other(part):

@@ -1,4 +1,4 @@
-"""No raw text and no hidden id in what a run leaves behind: files, ledger, Dagster's home, logs, errors, plans."""
+"""No raw text and no hidden id in the traces of a run: files, ledger, Dagster's home, logs, errors, plans."""
 
 import logging
 import traceback
@@ -109,7 +109,10 @@ def test_the_command_line_says_nothing(project):
 
 def test_dagster_stores_no_raw_text(project):
     orchestration = pytest.importorskip("dptext_etl.orchestration", reason="dagster is not installed")
-    outcome = orchestration.materialize(project / "privacy.toml", home=project / "made" / "home")
+    path = project / "privacy.toml"
+    by_path, by_policy = (orchestration.build_definitions(given) for given in (path, Policy.load(path)))
+    assert by_path.resolve_asset_graph().get_all_asset_keys() == by_policy.resolve_asset_graph().get_all_asset_keys()
+    outcome = orchestration.materialize(path, home=project / "made" / "home")
     assert outcome.success
     assert hits(project / "made" / "home", ALL) == []
     assert hits(project / "made", RAW) == []

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,12 @@ from dptext_etl.policy import Cap
 ID_KEY = "DPTEXT_TEST_LEDGER_SECRET"
 CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset(), "two texts of equal length", "word")
 EPSILON = 1_000_000
+STEPS = [{"name": "toy", "cfg": "aa" * 32, "model_hash": "bb" * 32, "training_provenance": "public"}]
+"""Steps of post-processing that learned from public texts."""
+
+
+class UndoError(Exception):
+    """Ends a transaction without effect."""
 
 
 def digest(*parts):
@@ -96,6 +103,21 @@ class Kit:
 
     def ids(self, *names):
         return pa.array(names, pa.string())
+
+    def problems(self, *statements):
+        """Edit the store behind the ledger's back (statements, or (statement, *values)), verify, and undo it."""
+        with suppress(UndoError), self.db.store.transaction():
+            for statement in statements:
+                sql, *values = [statement] if isinstance(statement, str) else statement
+                self.db.store.execute(sql, values)
+            found = self.ledger.verify().problems
+            raise UndoError
+        return found
+
+    def post(self, ids, outputs="again", chain="1" * 64, steps=STEPS, **more):
+        outputs = [outputs] * len(ids) if isinstance(outputs, str) else outputs
+        digests = binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)])
+        return self.ledger.post("job", self.ref(), chain, steps, pa.array(ids, pa.string()), digests, **more).tolist()
 
     def sound(self):
         report = self.ledger.verify()

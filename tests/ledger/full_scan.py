@@ -1,4 +1,4 @@
-"""What a ledger must answer, from a full scan of its journal: plain numbers, and nothing of `ledger.plan`."""
+"""The answers of a ledger from a full scan of its journal: plain numbers, and nothing of `ledger.plan`."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SCOPES = {
     Scope("rows", "2027"): Cap(epsilon=ROOM, period="2027"),
     LATE: None,
 }
-FAILURES = {  # what a statement begins with, and whether it is done before the transaction breaks off
+FAILURES = {  # the beginning of a statement, and whether it is done before the transaction breaks off
     "as the plan catches up": ("select hash from event", True),
     "before rows": ("insert into segment", False),
     "after the first event": ("insert into event", True),
@@ -44,7 +44,7 @@ DELTA = 10**9
 INFINITE = (Scope("reviews", "2027"),)
 """Where charges are infinite in a component that the cap does not count."""
 REFUNDABLE = {"reviews", "rows", "free"}
-"""Datasets whose releases give back what was not used."""
+"""Datasets whose releases give unused budget back."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Row:
 
 
 class Scan:
-    """What follows from the events of a journal, taken one after the other."""
+    """The state that follows from the events of a journal, one after the other."""
 
     def __init__(self, db, cache):
         self.id_key = db.id_key
@@ -159,7 +159,7 @@ class Scan:
         return MEASURES.get(measure, ()), limits
 
     def used(self, scope):
-        """What each unit has used, by tracked component of a scope."""
+        """The use of each unit, by tracked component of a scope."""
         names, totals = self.cap(scope)[0] or (PURE,), {}
         for row in self.rows.values():
             if row.scope == self.number(scope) and row.state != State.ABORTED and not row.canary:
@@ -192,7 +192,7 @@ class Scan:
         return [bytes(32) if mark else each for each, mark in zip(hashes, request.canary, strict=True)]
 
     def judge(self, request, *, capped=True):
-        """What the ledger is to say: per row the outcome, which columns charge it, whether it moved; None refuses.
+        """The expected answer: per row the outcome, which columns charge it, whether it moved; None refuses.
 
         With what units have used of the scope then.
         """
@@ -259,7 +259,7 @@ def add(totals, unit, amounts):
 
 @dataclass
 class Request:
-    """A call of `reserve`, and what a scan needs of it: hashes, and identities by column."""
+    """A call of `reserve`, with hashes, and identities by column for a scan."""
 
     job: str
     scope: Scope

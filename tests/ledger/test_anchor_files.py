@@ -338,7 +338,7 @@ def test_heads_are_found_however_the_place_is_spelled(sqlite, tmp_path, folder, 
 
 
 def test_a_long_name_of_a_dataset_has_a_file(kit, folder):
-    """Sixty signs of three bytes each make 540 in a quoted name, more than a file system takes."""
+    """Sixty signs of three bytes each make 540 in a quoted name, too many for a file system."""
     name = "\u6570\u636e" * 30
     Charger(kit, folder, name).charge("x", 1)
     found = dict(AnchorFiles(kit.ledger, folder)._read_all())

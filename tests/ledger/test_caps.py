@@ -146,7 +146,7 @@ def test_a_delta_counts_to_the_trillionth(kit):
 
 
 def in_millionths(kit):
-    """Bring an approximate scope to what it was when deltas were counted in millionths, segments and all."""
+    """Bring an approximate scope back to deltas in millionths, segments and all."""
     db = kit.db
     store, before = db.store, genesis(db.ledger_id)
     with store.transaction():

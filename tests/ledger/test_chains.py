@@ -1,25 +1,24 @@
-"""Ledgers with several chains, as writers of one PostgreSQL ledger made them before version 0.3.
+"""Ledgers of earlier versions: several chains, as writers of one PostgreSQL ledger made them before 0.3, and an index.
 
-They verify, continue in one chain, and are anchored and copied; whatever is edited, cut, moved or forked is found.
-Specification: docs/spec/privacy.md#lanes.
+Chains verify, continue in one chain, and are anchored and copied; whatever is edited, cut, moved or forked is found.
+The first writer drops the index of schema 3, and open processes of that version fail.
+Specification: docs/spec/privacy.md#lanes, docs/spec/ledger-plan.md#upgrade.
 """
 
 import json
 from contextlib import suppress
 
+import pyarrow as pa
 import pytest
 
 from dptext_etl.artifacts import canon
+from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Anchor, Ledger, Outcome
 from dptext_etl.ledger.storage.journal import CONCURRENT_EVENTS, event_hash_of_chains, genesis
 
-from .conftest import each_store
+from .conftest import UndoError, each_store
 
 CHAINS = 8
-
-
-class UndoError(Exception):
-    """Ends a transaction without effect."""
 
 
 def in_chain(kit, monkeypatch, chain):
@@ -112,26 +111,15 @@ def chains(kit):
     return {seq: json.loads(body).get("lane", 0) for seq, body in rows(kit, "select seq, body from event order by seq")}
 
 
-def problems(kit, *statements):
-    """Change what is stored behind the ledger's back, verify, and take it back."""
-    store = kit.db.store
-    with suppress(UndoError), store.transaction():
-        for statement, *values in statements:
-            store.execute(statement, values)
-        report = kit.ledger.verify()
-        raise UndoError
-    return report.problems
-
-
 def test_an_event_of_any_chain_counts(braided):
     for seq, chain in chains(braided).items():
         edit = ('update event set body=replace(body, \'"ts":"2\', \'"ts":"3\') where seq=?', seq)
-        found = problems(braided, edit)
+        found = braided.problems(edit)
         assert any(f"event {seq} (" in item and "the chain is broken here" in item for item in found), chain
-        found = problems(braided, ("delete from event where seq=?", seq))
+        found = braided.problems(("delete from event where seq=?", seq))
         assert any("missing" in item or "is not the head" in item for item in found), chain
         forged = ("update event set hash=? where seq=?", bytes(32), seq)
-        assert any("the chain is broken" in item for item in problems(braided, forged)), chain
+        assert any("the chain is broken" in item for item in braided.problems(forged)), chain
 
 
 def cut(kit, chain, upto):
@@ -151,7 +139,7 @@ def test_the_end_of_a_chain_that_others_saw_may_not_be_lost(braided):
     ends = {chain: seq for seq, chain in chains(braided).items()}
     for chain in (2, 5, 8):
         before = max(seq for seq, where in chains(braided).items() if where == chain and seq < ends[chain])
-        found = problems(braided, *cut(braided, chain, before))
+        found = braided.problems(*cut(braided, chain, before))
         seen = any(f"of chain {chain}, which is missing" in item for item in found)
         assert seen or ends[chain] == max(ends.values()), "the others name it; no one saw the last event of all"
         assert found, "and tables tell"
@@ -172,7 +160,7 @@ def test_an_anchor_finds_the_end_that_nobody_saw(braided):
 
 
 def rewrite(kit, seq, **changes):
-    """Edit what an event says of its place, and give it the hash that fits."""
+    """Edit the place in an event, and give it the hash that fits."""
     (body,) = rows(kit, "select body from event where seq=?", seq)[0]
     facts = {**json.loads(body), **changes}
     hashes = dict(rows(kit, "select seq, hash from event"))
@@ -190,18 +178,83 @@ def test_an_event_may_not_change_what_it_follows(braided):
     last = max(chains(braided))
     (body,) = rows(braided, "select body from event where seq=?", last)[0]
     after = json.loads(body)["after"]
-    assert problems(braided, *rewrite(braided, last)) == [], "the same again"
+    assert braided.problems(*rewrite(braided, last)) == [], "the same again"
     earlier = {chain: [seq for seq, where in chains(braided).items() if where == int(chain)] for chain in after}
     mine = str(chains(braided)[last])
-    fork = problems(braided, *rewrite(braided, last, after={**after, mine: earlier[mine][-3]}))
+    fork = braided.problems(*rewrite(braided, last, after={**after, mine: earlier[mine][-3]}))
     follows = f"follows event {earlier[mine][-3]} of chain {mine}, and not the event that is there"
     assert any(follows in one for one in fork)
-    blind = problems(braided, *rewrite(braided, last, after={**after, "0": earlier["0"][-2]}))
+    blind = braided.problems(*rewrite(braided, last, after={**after, "0": earlier["0"][-2]}))
     assert any("of chain 0, and not the event that is there" in one for one in blind)
-    forgetful = problems(braided, *rewrite(braided, last, after={**after, "5": earlier["5"][0]}))
+    forgetful = braided.problems(*rewrite(braided, last, after={**after, "5": earlier["5"][0]}))
     assert any("come after others which it does not follow" in one for one in forgetful)
-    other = problems(braided, *rewrite(braided, last, after={**after, "8": earlier["2"][0]}))
+    other = braided.problems(*rewrite(braided, last, after={**after, "8": earlier["2"][0]}))
     assert any("of chain 8, which is missing" in one for one in other)
-    assert problems(braided, *rewrite(braided, last, lane=7)), "a chain that it is not in"
+    assert braided.problems(*rewrite(braided, last, lane=7)), "a chain that it is not in"
     again = "insert into event select seq + 80, kind, body, hash from event where seq=?"
-    assert any(f"event {last + 80} (" in one for one in problems(braided, (again, last)))
+    assert any(f"event {last + 80} (" in one for one in braided.problems((again, last)))
+
+
+INDEX = ("run", "run_part")
+
+
+def version(kit):
+    if "://" in kit.place:
+        return int(kit.db.store.meta("schema"))
+    return kit.db.store.row("pragma user_version")[0]
+
+
+def as_version_3(kit):
+    """Give a ledger the tables of an earlier version; its former index is never read."""
+    store = kit.db.store
+    for table in INDEX:
+        store.execute(f"create table {table}(id integer primary key, run integer)")
+    if "://" in kit.place:
+        store.set_meta("schema", "3")
+    else:
+        store.execute("pragma user_version=3")
+    kit.ledger.close()
+
+
+@each_store
+def test_the_first_writer_drops_the_index_and_keeps_every_charge(kit):
+    kit.reserve(["a", "b"], ["ann", "ann"], 2, cap=5)
+    kit.commit(["a"])
+    anchor = kit.ledger.anchor()
+    as_version_3(kit)
+    kit.reopen()
+    assert version(kit) == 4
+    assert not {*INDEX} & kit.db.store.columns().keys()
+    assert kit.ledger.holds(anchor)
+    outcome = [Outcome.COMMITTED, Outcome.PENDING, Outcome.RESERVED, Outcome.OVER_CAP]
+    assert kit.reserve(["a", "b", "c", "d"], ["ann", "ann", "ann", "ann"], [2, 2, 1, 1], cap=5) == outcome
+    assert kit.used("ann") == [5]
+    kit.sound()
+
+
+@each_store
+def test_readers_change_nothing(kit):
+    kit.reserve(["a"], ["ann"], 2, cap=5)
+    ref = kit.ref()
+    as_version_3(kit)
+    kit.reopen(read_only=True)
+    assert kit.used("ann") == [2]
+    assert kit.ledger.known(ref, pa.array(["a", "b"])).tolist() == [True, False]
+    assert kit.ledger.reports.show()[0]["records"] == 1
+    kit.sound()
+    with pytest.raises(LedgerError, match="is read-only"):
+        kit.reserve(["b"], refs=[ref])
+    assert version(kit) == 3
+    assert {*INDEX} <= kit.db.store.columns().keys()
+
+
+@each_store
+def test_a_process_of_the_version_before_fails_after_the_upgrade(kit, new_kit):
+    """It reads and writes its index with every charge, and it has checked the version already."""
+    old = new_kit(kit.place)
+    as_version_3(kit)
+    assert old.db.store.rows("select id from run") == []
+    kit.reopen()
+    with pytest.raises(LedgerError, match="cannot be used"):
+        old.db.store.rows("select id from run")
+    new_kit(kit.place).sound()

@@ -102,7 +102,7 @@ def test_slips_of_the_pen_and_lies_are_refused(kit, dptext):
 
 
 def test_what_a_pinned_table_holds_is_not_given_back(kit, dptext):
-    """Draws from the table may have been seen; what was reserved after it was pinned is in no table."""
+    """Draws from the table may have been seen; later reservations are in no table."""
     kit.reserve(["a", "b"], cap=9, job="one")
     kit.ledger.releases.pin_table(kit.ref(), "ab" * 32)
     kit.reserve(["c"], cap=9, job="two")

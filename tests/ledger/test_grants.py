@@ -1,4 +1,4 @@
-"""Roles of a ledger in PostgreSQL: each does what it is for, logged in as itself, and hears what it lacks."""
+"""Roles of a ledger in PostgreSQL: each does its work, logged in as itself, and hears of missing rights."""
 
 import re
 from pathlib import Path

@@ -13,7 +13,6 @@ from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.segments import Segments
 
 from .conftest import binaries, digest, each_store
-from .test_post import post
 
 
 def settled(kit):
@@ -26,7 +25,7 @@ def settled(kit):
     kit.ledger.expire("job1")
     kit.reserve(["back"], job="again")
     kit.commit(["back", "b1"], job="again")
-    post(kit, ["a1", "a3"])
+    kit.post(["a1", "a3"])
     kit.reserve(["a0"], people=[None], job="canary", canary=np.ones(1, np.bool_))
     kit.commit(["a0"], outputs="planted", job="canary", canary=np.ones(1, np.bool_))
     return [f"{name}{at}" for at in range(5) for name in "abcd"] + ["gone", "back", "nobody", "a1", "a1", "back"]

@@ -245,12 +245,12 @@ class FullScan(RuleBasedStateMachine):
 
     @rule(writer=writers, ask=asked, meanwhile=done_meanwhile)
     def overtake(self, writer, ask, meanwhile):
-        """Another writer is faster: what was looked up before the locks is not true any more."""
+        """Another writer is faster: the look-up before the locks is out of date."""
         self.reserved(writer, self.request(ask), (partial(self.others, writer, ask, **meanwhile), "_begin_writing"))
 
     @rule(writer=writers, ask=asked)
     def meet_at_the_cap(self, writer, ask):
-        """Two writers charge new people at a time; then one of them takes it back."""
+        """Two writers charge new people at a time; then one of them gives it back."""
         ask |= {"new": str(self.steps), "words": 3, "same_words": True, "refuse": False, "first_cap": False}
         one, two, three = (
             ask | {"release": release, "job": f"{self.steps} {release}"} for release in (("x", 0), ("y", 0), ("x", 1))
@@ -577,4 +577,4 @@ def test_every_answer_is_that_of_a_full_scan(new_place, cramped, monkeypatch):
             if cramped:
                 monkeypatch.setattr(plan, "KEPT", kept)
 
-    run(Here, settings=examples((5 if on_server else 15) * (1 + THOROUGH), stateful_step_count=30))
+    run(Here, settings=examples((4 if on_server else 10) * (1 + 2 * THOROUGH), stateful_step_count=30))

@@ -141,7 +141,7 @@ def test_killed_at_any_instant_it_opens_sound(kit, seed, spawn):
     said = victim.communicate(timeout=600)[0].split()
     done = int(said[-1]) + 40 if said else 0
     kit.reopen()
-    kit.ref()  # a transaction: what the victim's server process still does is over when this begins
+    kit.ref()  # a transaction: the victim's server process is done when this begins
     counts = kit.sound()
     assert 2 * done <= counts["committed"] <= counts["records"] <= 2 * (done + 40)
     assert counts["records"] in (2 * done, 2 * (done + 40)), "a batch is reserved in all columns or in none"

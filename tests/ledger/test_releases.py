@@ -1,4 +1,4 @@
-"""Releases: what a name pins, what revokes it, what a publication needs."""
+"""Releases: pins of a name, its revocation, the needs of a publication."""
 
 from dataclasses import replace
 

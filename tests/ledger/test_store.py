@@ -1,15 +1,20 @@
-"""The file: who may read it, what it refuses, and what is said when it cannot be written."""
+"""The file: who may read it, its refusals, and its messages; ids are in it as keyed hashes only, under one key."""
 
+import hashlib
+import hmac
 import os
+import secrets
 import sqlite3
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import numpy as np
 import pytest
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.storage.store import sqlite_path
 
@@ -20,7 +25,7 @@ def new_place(tmp_path):
     return lambda name: tmp_path / f"{name}.db"
 
 
-def mode(path):
+def mode_of(path):
     return oct(path.stat().st_mode & 0o777)
 
 
@@ -32,7 +37,7 @@ def test_files_are_their_owners_alone(kit, tmp_path):
         os.umask(before)
     files = sorted(path.name for path in tmp_path.iterdir())
     assert files == ["ledger.db", "ledger.db-shm", "ledger.db-wal", "ledger.db.id.key"]
-    assert {mode(path) for path in tmp_path.iterdir()} == {"0o600"}
+    assert {mode_of(path) for path in tmp_path.iterdir()} == {"0o600"}
 
 
 def test_urls(tmp_path):
@@ -71,17 +76,6 @@ def test_a_locked_ledger_says_so_and_loses_nothing(kit):
     other.close()
 
 
-def test_a_newer_schema_is_refused_untouched(kit):
-    kit.ledger.close()
-    with sqlite3.connect(kit.path) as raw:
-        raw.execute("pragma user_version=9")
-    raw.close()
-    before = kit.path.read_bytes()
-    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 4"):
-        Ledger.open(kit.path)
-    assert kit.path.read_bytes() == before
-
-
 def test_other_files_are_no_ledgers(tmp_path):
     (tmp_path / "text").write_text("x" * 5000)
     with pytest.raises(LedgerError, match="is not a ledger"):
@@ -96,18 +90,6 @@ def test_other_files_are_no_ledgers(tmp_path):
         Ledger.open(tmp_path / "empty.db", read_only=True)
     with pytest.raises(LedgerError, match=r"cannot be opened|no ledger at|cannot be made"):
         Ledger.open(tmp_path)
-
-
-def test_a_read_only_ledger_is_read(kit):
-    kit.reserve(["a"], cap=9)
-    kit.commit(["a"])
-    ref = kit.ref()
-    kit.reopen(read_only=True)
-    assert kit.used("of-a") == [1]
-    assert kit.ledger.reports.show()[0]["committed"] == 1
-    kit.sound()
-    with pytest.raises(LedgerError, match="is read-only"):
-        kit.reserve(["b"], refs=[ref])
 
 
 def test_a_full_disk_loses_nothing(kit):
@@ -169,3 +151,123 @@ def test_a_log_is_folded_into_the_file_while_the_ledger_is_open(kit, tmp_path):
     kit.ledger.close()
     kit.ledger.checkpoint()  # it cannot: that is left to anyone who closes the ledger
     assert in_file() == [1]
+
+
+def key_file(path, key=None):
+    path.touch(0o600)
+    path.write_text(key or secrets.token_hex(32))
+    return f"file:{path}"
+
+
+def test_hashes_are_those_of_the_specification(kit):
+    kit.reserve(["récord"], ["ann"], cap=9)
+    kit.reserve(["planted"], [None], cap=9, canary=np.array([True]))
+    key = bytes.fromhex((kit.path.parent / "ledger.db.id.key").read_text().strip())
+
+    def keyed(kind, value):
+        text = value.encode()
+        return hmac.digest(key, b"dptext/id/v1\0" + kind + struct.pack("<Q", len(text)) + text, hashlib.sha256)
+
+    db = kit.db
+    first, second = (row[0] for row in db.store.rows("select seq from batch order by seq"))
+    columns = db.segments.read(first, ["record", "unit"])
+    assert columns["record"].tobytes() == keyed(b"rec", "récord")
+    assert columns["unit"].tobytes() == keyed(b"sub", "ann")
+    columns = db.segments.read(second, ["record", "unit"])
+    assert columns["record"].tobytes() == keyed(b"canary", "planted")
+    assert columns["unit"].tobytes() == bytes(32)
+
+
+def test_no_id_stands_in_any_file(kit):
+    names = [f"findable-{i:05d}" for i in range(3000)]
+    kit.reserve(names, [f"person-{i}" for i in range(3000)], cap=9, texts="a sentence to be found")
+    kit.commit(names[:2000], texts="a sentence to be found", outputs="released words")
+    kit.reserve(names, [f"person-{i}" for i in range(3000)], cap=9, texts="a sentence to be found", job="again")
+    kit.ledger.expire("job")
+    kit.sound()
+    for path in kit.path.parent.iterdir():
+        data = path.read_bytes()
+        for needle in (b"findable", b"person-", b"sentence", b"released words", "findable-00001".encode("utf-16-le")):
+            assert needle not in data, path.name
+        for plain in (b"findable-00001", b"person-1", b"a sentence to be found"):
+            assert hashlib.sha256(plain).digest() not in data, "no plain hashes of text or ids"
+    for shown in (kit.ledger.reports.show(), kit.ledger.reports.caps(), kit.ledger.reports.export()):
+        assert "findable" not in repr(shown)
+
+
+def test_another_key_is_refused(kit, tmp_path):
+    kit.reserve(["a"], cap=9)
+    other = key_file(tmp_path / "other.key")
+    kit.ledger.close()
+    said = r"is not the id key of the ledger .*\nHint: name the right key; without this key"
+    with pytest.raises(LedgerError, match=said):
+        Ledger.open(kit.path, other)
+    (tmp_path / "ledger.db.id.key").rename(tmp_path / "moved.key")
+    kit.reopen(id_key=f"file:{tmp_path / 'moved.key'}")
+    assert kit.reserve(["a"], cap=9) == [Outcome.PENDING]
+
+
+def test_a_lost_key_is_explained_when_ids_are_needed(kit, tmp_path):
+    kit.reserve(["a"], cap=9)
+    ref = kit.ref()
+    (tmp_path / "ledger.db.id.key").unlink()
+    kit.reopen()
+    kit.sound()
+    assert kit.ledger.reports.show()[0]["records"] == 1
+    said = r"is neither given nor at .*\nHint: give ledger.id_key; without this key"
+    with pytest.raises(KeyReferenceError, match=said):
+        kit.reserve(["b"], refs=[ref])
+    assert not (tmp_path / "ledger.db.id.key").exists(), "an existing ledger gets no new key"
+
+
+def test_a_key_may_lie_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPTEXT_LEDGER_SECRET", secrets.token_hex(32))
+    Ledger.open(tmp_path / "x.db", "env:DPTEXT_LEDGER_SECRET").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
+    with Ledger.open(tmp_path / "x.db") as ledger:
+        assert ledger.reports.show() == []
+
+
+def test_bad_keys_are_refused(tmp_path):
+    with pytest.raises(KeyReferenceError, match="printed in documents"):
+        Ledger.open(tmp_path / "a.db", key_file(tmp_path / "golden", bytes(range(32)).hex()))
+    loose = key_file(tmp_path / "loose")
+    (tmp_path / "loose").chmod(0o644)
+    with pytest.raises(KeyReferenceError):
+        Ledger.open(tmp_path / "b.db", loose)
+    with pytest.raises(KeyReferenceError):
+        Ledger.open(tmp_path / "c.db", "file:/nowhere/at/all")
+
+
+def test_a_ledger_that_got_no_key_can_be_opened_again(tmp_path):
+    with pytest.raises(KeyReferenceError):
+        Ledger.open(tmp_path / "c.db", "file:/nowhere/at/all")
+    with Ledger.open(tmp_path / "c.db") as ledger:
+        assert ledger.verify().ok
+
+
+def test_a_key_left_by_an_earlier_ledger_is_used(tmp_path):
+    reference = key_file(tmp_path / "x.db.id.key")
+    Ledger.open(tmp_path / "x.db").close()
+    with Ledger.open(tmp_path / "x.db", reference) as ledger:
+        assert ledger.verify().ok
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_ledger_made_again_under_an_old_name_has_its_own_key(tmp_path):
+    for _ in range(2):
+        with Ledger.open(tmp_path / "x.db"):
+            pass
+        for path in tmp_path.iterdir():
+            path.unlink()
+    Ledger.open(tmp_path / "x.db").close()
+    code = "import sys; from dptext_etl.ledger import Ledger; Ledger.open(sys.argv[1], f'file:{sys.argv[1]}.id.key')"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "x.db"], check=True)
+
+
+def test_subjects_and_records_of_one_name_are_two(kit):
+    kit.reserve(["same"], ["same"], 2, cap=9)
+    db = kit.db
+    seq = db.store.row("select seq from batch")[0]
+    columns = db.segments.read(seq, ["record", "unit"])
+    assert columns["record"].tobytes() != columns["unit"].tobytes()

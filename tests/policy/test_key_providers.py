@@ -94,7 +94,7 @@ def test_a_provider_that_fails_says_nothing_of_a_secret(why, install):
 
 
 def test_only_installed_schemes_are_references(install):
-    install("env", "def provide(name):\n    raise SystemExit\n")  # no plug-in takes the place of what is built in
+    install("env", "def provide(name):\n    raise SystemExit\n")  # no plug-in replaces a scheme that is built in
     install("Not A Scheme", "")
     install("kms", "provide = 7")
     for wrong, said in (

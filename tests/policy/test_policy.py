@@ -1,4 +1,4 @@
-"""A policy says in one sentence what is wrong with it, and never repeats a value."""
+"""A policy names its error in one sentence, and never repeats a value."""
 
 import json
 import pickle
@@ -232,68 +232,57 @@ def test_caps():
     assert Cap(measure="zcdp", rho=1.0).period == "all"
 
 
-def test_paths_of_a_mechanisms_public_inputs_are_taken_from_the_policys_folder(tmp_path):
-    inputs = {"vectors": "public/v.npz", "sensitive": "public/s.txt"}
-    mechanism = {"name": "santext", "epsilon": 1.0, "variant": "plus", "p": 1.0, **inputs}
-    written = "{ " + ", ".join(f"{name} = {json.dumps(value)}" for name, value in mechanism.items()) + " }"
-    (tmp_path / "privacy.toml").write_text(
-        TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', written).replace('allow = ["cluster"]', "")
-    )
-    (column,) = Policy.load(tmp_path / "privacy.toml").columns
-    assert {name: str(getattr(column.mechanism, name)) for name in inputs} == {
-        name: str(tmp_path / value) for name, value in inputs.items()
-    }
+def mechanism_of(folder, entries):
+    """The mechanism of a policy file that states it in these words."""
+    text = TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', f"{{ {entries} }}")
+    if "custext" not in entries:
+        text = text.replace('allow = ["cluster"]', "")
+    (column,) = Policy.load(written(folder, text)).columns
+    return column.mechanism
 
 
-def test_lists_of_public_inputs_are_taken_from_the_policys_folder(tmp_path):
-    mechanism = '{ name = "diffractor", epsilon = 1.0, vectors = ["english-20k", "public/v.npz", "w.npz"] }'
-    (tmp_path / "privacy.toml").write_text(
-        TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', mechanism).replace('allow = ["cluster"]', "")
-    )
-    (column,) = Policy.load(tmp_path / "privacy.toml").columns
-    assert list(column.mechanism.vectors) == ["english-20k", f"{tmp_path}/public/v.npz", f"{tmp_path}/w.npz"]
+FILES = {
+    'name = "santext", epsilon = 1.0, variant = "plus", p = 1.0, vectors = "public/v.npz", sensitive = "s.txt"': {
+        "vectors": "{folder}/public/v.npz", "sensitive": "{folder}/s.txt",
+    },
+    'name = "diffractor", epsilon = 1.0, vectors = ["english-20k", "public/v.npz", "w.npz"]': {
+        "vectors": ("english-20k", "{folder}/public/v.npz", "{folder}/w.npz"),
+    },
+    'name = "dp_prompt", epsilon = 5.0, model = "google/flan-t5-base", clip = "a/c.json", allow_list = "t.json"': {
+        "model": "google/flan-t5-base", "clip": "{folder}/a/c.json", "allow_list": "{folder}/t.json",
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_names_of_a_hub_are_paths_only_where_there_is_such_a_folder(tmp_path, there):
-    pytest.importorskip("dptext_etl_models")
-    if there:
-        (tmp_path / "google" / "flan-t5-base").mkdir(parents=True)
-    inputs = 'model = "google/flan-t5-base", clip = "public/clip.json", allow_list = "public/tokens.json"'
-    (tmp_path / "privacy.toml").write_text(
-        TOML.replace(
-            '{ name = "custext", epsilon = 2.0, k = 20 }', f'{{ name = "dp_prompt", epsilon = 5.0, {inputs} }}'
-        ).replace('allow = ["cluster"]', "")
-    )
-    (column,) = Policy.load(tmp_path / "privacy.toml").columns
-    model = str(tmp_path / "google" / "flan-t5-base") if there else "google/flan-t5-base"
-    assert column.mechanism.model == model
-    assert column.mechanism.clip == str(tmp_path / "public" / "clip.json")
-    assert column.mechanism.allow_list == str(tmp_path / "public" / "tokens.json")
+@pytest.mark.parametrize("entries", FILES)
+def test_public_inputs_of_a_mechanism_are_taken_from_the_policys_folder(tmp_path, entries):
+    if "dp_prompt" in entries:
+        pytest.importorskip("dptext_etl_models")
+    made = mechanism_of(tmp_path, entries)
+    for name, value in FILES[entries].items():
+        expected = [one.format(folder=tmp_path) for one in ([value] if isinstance(value, str) else value)]
+        found = getattr(made, name)
+        assert list(map(str, found if isinstance(value, tuple) else [found])) == expected
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_corpus_is_a_folder_next_to_the_policy_where_there_is_one(tmp_path, there):
-    if there:
-        (tmp_path / "requests").mkdir()
+def test_names_are_folders_next_to_the_policy_where_there_are_such_folders(tmp_path, there):
+    """Models of a hub, corpora, and folders that the tools of an allocation read."""
+    anchor = f"{tmp_path}/" if there else ""
+    for name in ("google/flan-t5-base", "requests", "public/tags", "counts") if there else ():
+        (tmp_path / name).mkdir(parents=True)
     column = {"name": "text", "mechanism": {"name": "surrogate", "corpus": "requests"}}
     found = anchored({"column": [column], "synthetic": {"mechanism": {"corpus": "requests"}}}, tmp_path)
-    wanted = str(tmp_path / "requests") if there else "requests"
-    assert found["column"][0]["mechanism"]["corpus"] == found["synthetic"]["mechanism"]["corpus"] == wanted
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_folders_inside_a_mechanisms_tables_are_those_of_the_policy_where_they_lie_there(tmp_path, there):
-    if there:
-        (tmp_path / "public" / "tags").mkdir(parents=True)
-        (tmp_path / "counts").mkdir()
+    assert found["column"][0]["mechanism"]["corpus"] == f"{anchor}requests"
+    assert found["synthetic"]["mechanism"]["corpus"] == f"{anchor}requests"
     tools = 'tagger = "spacy:public/tags", information = "wordnet:counts", encoder = "words"'
-    budget = f'{{ name = "custext", allocation = {{ scores = ["ic"], total = 9.0, {tools} }} }}'
-    (tmp_path / "privacy.toml").write_text(TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', budget))
-    (column,) = Policy.load(tmp_path / "privacy.toml").columns
-    allocation, anchor = column.mechanism.allocation, f"{tmp_path}/" if there else ""
-    assert (allocation.tagger, allocation.information) == (f"spacy:{anchor}public/tags", f"wordnet:{anchor}counts")
-    assert allocation.encoder == "words"
+    budget = f'allocation = {{ scores = ["ic"], total = 9.0, {tools} }}'
+    divided = mechanism_of(tmp_path, f'name = "custext", {budget}').allocation
+    assert (divided.tagger, divided.information) == (f"spacy:{anchor}public/tags", f"wordnet:{anchor}counts")
+    assert divided.encoder == "words"
+    pytest.importorskip("dptext_etl_models")
+    made = mechanism_of(tmp_path, 'name = "dp_prompt", epsilon = 5.0, model = "google/flan-t5-base"')
+    assert made.model == f"{anchor}google/flan-t5-base"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A policy is built once, and every entry point takes it as an object or by the path of its file."""
+"""A policy is built once, accepted as an object or by path, and shown short, escaped, and without keys."""
 
 import copy
 import json
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import dptext_etl.polars  # noqa: F401
-from dptext_etl import ColumnPolicy, Policy, catalog, privatize, run
+from dptext_etl import ColumnPolicy, Policy, available, catalog, html_output, load, privatize, run
+from dptext_etl.checks import Verdict
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
@@ -144,15 +145,55 @@ def test_runs_take_a_path(path):
         run(Policy.load(path).column_policy())
 
 
-def test_expectations_and_definitions_take_a_path(path):
-    pytest.importorskip("great_expectations")
-    pytest.importorskip("dagster")
-    from dptext_etl.checks.great_expectations.expectations import ExpectNoCanaryToSurvive, suite_for
-    from dptext_etl.orchestration import build_definitions
+@pytest.mark.parametrize("name", available())
+def test_a_mechanism_shows_what_differs_from_its_defaults(name):
+    made = load(name).example()
+    said = repr(made)
+    assert said.startswith(f"{type(made).__name__}(epsilon=")
+    assert len(said) < 120
+    assert all(f"{field}=" in said for field in ("epsilon",))
+    assert "mode=" not in said
+    shown = made._repr_html_()
+    assert made.guarantee.guarantee_class.value in shown
+    assert f"<caption>{name}</caption>" in shown
 
-    policy = Policy.load(path)
-    assert {item.policy for item in suite_for(path).expectations} == {tallies.written(policy)}
-    for given in (policy, path, str(path), tallies.written(policy)):
-        assert ExpectNoCanaryToSurvive(policy=given).policy == tallies.written(policy)
-    keys = build_definitions(path).resolve_asset_graph().get_all_asset_keys()
-    assert keys == build_definitions(policy).resolve_asset_graph().get_all_asset_keys()
+
+def test_a_policy_shows_columns_and_no_key():
+    values = {
+        "dataset": "a <b> & c",
+        "release": "r",
+        "source": "raw.parquet",
+        "sink": "published",
+        "id": "id",
+        "unit": "record",
+        "key": "env:THE_NOISE_SECRET",
+        "ledger": {"url": "env:THE_LEDGER_SECRET"},
+        "cap": {"measure": "pure", "epsilon": 9.0, "period": "2026"},
+        "column": [{"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}],
+    }
+    policy = Policy.parse(values)
+    assert "shard_rows" not in repr(policy)
+    shown = policy._repr_html_() + policy.column_policies()[0]._repr_html_()
+    for said in (
+        "a &lt;b&gt; &amp; c",
+        "review",
+        "its parameter epsilon",
+        "cluster, length, nullness",
+        "measure pure, epsilon 9.0",
+    ):
+        assert said in shown
+    assert "SECRET" not in shown
+    alone = policy.column_policies()[0]
+    assert repr(alone).startswith("ColumnPolicy(dataset=")
+    assert "key=" not in repr(alone)
+    assert isinstance(alone, ColumnPolicy)
+
+
+def test_a_verdict_shows_its_sentence():
+    verdict = Verdict("words", False, {"rows": 1000, "bad": 2}, "2 rows <hold> others", "words")
+    assert repr(verdict) == "Verdict('words', FAILED: 2 rows <hold> others)"
+    shown = verdict._repr_html_()
+    assert "words: FAILED" in shown
+    assert "2 rows &lt;hold&gt; others" in shown
+    assert "rows 1,000, bad 2" in shown
+    assert html_output.table("x", ["a"], [[True], [0.25], [{"b"}]]).count("<td>") == 3
