@@ -93,12 +93,7 @@ def cluster(java, tmp_path_factory):
 
     master = f"spark://127.0.0.1:{free_port()}"
     home, folder = str(Path(pyspark.__file__).parent), tmp_path_factory.mktemp("cluster")
-    env = {
-        **os.environ,
-        "SPARK_HOME": home,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(folder / "work"),
-    }
+    env = {**os.environ, "SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable, "SPARK_WORKER_DIR": str(folder / "work")}
     env |= {"SPARK_DAEMON_MEMORY": "256m"}
 
     def start(kind, address, *arguments):

@@ -44,14 +44,7 @@ ROWS = 60
 def frame():
     rows = range(ROWS)
     texts = [None if FILMS[i % len(FILMS)] is None else f"{FILMS[i % len(FILMS)]} {'very ' * (i % 7)}" for i in rows]
-    return pl.DataFrame(
-        {
-            "id": [f"r{i}" for i in rows],
-            "user": [f"u{i % 9}" for i in rows],
-            "text": texts,
-            "n": rows,
-        }
-    )
+    return pl.DataFrame({"id": [f"r{i}" for i in rows], "user": [f"u{i % 9}" for i in rows], "text": texts, "n": rows})
 
 
 class Release(list):

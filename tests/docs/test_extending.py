@@ -111,10 +111,7 @@ def test_the_page_obeys_the_house_style(site, module):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engines", "count"),
-    [
-        ("not spark and not engine_contract", range(25, 60)),
-        ("spark and not engine_contract", range(4, 10)),
-    ],
+    [("not spark and not engine_contract", range(25, 60)), ("spark and not engine_contract", range(4, 10))],
     ids=["most engines", "the one with servers"],
 )
 def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, count):

@@ -65,8 +65,7 @@ LATER = {"allocation", "evidence", "models", "great-expectations"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in LATER)) for page in PAGES],
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in LATER)) for page in PAGES]
 )
 def test_every_example_runs(page, left):
     if NEEDS_MORE.search(page.read_text(encoding="utf-8")):

@@ -12,11 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import privatize
-from dptext_etl.engines.spark.worker_policy import (
-    Location,
-    WorkerPolicy,
-    ship,
-)
+from dptext_etl.engines.spark.worker_policy import Location, WorkerPolicy, ship
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.spark import register, worker

@@ -23,12 +23,7 @@ def policy(tmp_path_factory):
     key = tmp_path_factory.mktemp("keys") / "noise.key"
     _kernel.Secret().write(str(key))
     return ColumnPolicy(
-        dataset="films",
-        column="review",
-        release="1",
-        mechanism=CusText.example(),
-        key=f"file:{key}",
-        allow={"cluster"},
+        dataset="films", column="review", release="1", mechanism=CusText.example(), key=f"file:{key}", allow={"cluster"}
     )
 
 

@@ -5,13 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dptext_etl.engines.spark.worker_policy import (
-    Location,
-    WorkerPolicy,
-    add_to_session,
-    is_local,
-    ship,
-)
+from dptext_etl.engines.spark.worker_policy import Location, WorkerPolicy, add_to_session, is_local, ship
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.spark import register

@@ -40,10 +40,7 @@ def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path)
     with Ledger.open(whole.ledger.url) as ledger:
         assert ledger.verify().counts["committed"] == len(ROWS)
     assert guard(films.sql("SELECT upper(review) AS r FROM released_films"), policy=whole)
-    for query in (
-        "SELECT private_review(review, concat(id, 'x')) FROM films",
-        "SELECT review(review, id) FROM films",
-    ):
+    for query in ("SELECT private_review(review, concat(id, 'x')) FROM films", "SELECT review(review, id) FROM films"):
         films.sql("DROP TEMPORARY FUNCTION IF EXISTS private_review")
         with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
             films.sql(query).collect()
