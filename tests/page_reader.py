@@ -51,12 +51,9 @@ def blocks(page: Path, demo: bool = False) -> list[Block]:
 
 def environment(commands: Path) -> dict[str, str]:
     return {
-        **os.environ,
-        "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "DPTEXT_SECRET": secrets.token_hex(),
-        "COLUMNS": "160",
-        "NO_COLOR": "1",
-    }
+        **os.environ, "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "DPTEXT_SECRET": secrets.token_hex(), "COLUMNS": "160", "NO_COLOR": "1",
+    }  # fmt: skip
 
 
 BLOCKS = """

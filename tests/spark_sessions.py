@@ -114,13 +114,8 @@ def cluster(java, tmp_path_factory):
 def speculating():
     """Settings under which a cluster's task that takes long is started a second time on the other worker."""
     return {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "200ms",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "2",
-        "spark.cores.max": "4",
+        "spark.speculation": "true", "spark.speculation.interval": "50ms", "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5", "spark.speculation.minTaskRuntime": "200ms",
+        "spark.executor.memory": "512m", "spark.executor.cores": "2", "spark.cores.max": "4",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    }
+    }  # fmt: skip

@@ -32,19 +32,15 @@ CARRY = {
     ),
     "an extension": (pl.Extension(RAW, pl.String, RAW), ["a", None], pl.String(), "Extension"),
     "extensions in a struct in a list": (
-        pl.List(pl.Struct({"a": pl.Extension(RAW, pl.Int64, RAW)})),
-        [[{"a": 1}], None],
-        pl.List(pl.Struct({"field_1": pl.Int64})),
-        "List of Struct of 1 field (Extension)",
+        pl.List(pl.Struct({"a": pl.Extension(RAW, pl.Int64, RAW)})), [[{"a": 1}], None],
+        pl.List(pl.Struct({"field_1": pl.Int64})), "List of Struct of 1 field (Extension)",
     ),
     "a map": (
-        pl.Map(pl.String, pl.Struct({RAW: ENUM})),
-        [{"x": {RAW: "a"}, "y": None}, None],
-        pl.Map(pl.String, pl.Struct({"field_1": pl.String})),
-        "Map of String to Struct of 1 field (Enum)",
+        pl.Map(pl.String, pl.Struct({RAW: ENUM})), [{"x": {RAW: "a"}, "y": None}, None],
+        pl.Map(pl.String, pl.Struct({"field_1": pl.String})), "Map of String to Struct of 1 field (Enum)",
     ),
     "no type": (pl.Null(), [None, None], pl.String(), "Null"),
-}
+}  # fmt: skip
 
 STAY = [
     pl.String(), pl.Int8(), pl.UInt64(), pl.Int128(), pl.Float64(), pl.Boolean(), pl.Binary(), pl.Date(), pl.Time(),
@@ -105,18 +101,10 @@ def test_types_in_manifests_of_before_compare_as_what_is_published_now(name):
 @pytest.mark.parametrize(
     "written",
     [
-        "",
-        "__import__('os').system('x')",
-        "Struct(1)",
-        "Object(",
-        "pl",
-        "List()",
-        "String.x",
-        "Array(Int64)",
-        "Datetime(x=1)",
-        "(" * 9999,
+        "", "__import__('os').system('x')", "Struct(1)", "Object(", "pl", "List()", "String.x", "Array(Int64)",
+        "Datetime(x=1)", "(" * 9999,
     ],
-)
+)  # fmt: skip
 def test_what_is_no_type_is_none(written):
     assert parsed(written) is None
     assert published_kind(written) == written

@@ -103,21 +103,11 @@ def test_another_process_plans_the_same_rows(policy, warm):
 
 
 IDS = {
-    "String": ["a", "b"],
-    "Int8": [1, -3],
-    "Int16": [1, -3],
-    "Int32": [1, -3],
-    "Int64": [1, -3],
-    "UInt8": [1, 3],
-    "UInt16": [1, 3],
-    "UInt32": [1, 3],
-    "UInt64": [1, 3],
-    "Decimal": [Decimal("1.50"), Decimal("-2.25")],
-    "Date": [date(2026, 1, 1), date(2026, 1, 2)],
-    "Binary": [b"a", b"\x00"],
-    "Categorical": ["a", "b"],
+    "String": ["a", "b"], "Int8": [1, -3], "Int16": [1, -3], "Int32": [1, -3], "Int64": [1, -3], "UInt8": [1, 3],
+    "UInt16": [1, 3], "UInt32": [1, 3], "UInt64": [1, 3], "Decimal": [Decimal("1.50"), Decimal("-2.25")],
+    "Date": [date(2026, 1, 1), date(2026, 1, 2)], "Binary": [b"a", b"\x00"], "Categorical": ["a", "b"],
     "uuid": ["3f2b1c9e-0d4a-4b6e-9b1a-2f6c3d4e5f60", "00000000-0000-4000-8000-000000000000"],
-}
+}  # fmt: skip
 DTYPES = {
     "Decimal": pl.Decimal(20, 2),
     "uuid": pl.String(),

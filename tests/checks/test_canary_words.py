@@ -83,11 +83,9 @@ class Dropping(Stay):
 
 
 LENGTHS = {
-    "disclose": {},
-    "fixed": {"length": "fixed", "n_max": 60},
-    "cut": {"length": "fixed", "n_max": 10},
+    "disclose": {}, "fixed": {"length": "fixed", "n_max": 60}, "cut": {"length": "fixed", "n_max": 10},
     "noisy": {"length": "noisy", "n_max": 60, "epsilon_length": 1.0},
-}
+}  # fmt: skip
 
 
 def planned(random, shards=2, palette=tuple(WORDS[:40])):

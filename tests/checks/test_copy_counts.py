@@ -9,16 +9,9 @@ from hypothesis import strategies as st
 from dptext_etl.checks.text_counts import CopyCount, count_copies
 
 PIECES = (
-    *"aB7\u00e9\u0130\u03a3\u00df\u24b6\u0301\u093e\u2019'_-.",
-    "it's",
-    "\u2026",
-    "\U0001f600",
-    " ",
-    " ",
-    " ",
-    "\n",
+    *"aB7\u00e9\u0130\u03a3\u00df\u24b6\u0301\u093e\u2019'_-.", "it's", "\u2026", "\U0001f600", " ", " ", " ", "\n",
     "\xa0",
-)
+)  # fmt: skip
 texts = st.one_of(
     st.lists(st.sampled_from(PIECES), max_size=24).map("".join),
     st.text(st.characters(exclude_categories=("Cs", "Cn")), max_size=24),

@@ -62,22 +62,12 @@ def test_an_unexpected_failure_says_its_type_only(error, name, frames):
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (errors.PolicyError, 5),
-        (errors.DisclosureError, 5),
-        (errors.KeyReferenceError, 5),
-        (errors.ArtifactError, 5),
-        (errors.InputError, 5),
-        (errors.LedgerError, 5),
-        (errors.UsageError, 2),
-        (errors.BudgetError, 3),
-        (errors.GateError, 4),
-        (errors.UnavailableLedgerError, 6),
-        (errors.LockedLedgerError, 6),
-        (errors.BusyError, 6),
-        (errors.DiskError, 7),
-        (errors.FullLedgerError, 7),
+        (errors.PolicyError, 5), (errors.DisclosureError, 5), (errors.KeyReferenceError, 5), (errors.ArtifactError, 5),
+        (errors.InputError, 5), (errors.LedgerError, 5), (errors.UsageError, 2), (errors.BudgetError, 3),
+        (errors.GateError, 4), (errors.UnavailableLedgerError, 6), (errors.LockedLedgerError, 6), (errors.BusyError, 6),
+        (errors.DiskError, 7), (errors.FullLedgerError, 7),
     ],
-)
+)  # fmt: skip
 def test_our_errors_say_their_sentence_and_hint(kind, code):
     done = CliRunner().invoke(failing(kind("this is so", "do that")), ["work"])
     assert (done.exit_code, done.stdout, done.stderr) == (code, "", "Error: this is so\nHint: do that\n")

@@ -50,12 +50,8 @@ def test_the_commands_are_all_there():
 
 
 FORBIDDEN = {
-    "--column": "--text",
-    "--output": "--out",
-    "--hidden": "--width",
-    "--person": "--subject",
-    "--record-id": "--id",
-}
+    "--column": "--text", "--output": "--out", "--hidden": "--width", "--person": "--subject", "--record-id": "--id",
+}  # fmt: skip
 """Other words for what a flag already says."""
 SHARED = {"--text", "--id", "--subject", "--json", "--ledger", "--id-key", "--partition", "--device"}
 """Flags that mean the same in every command that has them: they take a value of one kind everywhere."""

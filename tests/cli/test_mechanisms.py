@@ -93,14 +93,11 @@ def test_schema_is_that_of_the_policy_file():
 @pytest.mark.parametrize(
     ("given", "values"),
     [
-        ([], {}),
-        (None, {}),
-        (["epsilon=2"], {"epsilon": 2.0}),
+        ([], {}), (None, {}), (["epsilon=2"], {"epsilon": 2.0}),
         (["epsilon=1e-1", "k=10", "variant=plus"], {"epsilon": 0.1, "k": 10, "variant": "plus"}),
-        (["vectors=a=b"], {"vectors": "a=b"}),
-        ([" k =7"], {"k": 7}),
+        (["vectors=a=b"], {"vectors": "a=b"}), ([" k =7"], {"k": 7}),
     ],
-)
+)  # fmt: skip
 def test_parameters_take_the_types_of_the_fields(given, values):
     found = parse_parameters(CusText, "custext", given)
     assert found == values
@@ -110,14 +107,10 @@ def test_parameters_take_the_types_of_the_fields(given, values):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["epsilon"], "NAME=VALUE"),
-        (["=2"], "NAME=VALUE"),
-        (["epsilom=2"], "did you mean 'epsilon'?"),
-        (["k=many"], "must be a whole number"),
-        (["k=2", "k=3"], "twice"),
-        (["variant=best"], "'plain' or 'plus'"),
+        (["epsilon"], "NAME=VALUE"), (["=2"], "NAME=VALUE"), (["epsilom=2"], "did you mean 'epsilon'?"),
+        (["k=many"], "must be a whole number"), (["k=2", "k=3"], "twice"), (["variant=best"], "'plain' or 'plus'"),
     ],
-)
+)  # fmt: skip
 def test_other_parameters_are_refused(given, said):
     with pytest.raises(PolicyError, match=said.replace("?", r"\?")):
         parse_parameters(CusText, "custext", given)

@@ -11,20 +11,11 @@ from dptext_etl.cli import terminal
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "-"),
-        ("", "-"),
-        ([], "-"),
-        (True, "yes"),
-        (12345, "12,345"),
-        (12345.0, "12,345"),
-        (0.12839, "0.12839"),
-        (1e300, "1e+300"),
-        (math.inf, "inf"),
-        (["a", "b"], "a, b"),
-        ({"a": 1, "b": None}, "a 1, b -"),
+        (None, "-"), ("", "-"), ([], "-"), (True, "yes"), (12345, "12,345"), (12345.0, "12,345"), (0.12839, "0.12839"),
+        (1e300, "1e+300"), (math.inf, "inf"), (["a", "b"], "a, b"), ({"a": 1, "b": None}, "a 1, b -"),
         ("[bold]x", "[bold]x"),
     ],
-)
+)  # fmt: skip
 def test_cells(value, text):
     assert terminal.number(value) == text
 
@@ -34,11 +25,8 @@ def test_tables_are_plain_in_a_pipe(capsys):
     terminal.pairs({"long": "x" * 500})
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [
-        ["name", "value"],
-        ["[red]a" * 60, "1"],
-        ["b", "-"],
-        ["long", "x" * 500],
-    ]
+        ["name", "value"], ["[red]a" * 60, "1"], ["b", "-"], ["long", "x" * 500],
+    ]  # fmt: skip
     assert all(line == line.rstrip() and "\x1b" not in line for line in lines)
 
 

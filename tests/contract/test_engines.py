@@ -29,13 +29,9 @@ one = pytest.mark.parametrize("mechanism", quick(sorted(MECHANISMS, key="custext
 """Spark's workers take seconds to load a model."""
 
 FILMS = [
-    "good film about a doctor",
-    "the plot was thin but the music is great",
-    "",
-    None,
-    "I would see it again!",
+    "good film about a doctor", "the plot was thin but the music is great", "", None, "I would see it again!",
     "zxqvyuu 42",
-]
+]  # fmt: skip
 
 
 ROWS = 60
@@ -241,20 +237,12 @@ def dataset(policy, key, tmp_path):
     mechanism = policy.mechanism
     written = {"name": mechanism.name, **mechanism.model_dump(exclude_defaults=True), "epsilon": mechanism.epsilon}
     return {
-        "dataset": policy.dataset,
-        "release": policy.release,
-        "source": str(tmp_path / "raw.parquet"),
-        "sink": str(tmp_path / "out"),
-        "staging": str(tmp_path / "inside"),
-        "id": "id",
-        "subject": "user",
-        "keep": ["n"],
-        "keep_unique": "accepted",
-        "key": key,
-        "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+        "dataset": policy.dataset, "release": policy.release, "source": str(tmp_path / "raw.parquet"),
+        "sink": str(tmp_path / "out"), "staging": str(tmp_path / "inside"), "id": "id", "subject": "user",
+        "keep": ["n"], "keep_unique": "accepted", "key": key, "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
         "publish": mechanism.mode == "strict",
         "column": [{"name": "text", "mechanism": written, "allow": sorted(policy.allow)}],
-    }
+    }  # fmt: skip
 
 
 def published(folder):

@@ -221,15 +221,12 @@ def test_spend_struct_is_a_function_of_positions(policy, texts, ids):
 
 ALIKE = [
     (
-        "the film was good",
-        f"the {FOREIGN} was good",
-        "THE, film... was; GOOD!",
-        "4711 7 good 1999",
+        "the film was good", f"the {FOREIGN} was good", "THE, film... was; GOOD!", "4711 7 good 1999",
         "good good good good",
     ),
     ("film", FOREIGN, "4711", "<Good>"),
     ("", "  ", "...", "?!"),
-]
+]  # fmt: skip
 """Texts in groups; texts of one group differ only in words, marks, case and numbers."""
 SETS = {Disclosure.CLUSTER, Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
 HIDDEN = ({}, {"length": "fixed", "n_max": 6}, {"length": "noisy", "n_max": 6, "epsilon_length": 2.0})
@@ -278,13 +275,9 @@ def test_foreign_words_never_survive_a_strict_release(policy, mechanism):
     if mechanism.mode != "strict":
         pytest.skip("faithful mode reproduces papers, which keep unknown words")
     shapes = [
-        FOREIGN,
-        FOREIGN.upper(),
-        f"the {FOREIGN}, and",
-        f"{FOREIGN}@example.org",
-        f"{FOREIGN}1 {FOREIGN}\u2019s",
+        FOREIGN, FOREIGN.upper(), f"the {FOREIGN}, and", f"{FOREIGN}@example.org", f"{FOREIGN}1 {FOREIGN}\u2019s",
         f"<{FOREIGN}>",
-    ]
+    ]  # fmt: skip
     released = privatize(pa.array(shapes), pa.array([str(i) for i in range(len(shapes))]), policy).to_pylist()
     assert not any(FOREIGN in str(text).lower() for text in released)
 

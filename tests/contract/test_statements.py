@@ -93,11 +93,9 @@ def test_the_parameter_is_not_the_bound(every):
     times = claim["unit_epsilon"] if claim["unit_epsilon"] == "inf" else claim["unit_epsilon"] / claim["parameter"]
     mechanism = policy.mechanism
     known = {
-        ("dpmlm", "plusminus"): 2,
-        ("diffractor", "tem"): getattr(mechanism, "gamma", 0),
-        ("diffractor", "geometric"): float(getattr(mechanism, "_loss_range", 0)),
-        ("santext", "plus"): "inf",
-    }
+        ("dpmlm", "plusminus"): 2, ("diffractor", "tem"): getattr(mechanism, "gamma", 0),
+        ("diffractor", "geometric"): float(getattr(mechanism, "_loss_range", 0)), ("santext", "plus"): "inf",
+    }  # fmt: skip
     if (name, variant) in known:
         assert times == known[name, variant]
         assert claim["largest_epsilon"] != claim["parameter"]

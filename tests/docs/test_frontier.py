@@ -21,21 +21,9 @@ TAKEN = ("downstream", "nearest_neighbour", "words_kept")
 def frontier():
     sys.path.insert(0, str(ROOT / "studies"))
     names = (
-        "baselines",
-        "cells",
-        "data",
-        "forms",
-        "masked",
-        "of_draws",
-        "of_latents",
-        "of_surrogate",
-        "page",
-        "paper_001",
-        "plan",
-        "printed",
-        "shares",
-        "tidy",
-    )
+        "baselines", "cells", "data", "forms", "masked", "of_draws", "of_latents", "of_surrogate", "page", "paper_001",
+        "plan", "printed", "shares", "tidy",
+    )  # fmt: skip
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
     sys.path.remove(str(ROOT / "studies"))
     for name in [name for name in sys.modules if name.partition(".")[0] in ("frontier", "surrogate_measures")]:

@@ -71,12 +71,9 @@ def test_the_dashboard_has_the_shape_that_grafana_imports():
 def test_the_rules_cover_caps_gates_and_frozen_ledgers():
     rules = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
     assert set(rules) == {
-        "DptextCapNearlyReached",
-        "DptextCapReached",
-        "DptextGateFired",
-        "DptextLedgerFrozen",
+        "DptextCapNearlyReached", "DptextCapReached", "DptextGateFired", "DptextLedgerFrozen",
         "DptextLedgerNotVerified",
-    }
+    }  # fmt: skip
     for rule in rules.values():
         assert rule.keys() == {"alert", "expr", "labels", "annotations"}
         assert rule["annotations"].keys() == {"summary", "description"}

@@ -19,26 +19,15 @@ PACKAGES = ((".", "dptext_etl"), (".", "udfs"), ("models", "dptext_etl_models"),
 MODULES = sorted(
     ".".join(path.relative_to(ROOT / base).with_suffix("").parts).removesuffix(".__init__")
     for base, package in (
-        (".", "dptext_etl"),
-        (".", "udfs"),
-        ("models", "dptext_etl_models"),
-        ("eval", "dptext_etl_eval"),
+        (".", "dptext_etl"), (".", "udfs"), ("models", "dptext_etl_models"), ("eval", "dptext_etl_eval"),
     )
     for path in (ROOT / base / package).rglob("*.py")
     if path.name != "__main__.py"
-)
+)  # fmt: skip
 OPTIONAL = {
-    "dptext_etl_models",
-    "dptext_etl_eval",
-    "torch",
-    "transformers",
-    "dagster",
-    "great_expectations",
-    "pandas",
-    "pyspark",
-    "psycopg",
-    "vllm",
-}
+    "dptext_etl_models", "dptext_etl_eval", "torch", "transformers", "dagster", "great_expectations", "pandas",
+    "pyspark", "psycopg", "vllm",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODULES)

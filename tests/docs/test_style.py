@@ -92,17 +92,10 @@ OWN_PAGES = [
 ]
 """Pages whose text keeps every rule; their generated parts are strings of the code."""
 KNOWN = {
-    ("dptext_etl", "take"): 123,
-    ("dptext_etl", "what as a noun"): 172,
-    ("eval", "take"): 31,
-    ("eval", "what as a noun"): 98,
-    ("models", "take"): 57,
-    ("models", "what as a noun"): 43,
-    ("studies", "take"): 78,
-    ("studies", "what as a noun"): 121,
-    ("tests", "take"): 69,
-    ("tests", "what as a noun"): 260,
-}
+    ("dptext_etl", "take"): 123, ("dptext_etl", "what as a noun"): 172, ("eval", "take"): 31,
+    ("eval", "what as a noun"): 98, ("models", "take"): 57, ("models", "what as a noun"): 43, ("studies", "take"): 78,
+    ("studies", "what as a noun"): 121, ("tests", "take"): 69, ("tests", "what as a noun"): 260,
+}  # fmt: skip
 """How often rules are still broken, by place and rule. A count may only fall: lower it here when it does."""
 LINKED = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 LONG = re.compile(r"(?:[a-z]+[^a-z]+){3}[a-z]")
@@ -223,22 +216,14 @@ def counted():
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("It is for runs alone.", "alone"),
-        ("This is no error.", "is no"),
-        ("A key of its own.", "of its own"),
-        ("The cap is that of the policy.", "that of"),
-        ("It stands in the file.", "stands"),
-        ("It has nothing but ids.", "but for"),
-        ("It waits, and so do others.", "and so do"),
-        ("It took 3 s by the clock.", "by the clock"),
-        ("To mend a release", "mend"),
-        ("A run goes on.", "go on"),
-        ("It takes so many rows.", "so many"),
-        ("It is 5 % of them.", "space before %"),
-        ("Words are shown in clear.", "in clear"),
-        ("It has .88 of the use.", "decimal without 0"),
+        ("It is for runs alone.", "alone"), ("This is no error.", "is no"), ("A key of its own.", "of its own"),
+        ("The cap is that of the policy.", "that of"), ("It stands in the file.", "stands"),
+        ("It has nothing but ids.", "but for"), ("It waits, and so do others.", "and so do"),
+        ("It took 3 s by the clock.", "by the clock"), ("To mend a release", "mend"), ("A run goes on.", "go on"),
+        ("It takes so many rows.", "so many"), ("It is 5 % of them.", "space before %"),
+        ("Words are shown in clear.", "in clear"), ("It has .88 of the use.", "decimal without 0"),
     ],
-)
+)  # fmt: skip
 def test_a_rule_finds_what_it_forbids(text, rule):
     assert broken(text) == {rule: 1}
 

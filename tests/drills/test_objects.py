@@ -42,12 +42,9 @@ def bucket(monkeypatch):
     names = {"aws_access_key_id": "test", "aws_secret_access_key": "x", "region_name": "us-east-1"}
     boto3.client("s3", endpoint_url=place, **names).create_bucket(Bucket="bucket")
     yield {
-        "aws_endpoint_url": place,
-        "aws_access_key_id": "test",
-        "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
+        "aws_endpoint_url": place, "aws_access_key_id": "test", "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
+        "aws_region": "us-east-1", "aws_allow_http": "true",
+    }  # fmt: skip
     server.stop()
 
 

@@ -119,12 +119,10 @@ def test_the_rest_of_the_attributes(folder):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"backfill": "all"},
-        {"partitions": {"type": "yearly", "start_date": "2026"}},
-        {"partition": ["a"]},
+        {"backfill": "all"}, {"partitions": {"type": "yearly", "start_date": "2026"}}, {"partition": ["a"]},
         {"policy": 3},
     ],
-)
+)  # fmt: skip
 def test_what_the_schema_does_not_know_is_refused(folder, wrong):
     with pytest.raises((ValueError, resolved.ResolutionException)):
         load(folder, **{"partitions": ["a"], **wrong})

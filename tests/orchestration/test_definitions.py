@@ -61,24 +61,14 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
     found = {(check.asset_key.to_user_string(), check.name): check for check in checks}
     assert all(check.description for check in checks)
     assert {name for (asset, name), check in found.items() if check.blocking and asset == "staged_care_notes"} == {
-        "raw_column_absent",
-        "canary_text_absent",
-        "canary_rows_complete",
-        "canary_words_replaced",
-        "canary_rows_reproducible",
-        "duplicates_within_chance",
-        "words_in_output_set",
-        "rows_ledgered",
+        "raw_column_absent", "canary_text_absent", "canary_rows_complete", "canary_words_replaced",
+        "canary_rows_reproducible", "duplicates_within_chance", "words_in_output_set", "rows_ledgered",
         "one_text_per_record",
-    }
+    }  # fmt: skip
     assert {name for (asset, name), check in found.items() if check.blocking and asset == "published_care_notes"} == {
-        "published_files",
-        "raw_column_absent",
-        "canary_text_absent",
-        "words_in_output_set",
-        "rows_ledgered",
+        "published_files", "raw_column_absent", "canary_text_absent", "words_in_output_set", "rows_ledgered",
         "one_text_per_record",
-    }
+    }  # fmt: skip
     assert {key for key, check in found.items() if not check.blocking} == {("staged_care_notes", "report_copies")}
     job = defs.resolve_job_def("run_care_notes")
     assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02"]

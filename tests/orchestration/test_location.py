@@ -24,19 +24,12 @@ def make_policy(tmp_path, small_vectors):
     def make(**changes):
         mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors}
         values = {
-            "dataset": "notes",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "published"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
+            "dataset": "notes", "release": "r1", "source": str(tmp_path / "raw.parquet"),
+            "sink": str(tmp_path / "published"), "staging": str(tmp_path / "inside"), "id": "id", "unit": "record",
+            "key": f"file:{tmp_path / 'noise.key'}", "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
             "cap": {"measure": "pure", "epsilon": 4.2, "period": "2026"},
-            "column": [{"name": "note", "mechanism": mechanism, "allow": ["cluster"]}],
-            **changes,
-        }
+            "column": [{"name": "note", "mechanism": mechanism, "allow": ["cluster"]}], **changes,
+        }  # fmt: skip
         return Policy.parse(values)
 
     return make
@@ -253,14 +246,9 @@ def test_the_component_has_the_same_settings(make_policy, tmp_path):
         '[[column]]\nname = "note"\nmechanism = { name = "custext", epsilon = 2.0 }\nallow = ["cluster"]\n'
     )
     attributes = {
-        "policy": str(policy),
-        "key_prefix": "v2",
-        "source_asset": "dump/notes",
-        "max_retries": 2,
-        "owners": ["team:privacy"],
-        "schedule": "@daily",
-        "watch_source": True,
-    }
+        "policy": str(policy), "key_prefix": "v2", "source_asset": "dump/notes", "max_retries": 2,
+        "owners": ["team:privacy"], "schedule": "@daily", "watch_source": True,
+    }  # fmt: skip
     component = orchestration.PolicyComponent.from_attributes_dict(attributes=attributes)
     defs = component.build_defs(trees.ComponentTree.for_test().load_context)
     assert keys(defs) == {"dump/notes", "v2/staged_notes", "v2/published_notes"}

@@ -235,16 +235,10 @@ def text(draw, depth):
 def condition(draw, depth):
     one, other = text(draw, depth), text(draw, 0)
     made = [
-        *[lambda: one.str.contains("b")] * 4,
-        lambda: one == other,
-        lambda: one.eq_missing(other),
-        one.is_null,
-        one.is_not_null,
-        lambda: col("stars") > 2,
-        lambda: one.is_in(draw.choice([["b", "a"], other.implode()])),
-        lambda: (one == "b") & (col("stars") > 2),
-        lambda: ~one.str.contains("b"),
-    ]
+        *[lambda: one.str.contains("b")] * 4, lambda: one == other, lambda: one.eq_missing(other), one.is_null,
+        one.is_not_null, lambda: col("stars") > 2, lambda: one.is_in(draw.choice([["b", "a"], other.implode()])),
+        lambda: (one == "b") & (col("stars") > 2), lambda: ~one.str.contains("b"),
+    ]  # fmt: skip
     return draw.choice(made)()
 
 

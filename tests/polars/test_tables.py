@@ -11,12 +11,10 @@ from .guarded import make_policy
 
 RAW = pl.DataFrame(
     {
-        "stars": [5, 1, 3, 2],
-        "id": ["a", "b", "c", "d"],
-        "review": ["a good film", None, "", "zzqsentinelqzz and a bad plot"],
-        "day": [None, 2, 3, 4],
+        "stars": [5, 1, 3, 2], "id": ["a", "b", "c", "d"],
+        "review": ["a good film", None, "", "zzqsentinelqzz and a bad plot"], "day": [None, 2, 3, 4],
     }
-)
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -109,12 +107,10 @@ def test_a_categorical_text_comes_back_as_strings(kind, policy, expected):
 
 
 NOTHING = {
-    "Polars": lambda raw: raw,
-    "lazy": lambda raw: raw.lazy(),
-    "Arrow": lambda raw: raw.to_arrow(),
+    "Polars": lambda raw: raw, "lazy": lambda raw: raw.lazy(), "Arrow": lambda raw: raw.to_arrow(),
     "pandas": lambda raw: raw.to_pandas(),
     "pandas of Arrow types": lambda raw: raw.to_pandas(use_pyarrow_extension_array=True),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", NOTHING)

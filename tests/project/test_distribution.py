@@ -80,13 +80,10 @@ def test_all_versions_agree():
     locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     others = [tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("models", "eval")]
     versions = [
-        kernel,
-        _kernel.VERSION,
-        dptext_etl.__version__,
-        *(project["version"] for project in others),
+        kernel, _kernel.VERSION, dptext_etl.__version__, *(project["version"] for project in others),
         *(project["dependencies"][0].removeprefix(f"{PROJECT['name']}==") for project in others),
         *(item["version"] for item in locked if item["name"] == "dptext-kernel"),
-    ]
+    ]  # fmt: skip
     assert versions == [PROJECT["version"]] * len(versions)
 
 

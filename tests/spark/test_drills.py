@@ -73,11 +73,9 @@ def test_the_logs_of_failing_queries_quote_no_text_and_no_secret(asked, tmp_path
     secret = (tmp_path / "noise.key").read_text().strip()
     asked["policy"]["key"] = "env:DPTEXT_SECRET"
     asked["settings"] |= {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": f"file://{tmp_path / 'events'}",
-        "spark.executorEnv.DPTEXT_SECRET": secret,
-    }
+        "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{tmp_path / 'events'}", "spark.executorEnv.DPTEXT_SECRET": secret,
+    }  # fmt: skip
     asked["master"] = "local[2]"
     asked["queries"] = [
         "SELECT private_review(review, id) FROM films",

@@ -91,14 +91,10 @@ def test_ids_of_every_type_name_the_same_records_as_elsewhere(spark, policy, for
     frame.createOrReplaceTempView("typed")
     register(spark, "private_text", policy, form=form)
     types = {
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "date": pa.date32(),
-        "decimal(10,2)": pa.decimal128(10, 2),
-        "binary": pa.binary(),
-        "struct<a: int, b: string>": pa.struct({"a": pa.int32(), "b": pa.string()}.items()),
+        "int": pa.int32(), "bigint": pa.int64(), "date": pa.date32(), "decimal(10,2)": pa.decimal128(10, 2),
+        "binary": pa.binary(), "struct<a: int, b: string>": pa.struct({"a": pa.int32(), "b": pa.string()}.items()),
         "timestamp": pa.timestamp("us", "UTC"),
-    }
+    }  # fmt: skip
     values = [{"a": item[0], "b": item[1]} for item in IDS[kind]] if kind.startswith("struct") else IDS[kind]
     wanted = privatize(pa.array(texts), pa.array(values, types[kind]), policy).to_pylist()
     assert len(set(wanted)) == 4

@@ -72,9 +72,7 @@ AS_INPUTS = {
     "Cast": ["CAST(k AS STRING)", "CAST(length(t) AS STRING)", "CAST(t = u AS STRING)"],
     "Coalesce": ["coalesce(t, u)", "coalesce(t, id)", "coalesce(nullif(t, 'a'), '')"],
     "If": [
-        "IF(k > 0, t, u)",
-        "IF(t LIKE '%a%', t, '')",
-        "IF(t LIKE '%a%', 'x', t)",
+        "IF(k > 0, t, u)", "IF(t LIKE '%a%', t, '')", "IF(t LIKE '%a%', 'x', t)",
         "IF(t LIKE '%a%', coalesce(u, ''), t)",
     ],
     "CaseWhen": [
@@ -87,7 +85,7 @@ AS_INPUTS = {
     "EqualNullSafe": ["t <=> u"],
     "CreateArray": ["array(t, u)"],
     "CreateNamedStruct": ["named_struct('a', t, 'b', u).a", "named_struct('a', t, 'b', u)"],
-}
+}  # fmt: skip
 """Expressions whose nulls show which cells of `t` are null, and nothing else about `t`; other columns are public."""
 OWN = {
     "NullIfResult": ["nullif(t, u)", "nullif(u, t)"],

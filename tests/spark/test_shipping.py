@@ -19,16 +19,10 @@ later("pyspark", reason="pyspark is not installed (extra: spark)")
 @pytest.mark.parametrize(
     ("master", "local"),
     [
-        ("local", True),
-        ("local[2]", True),
-        ("local[*,3]", True),
-        ("local-cluster[2,1,1024]", True),
-        ("spark://h:7077", False),
-        ("yarn", False),
-        ("k8s://local", False),
-        (None, False),
+        ("local", True), ("local[2]", True), ("local[*,3]", True), ("local-cluster[2,1,1024]", True),
+        ("spark://h:7077", False), ("yarn", False), ("k8s://local", False), (None, False),
     ],
-)
+)  # fmt: skip
 def test_the_master_says_whether_workers_share_a_machine(master, local):
     conf = SimpleNamespace(get=lambda name, default: master)
     assert is_local(SimpleNamespace(conf=conf)) == local

@@ -17,19 +17,11 @@ def whole(policy, tmp_path):
     """The policy of a dataset, for views."""
     return Policy.parse(
         {
-            "dataset": "films",
-            "release": "1",
-            "source": "a",
-            "sink": "b",
-            "id": "id",
-            "subject": "user",
-            "keep": ["n"],
-            "key": policy.key,
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "sql_function": False,
-            "column": [{"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}],
+            "dataset": "films", "release": "1", "source": "a", "sink": "b", "id": "id", "subject": "user",
+            "keep": ["n"], "key": policy.key, "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+            "sql_function": False, "column": [{"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}],
         }
-    )
+    )  # fmt: skip
 
 
 def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path):

@@ -47,12 +47,9 @@ def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, pol
         register(bare, "never_review", policy, ledger=url, unit="record", check_workers=True)
     assert not bare.catalog.functionExists("never_review")
     whole = {
-        "id": "id",
-        "sink": str(tmp_path / "published"),
-        "staging": str(tmp_path / "inside"),
-        "ledger": {"url": url},
+        "id": "id", "sink": str(tmp_path / "published"), "staging": str(tmp_path / "inside"), "ledger": {"url": url},
         "unit": "record",
-    }
+    }  # fmt: skip
     with pytest.raises(PolicyError, match=NOT_THERE):
         run_frame(bare.table("films"), policy, check_workers=True, **whole)
     monkeypatch.setattr(spark_engine, "is_local", lambda spark: False)  # where no one has to ask for the question
