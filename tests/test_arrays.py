@@ -24,11 +24,8 @@ def test_both_ways_agree_with_pyarrow(kind, values):
         assert to_arrow(found).equals(pa.array(expected))
 
 
-def test_nulls_of_numbers_are_nan():
+def test_nulls_of_numbers_are_nan_and_words_become_strings():
     assert np.isnan(to_numpy(pa.array([1, None, 3])))[1]
-
-
-def test_words_become_strings():
     assert to_arrow(["ä", ""]).to_pylist() == ["ä", ""]
 
 

@@ -51,7 +51,7 @@ def test_canon_ignores_order_and_refuses_nan():
         canon(float("nan"))
 
 
-def test_an_artifact_is_its_content(tmp_path):
+def test_an_artifact_is_its_content_and_a_missing_one_is_named(tmp_path):
     file = tmp_path / "words.txt"
     file.write_bytes(b"abc")
     artifact = Artifact.open(file)
@@ -63,6 +63,8 @@ def test_an_artifact_is_its_content(tmp_path):
             use()
         assert isinstance(raised.value, PolicyError)
         assert "abd" not in str(raised.value)
+    with pytest.raises(ArtifactError, match=r"nowhere.npz cannot be read: No such file(.|\n)*Hint"):
+        Artifact.open(tmp_path / "nowhere.npz")
 
 
 def test_a_file_is_read_again_once_it_may_have_changed(tmp_path, monkeypatch):
@@ -99,11 +101,6 @@ def test_what_comes_with_the_package_is_verified_and_is_not_built(tmp_path, cach
     found.path.write_bytes(b"shippee")
     with pytest.raises(ArtifactError, match="hash differs"):
         store({"of": "p"}, refuse, suffix=".bin")
-
-
-def test_a_missing_artifact_is_named(tmp_path):
-    with pytest.raises(ArtifactError, match=r"nowhere.npz cannot be read: No such file(.|\n)*Hint"):
-        Artifact.open(tmp_path / "nowhere.npz")
 
 
 def test_the_cache_is_its_owners(cache, monkeypatch, tmp_path):
@@ -143,7 +140,7 @@ def test_a_changed_entry_is_refused_and_can_be_deleted():
         store({"of": "b"}, refuse)
 
 
-def test_a_failed_build_leaves_nothing(cache):
+def test_a_failed_build_leaves_nothing_and_a_bad_cache_says_so(cache, tmp_path, monkeypatch):
     def full(path):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -152,9 +149,6 @@ def test_a_failed_build_leaves_nothing(cache):
         store({"of": "c"}, full)
     assert list(cache.iterdir()) == []
     assert store({"of": "c"}, write(b"whole")).path.read_bytes() == b"whole"
-
-
-def test_a_cache_that_cannot_be_made_says_so(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ArtifactError, match=r"cannot be used(.|\n)*Hint: set DPTEXT_CACHE"):

@@ -110,7 +110,7 @@ def test_what_is_no_type_is_none(written):
     assert published_kind(written) == written
 
 
-def test_no_printed_type_of_arrow_holds_a_name():
+def test_printed_types_hold_no_name_and_no_unknown_zone():
     inner = pa.struct([(RAW, pa.dictionary(pa.int8(), pa.string()))])
     types = [
         inner, pa.list_(inner), pa.large_list(pa.field(RAW, pa.int8())), pa.list_(inner, 2), pa.map_(inner, inner),
@@ -119,9 +119,6 @@ def test_no_printed_type_of_arrow_holds_a_name():
     ]  # fmt: skip
     assert RAW not in json.dumps([arrow_kind(dtype) for dtype in types])
     assert arrow_kind(pa.list_(inner)) == "list of struct of 1 field (dictionary of string)"
-
-
-def test_a_zone_that_no_clock_has_becomes_utc():
     dtype = pl.Datetime("us", RAW)
     assert (kind_of(dtype), plain_type(dtype)) == (str(pl.Datetime("us", "UTC")), pl.Datetime("us", "UTC"))
 

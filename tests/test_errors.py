@@ -11,7 +11,6 @@ from dptext_etl import errors
 from dptext_etl.errors import (
     BudgetError,
     DPTextError,
-    GateError,
     InputError,
     LedgerError,
     PolicyError,
@@ -26,14 +25,6 @@ def test_message_and_hint():
     error = PolicyError("the column is missing", "name another")
     assert str(error) == "the column is missing\nHint: name another"
     assert str(PolicyError("plain")) == "plain"
-
-
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [(DPTextError, 1), (PolicyError, 5), (InputError, 5), (LedgerError, 5), (BudgetError, 3), (GateError, 4)],
-)
-def test_exit_codes(kind, code):
-    assert kind.exit_code == code
 
 
 def test_a_retry_can_help_where_nothing_was_refused():
@@ -104,11 +95,11 @@ def test_a_cell_with_the_words_of_a_store_and_a_store_that_refuses_are_permanent
 
 
 def test_errors_survive_pickling():
-    error = pickle.loads(pickle.dumps(BudgetError("over", "wait")))
-    assert (type(error), error.message, error.hint) == (BudgetError, "over", "wait")
+    error = pickle.loads(pickle.dumps(BudgetError("over", "wait", {"rows": 3})))
+    assert (type(error), error.message, error.hint, error.fields) == (BudgetError, "over", "wait", {"rows": 3})
 
 
-def test_seam_drops_what_the_library_said():
+def test_seam_drops_what_the_library_said_and_its_context():
     with pytest.raises(InputError) as caught, seam("reading the source", hint="look at the file"):
         raise ValueError(SENTINEL)
     error = caught.value
@@ -116,8 +107,6 @@ def test_seam_drops_what_the_library_said():
     assert error.__cause__ is None
     assert error.__context__ is None
 
-
-def test_seam_drops_context_inside_a_handler():
     def inner():
         try:
             {}[SENTINEL]

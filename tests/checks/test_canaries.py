@@ -57,15 +57,12 @@ def test_two_out_of_vocabulary_and_six_in_vocabulary_rows_of_24_words(policy):
     assert canaries.tokens == frozenset(pseudo_words(secret(policy), "reviews", "r1", "text"))
 
 
-def test_pseudo_words_are_long_letters_that_segmentation_keeps_whole(policy):
+def test_words_are_long_and_the_same_for_the_same_names(policy):
     for token in planned(policy).tokens:
         assert len(token) >= 16
         assert token.isascii()
         assert token.isalpha()
         assert _kernel.split(token) == [(token, True)]
-
-
-def test_a_plan_depends_on_its_names_and_on_nothing_else(policy):
     assert planned(policy) == planned(policy)
     ids = [frozenset(planned(policy, shard).ids()) for shard in range(20)]
     assert len(frozenset.union(*ids)) == 20 * 8
@@ -74,6 +71,9 @@ def test_a_plan_depends_on_its_names_and_on_nothing_else(policy):
     other = policy.model_copy(update={"release": "r2"})
     assert not planned(other).tokens & planned(policy).tokens
     assert not frozenset(planned(other).ids()) & frozenset(planned(policy).ids())
+    canaries = planned(policy)
+    said = repr(canaries) + str(canaries) + repr(canaries.rows)
+    assert not [word for row in canaries.rows for word in row.words["text"] if word in said]
 
 
 def test_the_same_id_always_carries_the_same_text(policy):
@@ -160,7 +160,7 @@ def test_types_that_identify_nothing_are_refused(policy, dtype):
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-def test_ids_in_use_are_never_taken(policy):
+def test_used_ids_are_never_taken_and_a_full_column_is_refused(policy):
     used = pl.Series(list(range(-128, 128, 2)), dtype=pl.Int8)
     assert all(value % 2 for value in planned(policy, dtype=pl.Int8(), taken=used).ids())
     first = planned(policy).ids()
@@ -173,14 +173,8 @@ def test_ids_in_use_are_never_taken(policy):
 
     assert planned(policy, taken=taken) == planned(policy, taken=first)
     assert all(ids.dtype == pl.String for ids in asked)
-
-
-def test_a_full_id_column_is_refused(policy):
     with pytest.raises(InputError, match="no free record ids of type Int8"):
         planned(policy, dtype=pl.Int8(), taken=pl.Series(list(range(-128, 128)), dtype=pl.Int8))
-
-
-def test_equal_seeds_give_equal_ids():
     seeds = [bytes([n]) * 32 for n in range(50)]
     days = ids_from(seeds, pl.Date())
     assert days.to_list() == ids_from(seeds, pl.Date()).to_list()
@@ -194,12 +188,6 @@ def test_columns_that_are_missing_or_ours_are_refused(policy):
         plant(frame.drop("text"), canaries, policy)
     with pytest.raises(InputError, match=f"the column {CANARY} is ours"):
         plant(frame.with_columns(pl.lit(value=False).alias(CANARY)), canaries, policy)
-
-
-def test_neither_plans_nor_errors_show_canary_words(policy):
-    canaries = planned(policy)
-    said = repr(canaries) + str(canaries) + repr(canaries.rows)
-    assert not [word for row in canaries.rows for word in row.words["text"] if word in said]
 
 
 def test_in_vocabulary_words_can_change_and_their_survival_is_exact(policy, small_vectors, tmp_path):

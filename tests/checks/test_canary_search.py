@@ -87,7 +87,7 @@ def test_found_across_neighboring_columns_of_one_row_only():
     assert find([TOKEN], pl.DataFrame(missing)) == {**NOTHING, "plain": 1}
 
 
-def test_found_in_files_and_folders(tmp_path):
+def test_found_in_files_folders_and_the_metadata_of_parquet(tmp_path):
     (tmp_path / "deep").mkdir()
     frame = pl.DataFrame({"a": ["x", f"{TOKEN} y", "z"], "b": [1, 2, 3]})
     frame.write_parquet(tmp_path / "deep" / "zstd.parquet", compression="zstd")
@@ -101,15 +101,17 @@ def test_found_in_files_and_folders(tmp_path):
     assert find([TOKEN], tmp_path / "deep" / "zstd.parquet")["plain"] >= 1
     assert find([TOKEN], tmp_path / "clean") == NOTHING
     assert find([TOKEN], tmp_path)["plain"] >= 4
-
-
-def test_found_in_the_statistics_of_a_parquet_file_whose_column_is_gone(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.table({"a": ["x"]}).replace_schema_metadata({"note": f"min={TOKEN}"})
     pq.write_table(table, tmp_path / "meta.parquet")
     assert find([TOKEN], tmp_path / "meta.parquet")["plain"] == 1
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + TOKEN.encode() + b"PAR1")
+    with pytest.raises(InputError, match="searching for canaries failed") as caught:
+        find([TOKEN], tmp_path / "broken.parquet")
+    assert TOKEN not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
 
 
 def test_found_once_at_every_place_of_a_large_file(tmp_path):
@@ -119,21 +121,10 @@ def test_found_once_at_every_place_of_a_large_file(tmp_path):
         assert find([TOKEN], tmp_path / "big") == {**NOTHING, "plain": 1}, shift
 
 
-def test_nothing_is_found_where_nothing_is():
+def test_nothing_is_found_where_nothing_is_and_odd_tokens_are_refused():
     frame = pl.DataFrame({"a": ["the quick brown fox", None, TOKEN[:-1]], "b": [1.5, None, 2.0]})
     assert find([TOKEN], frame) == NOTHING
     assert find([TOKEN], "") == find([], frame) == find([TOKEN], pl.DataFrame()) == NOTHING
-
-
-def test_short_or_odd_tokens_are_refused():
     for token in ("short", "has space and more", "zahl1234567890123456", "ümlautümlautümlaut"):
         with pytest.raises(InputError, match="ASCII letters"):
             Searcher([token])
-
-
-def test_errors_name_no_content(tmp_path):
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + TOKEN.encode() + b"PAR1")
-    with pytest.raises(InputError, match="searching for canaries failed") as caught:
-        find([TOKEN], tmp_path / "broken.parquet")
-    assert TOKEN not in str(caught.value)
-    assert caught.value.__cause__ is caught.value.__context__ is None

@@ -87,7 +87,7 @@ def test_independent_draws_agree_as_often_as_the_law_says(mechanism):
     assert found["rows of one text"].compared == math.comb(2 * shards, 2)
 
 
-def test_one_seed_for_all_rows_is_found(mechanism):
+def test_one_seed_is_found_likely_agreement_and_lost_rows_are_not(mechanism, small_vectors):
     random = np.random.default_rng(5)
     words = texts(mechanism)
     same = drawn(mechanism, random, words)
@@ -95,6 +95,14 @@ def test_one_seed_for_all_rows_is_found(mechanism):
     assert found["pairs of a shard"].beyond_chance
     assert found["rows of one text"].beyond_chance
     assert found["pairs of two shards"].compared == 0
+    mechanism = CusText(epsilon=200.0, k=10, vectors=small_vectors)
+    words = texts(mechanism)
+    found = fed(mechanism, {(0, half): (words, " ".join(words)) for half in range(2)})
+    assert not any(item.beyond_chance for item in found.values())
+    assert all(item.limit > item.compared for item in found.values())
+    words = texts(mechanism)
+    assert fed(mechanism, {}) == {}
+    assert fed(mechanism, {(0, 0): (words, None), (0, 1): (words, "good")}) == {}
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3])
@@ -148,20 +156,6 @@ def test_a_repeated_word_is_judged_by_its_own_chance_not_by_the_mean_of_its_text
     compared = fed(Uneven(), releases)["a word twice in a row"]
     assert (compared.compared, compared.equal) == (300, agreeing)
     assert compared.beyond_chance is found
-
-
-def test_where_agreement_is_likely_nothing_is_suspicious(small_vectors):
-    mechanism = CusText(epsilon=200.0, k=10, vectors=small_vectors)
-    words = texts(mechanism)
-    found = fed(mechanism, {(0, half): (words, " ".join(words)) for half in range(2)})
-    assert not any(item.beyond_chance for item in found.values())
-    assert all(item.limit > item.compared for item in found.values())
-
-
-def test_rows_that_were_lost_or_have_another_length_are_not_compared(mechanism):
-    words = texts(mechanism)
-    assert fed(mechanism, {}) == {}
-    assert fed(mechanism, {(0, 0): (words, None), (0, 1): (words, "good")}) == {}
 
 
 def test_heads_need_as_many_words_as_the_bound_says(mechanism):

@@ -57,20 +57,25 @@ def test_the_largest_probability_bounds_every_transition(small_vectors):
         assert exact <= Fraction(bound) <= exact * (1 + Fraction(1, 10**11))
 
 
-def test_copies_are_counted_after_the_input_policy():
+def test_copies_are_counted_after_the_input_policy_and_add_up(small_vectors):
     raw = pl.Series(["Good, the word!", "good bad", "don\u2019t", "", None, "other"])
     released = pl.Series(["good the word", "good worse", "don't", "", None, "thing"])
     found = count_copies(raw, released, pl.Series([3, 2, 1, 0, 0, 1]))
     assert found == CopyCount(copies=2, rows_by_draws={1: 2, 2: 1, 3: 1}, words_kept=5, words_compared=7)
     with pytest.raises(InputError, match="2 texts, 1 releases"):
         count_copies(raw.head(2), released.head(1), pl.Series([1]))
-
-
-def test_counts_add_up_over_shards_and_survive_json():
     parts = [CopyCount(1, {2: 3}, 4, 6), CopyCount(0, {2: 1, 5: 2}, 1, 12), CopyCount()]
     total = parts[0] + parts[1] + parts[2]
     assert total == CopyCount(1, {2: 4, 5: 2}, 5, 18)
     assert CopyCount.from_dict(json.loads(json.dumps(total.as_dict()))) == total
+    raw = pl.Series(["Sentinelword one", "sentinelword two"])
+    found = count_copies(raw, raw.str.to_lowercase(), pl.Series([2, 2]))
+    said = repr(found) + repr(copy_reports(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
+    assert "sentinelword" not in said.lower()
+    blanks = count_copies(pl.Series(["", " "]), pl.Series(["", ""]), pl.Series([0, 0]))
+    assert blanks == CopyCount()
+    (found,) = copy_reports(policy(small_vectors, beta=1e-6), {"text": blanks})
+    assert found.verdict().passed
 
 
 def test_a_correct_release_stays_within_its_bound_and_a_copy_does_not(small_vectors):
@@ -100,7 +105,7 @@ def test_a_correct_release_stays_within_its_bound_and_a_copy_does_not(small_vect
     assert caught.beyond_chance
 
 
-def test_a_report_never_stops_a_publication(small_vectors):
+def test_counts_gate_only_where_beta_pays_for_it(small_vectors):
     everything = {"text": CopyCount(1000, {10: 1000}, 10_000, 10_000)}
     (found,) = copy_reports(policy(small_vectors), everything)
     assert found.beyond_chance
@@ -109,9 +114,6 @@ def test_a_report_never_stops_a_publication(small_vectors):
     assert "report only" in found.verdict().message
     assert decisions(policy(small_vectors), everything) == ()
     assert gate_delta(policy(small_vectors)) == 0
-
-
-def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     paid = policy(small_vectors, beta=1e-6)
     verdict, _ = decisions(paid, {"text": CopyCount(1000, {10: 1000})})
     assert not verdict.passed
@@ -125,9 +127,6 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     assert gate_delta(policy(small_vectors, beta=1e-9)) == 2 * 10**6
     with pytest.raises(InputError, match="1 columns have no copy count or no bound"):
         decisions(paid, {})
-
-
-def test_columns_and_counts_share_beta(small_vectors):
     both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
     counts = {"text": CopyCount(0, {1: 50}), "note": CopyCount(0, {1: 50})}
     assert [item.beta for item in copy_reports(both, counts)] == [2.5e-7, 2.5e-7]
@@ -135,36 +134,15 @@ def test_columns_and_counts_share_beta(small_vectors):
 
 
 def test_where_copies_are_likely_no_threshold_exists(small_vectors):
-    """At large epsilon a correct run copies everything, and the count can only be reported.
-
-    Specification: docs/spec/privacy.md#copy-gate.
-    """
     loud = policy(small_vectors, epsilon=400.0, beta=1e-6)
     (found,) = copy_reports(loud, {"text": CopyCount(50, {10: 50})})
     assert found.threshold is None
     assert not found.beyond_chance
     (verdict,) = decisions(loud, {"text": CopyCount(50, {10: 50})})
     assert verdict.passed
-
-
-def test_one_row_of_one_word_may_be_copied(small_vectors):
-    """CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (docs/spec/privacy.md#gates)."""
+    # CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (docs/spec/privacy.md#gates)
     (found,) = copy_reports(policy(small_vectors, beta=0.01), {"text": CopyCount(1, {1: 1})})
     assert found.threshold is None
-
-
-def test_rows_without_draws_are_no_copies(small_vectors):
-    blanks = count_copies(pl.Series(["", " "]), pl.Series(["", ""]), pl.Series([0, 0]))
-    assert blanks == CopyCount()
-    (found,) = copy_reports(policy(small_vectors, beta=1e-6), {"text": blanks})
-    assert found.verdict().passed
-
-
-def test_reports_hold_numbers_and_the_columns_name(small_vectors):
-    raw = pl.Series(["Sentinelword one", "sentinelword two"])
-    found = count_copies(raw, raw.str.to_lowercase(), pl.Series([2, 2]))
-    said = repr(found) + repr(copy_reports(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
-    assert "sentinelword" not in said.lower()
 
 
 def test_the_largest_probability_of_every_word_mechanism_bounds_its_laws(word_mechanism):

@@ -31,8 +31,14 @@ def test_explain_shows_what_each_word_would_get(explained):
     assert explained["spend"]["epsilon"] == 30, "a text costs the total, whatever its length"
 
 
-def test_explain_without_allocation_has_none(small_vectors):
+def test_an_explanation_without_allocation_or_with_an_entry(small_vectors):
     assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["allocation"] is None
+    named = ("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", TEXT)
+    written = [facts(*named, "-p", f"allocation={entry}")["configuration"]["allocation"] for entry in ENTRIES]
+    assert written == [{"template": ["2.0", "1.0"], "total": "9.0"}] * 2
+    done = dptext(*named, "-p", "allocation={total: 9")
+    assert done.exit_code == 5
+    assert "write it as in a policy" in done.stderr
 
 
 @pytest.mark.parametrize("scores", ["nonsense", "", "ic,ic"])
@@ -125,12 +131,3 @@ def test_sentences_and_steps_take_the_shares_where_these_are_drawn():
     found, parts = shown(DPPrompt(model="x", l_max=10, allocation=preview.allocation_of("uniform", 10.0)))
     assert [item["word"] for item in found["words"]] == [f"{word} (2 steps)" for word in TEXT.split()]
     assert parts == [2.0] * 5
-
-
-def test_an_entry_is_written_as_in_a_policy_or_as_json(small_vectors):
-    named = ("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", TEXT)
-    written = [facts(*named, "-p", f"allocation={entry}")["configuration"]["allocation"] for entry in ENTRIES]
-    assert written == [{"template": ["2.0", "1.0"], "total": "9.0"}] * 2
-    done = dptext(*named, "-p", "allocation={total: 9")
-    assert done.exit_code == 5
-    assert "write it as in a policy" in done.stderr

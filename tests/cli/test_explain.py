@@ -43,7 +43,7 @@ def test_explain_states_the_exact_law(small_vectors):
     assert {item["name"] for item in found["parameters"]} == set(CusText.model_fields)
 
 
-def test_explain_is_readable(small_vectors):
+def test_explain_is_readable_and_says_where_no_table_computes(small_vectors):
     shown = dptext("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5").stdout
     for words in (
         "epsilon is per",
@@ -54,6 +54,10 @@ def test_explain_is_readable(small_vectors):
         "probability",
     ):
         assert words in shown
+    assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["computing"] is None
+    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--word", "unheardof")
+    assert {item["exact"] for item in found["example"]["outputs"]} == {"1/103"}
+    assert found["example"]["most_telling"] is None
 
 
 def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
@@ -125,12 +129,6 @@ def test_explain_prints_the_lines_that_a_policy_needs():
     assert facts("explain", "santext", "-p", "mode=faithful", "-p", "limit=300")["consent"][-1] == "publish = false"
 
 
-def test_a_word_outside_the_vocabulary_is_uniform(small_vectors):
-    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--word", "unheardof")
-    assert {item["exact"] for item in found["example"]["outputs"]} == {"1/103"}
-    assert found["example"]["most_telling"] is None
-
-
 MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
 
 
@@ -169,10 +167,6 @@ def test_explain_says_where_a_model_computes(name, computing):
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     dtype = "float32" if name == "adept" else computing.dtype
     assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
-
-
-def test_explain_says_where_no_table_computes(small_vectors):
-    assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["computing"] is None
 
 
 def test_records_of_one_person_lose_less_together_under_gaussian_noise():

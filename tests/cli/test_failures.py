@@ -1,7 +1,6 @@
 """Nothing but our own sentences leaves a command that fails: no library's text, no argument, no local."""
 
 import json
-import pickle
 import subprocess
 import sys
 import textwrap
@@ -112,22 +111,12 @@ def test_with_json_stdout_holds_one_object(error, code, exit_code, hint, emits):
     assert SENTINEL not in done.output
 
 
-def test_a_usage_error_is_json_too():
-    done = CliRunner().invoke(failing(ValueError()), ["work", "--json", "--nonsense"])
-    failed = json.loads(done.stdout)["error"]
-    assert (done.exit_code, failed["code"], failed["exit_code"]) == (2, "usage", 2)
-    assert "--nonsense" in failed["message"] or "--json" in failed["message"]
-
-
-def test_every_error_has_a_code_of_its_own():
-    """Except for ledgers: that a disk is full, a server away, or another process busy, is the same there."""
+def test_codes_belong_to_kinds_of_failures():
+    # except for ledgers: that a disk is full, a server away, or another process busy, is the same there
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     shared = [errors.FullLedgerError, errors.UnavailableLedgerError, errors.LockedLedgerError]
     assert len({kind.code for kind in kinds}) == len(kinds) - len(shared)
     assert [kind.code for kind in shared] == ["disk", "unavailable", "busy"]
-
-
-def test_an_exit_code_is_listed_and_belongs_to_one_kind_of_failure():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     assert {kind.exit_code for kind in kinds} | {0, errors.UNCHANGED, errors.INTERRUPTED} == set(errors.EXIT_CODES)
     assert len(set(errors.EXIT_CODES.values())) == len(errors.EXIT_CODES)
@@ -146,15 +135,14 @@ def test_a_full_disk_is_one_failure_wherever_it_happens(full):
     assert CliRunner().invoke(failing(full), ["work"]).exit_code == errors.DISK
 
 
-def test_fields_outlive_a_pickle():
-    again = pickle.loads(pickle.dumps(errors.InputError("this is so", "do that", {"rows": 3})))
-    assert (again.message, again.hint, again.fields) == ("this is so", "do that", {"rows": 3})
-
-
-def test_usage_errors_exit_with_2():
+def test_usage_errors_exit_with_2_in_json_too():
     app = failing(ValueError())
     assert CliRunner().invoke(app, ["work", "--nonsense"]).exit_code == 2
     assert CliRunner().invoke(app, ["nothing"]).exit_code == 2
+    done = CliRunner().invoke(failing(ValueError()), ["work", "--json", "--nonsense"])
+    failed = json.loads(done.stdout)["error"]
+    assert (done.exit_code, failed["code"], failed["exit_code"]) == (2, "usage", 2)
+    assert "--nonsense" in failed["message"] or "--json" in failed["message"]
 
 
 def run_python(code):

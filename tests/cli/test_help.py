@@ -25,14 +25,7 @@ def commands(group, words=()):
 ALL = dict(commands(typer.main.get_command(app)))
 
 
-def test_the_help_names_every_command():
-    group = typer.main.get_command(app)
-    context = click.Context(group)
-    names = group.list_commands(context)
-    assert [group.get_command(context, name).name for name in names] == names
-
-
-def test_the_commands_are_all_there():
+def test_the_commands_are_all_there_under_their_names():
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("dptext_etl_eval")
     kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
@@ -47,6 +40,10 @@ def test_the_commands_are_all_there():
     assert ("train", "masked-lm") in trainings
     made = {("key", "new"), ("corpus", "build"), ("corpus", "write"), ("corpus", "show"), ("corpus", "calibrate")}
     assert set(ALL) == {(name,) for name in single} | ledger | made | trainings
+    group = typer.main.get_command(app)
+    context = click.Context(group)
+    names = group.list_commands(context)
+    assert [group.get_command(context, name).name for name in names] == names
 
 
 FORBIDDEN = {
@@ -140,11 +137,6 @@ def test_help_says_everything(words):
     assert "--json" in options or words == ("schema",)  # which prints nothing else
 
 
-def test_exit_codes_are_said():
-    said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
-    assert "0 fine, 1 unexpected, 2 usage, 3 budget, 4 gate, 5 policy, 6 busy, 7 disk, 8 unchanged, 130 inter" in said
-
-
 def test_paragraphs_flow():
     def work(thing: str) -> None:
         """Do it.
@@ -160,5 +152,7 @@ def test_paragraphs_flow():
     assert typer.main.get_command(sample).help == "Do it.\n\nA line that continues."
 
 
-def test_version():
+def test_version_and_exit_codes_are_said():
     assert CliRunner().invoke(app, ["--version"]).output.strip() == f"dptext {__version__}"
+    said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "0 fine, 1 unexpected, 2 usage, 3 budget, 4 gate, 5 policy, 6 busy, 7 disk, 8 unchanged, 130 inter" in said

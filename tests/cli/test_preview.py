@@ -15,7 +15,7 @@ from ..command_line import dptext, facts
 SENTINEL = "zzqsentinelqzz"
 
 
-def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
+def test_previews_draw_at_several_epsilons_under_different_keys(small_vectors):
     found = facts("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")
     assert tuple(found) == preview.KEYS
     assert found["ledgered"] is False
@@ -23,6 +23,8 @@ def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
     assert all(
         [item["epsilon"] for item in row["after"]] == list(CusText._shown_epsilons) for row in found["sentences"]
     )
+    words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
+    assert facts(*words) != facts(*words)
 
 
 SLOW = ("adept", "dp_paraphrase", "dp_prompt", "dpbart")
@@ -107,11 +109,6 @@ def test_a_preview_takes_no_text_unless_it_is_called_public(small_vectors):
     (row,) = facts(*base)["sentences"]
     assert row["before"] == "the good words"
     assert [(item["epsilon"], item["spend"]) for item in row["after"]] == [(3.0, 9.0)]
-
-
-def test_two_previews_have_different_keys(small_vectors):
-    words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
-    assert facts(*words) != facts(*words)
 
 
 @pytest.mark.thorough

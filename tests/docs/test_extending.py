@@ -81,15 +81,12 @@ def found(site):
     return json.loads(python(site, "-c", ASKED))
 
 
-def test_the_command_line_finds_the_mechanism(found):
+def test_commands_runs_and_doctests_find_the_package(found):
     assert NAME in found["mechanisms"]
     explained = found["explained"]
     assert explained["name"] == NAME
     assert explained["parameters"][0]["meaning"] == "Per word."
     assert explained["law"]["epsilon_table"] <= 1.0
-
-
-def test_its_docstring_example_runs_and_runs_use_the_gate(found):
     failed, attempted = found["doctest"]
     assert (failed, attempted > 0) == (0, True)
     assert GATE in found["gates"]
@@ -121,16 +118,13 @@ def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, 
     assert int(passed.group(1)) in count
 
 
-def test_a_process_without_the_package_names_it_and_the_command(found):
-    """What Spark's driver sends to its workers holds the name of the package."""
+def test_a_process_without_the_package_names_it_and_a_policy_is_refused(found):
+    # What Spark's driver sends to its workers holds the name of the package
     with pytest.raises(
         PolicyError, match=f"the mechanism {NAME} comes with dptext-weekday, which is not installed here"
     ) as said:
         WorkerPolicy.model_validate_json(found["sent"]).column_policy()
     assert "Hint: pip install dptext-weekday" in str(said.value)
-
-
-def test_a_policy_without_the_package_is_refused():
     refused = dptext("explain", NAME)
     assert refused.exit_code == 5
     assert "there is no mechanism 'weekday'; available: " in refused.output

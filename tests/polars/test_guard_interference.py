@@ -73,7 +73,7 @@ def plan(seed, base):
     return frame
 
 
-@pytest.fixture(params=["parquet", "ipc", "memory"])
+@pytest.fixture(params=["parquet", "memory"])
 def tables(request, tmp_path):
     made = []
     for number, texts in enumerate(TEXTS):

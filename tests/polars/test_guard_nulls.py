@@ -177,7 +177,7 @@ def test_sql_that_gives_nulls_is_refused(policy):
 
 
 RAW = ("review", "note")
-PLANS = examples(1_500).max_examples
+PLANS = examples(800).max_examples
 
 
 def tables(draw):
