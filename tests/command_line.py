@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
@@ -15,3 +16,9 @@ def facts(*words):
     done = dptext(*words, "--json")
     assert (done.exit_code, done.stderr) == (0, ""), done.stderr
     return json.loads(done.stdout)
+
+
+def require_models():
+    """Skip where the package of models, or what they compute with, is not installed."""
+    pytest.importorskip("dptext_etl_models")
+    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")

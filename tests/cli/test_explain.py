@@ -11,7 +11,7 @@ from dptext_etl.device import Computing
 from dptext_etl.mechanisms.custext import CusText
 from tests.quick import quick
 
-from ..command_line import dptext, facts
+from ..command_line import dptext, facts, require_models
 
 
 def test_explain_states_the_exact_law(small_vectors):
@@ -135,8 +135,7 @@ MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
 @pytest.mark.parametrize("name", quick(sorted(MODELS, reverse=True)))
 def test_explain_states_what_a_model_can_tell(name):
     """Offline: the usual models are not here, so a small one replaces them, and the output says so."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     found = facts("explain", name)
@@ -159,19 +158,16 @@ def test_explain_states_what_a_model_can_tell(name):
     assert ("standard deviation" in shown) is (found["noise"] is not None)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick(sorted(MODELS, key=("adept", "dpmlm").__contains__, reverse=True), first=2))
 def test_explain_says_where_a_model_computes(name, computing):
-    pytest.importorskip("dptext_etl_models")
     """As it is set; the LSTM of adept knows only float32."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     dtype = "float32" if name == "adept" else computing.dtype
     assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
 
 
 def test_records_of_one_person_lose_less_together_under_gaussian_noise():
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]
     assert one["epsilon"] == pytest.approx(500)
     assert ten["rule"] == "gaussian"
@@ -179,8 +175,7 @@ def test_records_of_one_person_lose_less_together_under_gaussian_noise():
 
 
 def test_a_post_processing_is_explained_too():
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    require_models()
     found = facts("explain", "rewrite_again")
     assert tuple(found) == explain.KEYS
     assert found["spend"]["epsilon"] == 0

@@ -13,7 +13,7 @@ from dptext_etl.cli.options import parse_parameters
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
-from ..command_line import dptext, facts
+from ..command_line import dptext, facts, require_models
 from .test_explain import MODELS
 
 SENTINEL = "zzqsentinelqzz"
@@ -35,8 +35,7 @@ def test_mechanisms_lists_variants_classes_and_disclosures():
 
 def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
     """Nothing is downloaded; a model that is not on this machine is named with the line that brings it."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     here = {"english-small", "google/flan-t5-base"}
@@ -57,8 +56,7 @@ def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
 @pytest.mark.parametrize("name", ["dp_prompt", "dpbart", "dpmlm"])
 def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, monkeypatch):
     """The usual model is not here, and none is taken in silence: another model is another configuration."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     kind = load(name)

@@ -10,7 +10,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from tests.quick import quick
 
-from ..command_line import dptext, facts
+from ..command_line import dptext, facts, require_models
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -56,8 +56,7 @@ def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
 
 def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
     """What is on the machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     kind, here = load("dpmlm"), set()
@@ -75,8 +74,7 @@ def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
 
 
 def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     kind = load("dpbart")
     assert kind._first_look({"model": "m"}) == {"n_rec": 10_000}
     assert kind._first_look({"model": "m", "noise": "laplace"}) == {}
@@ -84,8 +82,7 @@ def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
 
 
 def test_a_model_is_here_by_folder_by_name_or_from_the_hubs_cache(tmp_path, monkeypatch):
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -114,8 +111,7 @@ def test_a_preview_takes_no_text_unless_it_is_called_public(small_vectors):
 @pytest.mark.thorough
 def test_a_preview_of_a_model_that_fails_shows_no_random_words(monkeypatch):
     """Its words would look like words of a small epsilon."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference.masked.model import MaskedModel
     from dptext_etl_models.mechanisms.dpmlm import DPMLM
 

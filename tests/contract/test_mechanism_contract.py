@@ -33,34 +33,37 @@ DIVIDED_MODELS_LATER = {
 """Tests of code that a division of the budget does not change: with models, `make test-thorough` runs them."""
 
 
-def test_it_is_plain_frozen_data(mechanism):
+def test_it_is_plain_frozen_data_with_a_canonical_configuration_that_hides_paths(mechanism):
     again = pickle.loads(pickle.dumps(mechanism))
     assert again == mechanism
     assert again.cfg() == mechanism.cfg()
     assert catalog.build({"name": mechanism.name, **mechanism.model_dump()}) == mechanism
     with pytest.raises(Exception, match="frozen"):
         mechanism.epsilon = 3.0
-
-
-def test_its_configuration_is_canonical_and_hides_paths(mechanism):
     configuration = mechanism.configuration()
     assert json.loads(json.dumps(configuration)) == configuration
     assert {"mechanism", "mechanism_version", "segmentation", "epsilon"} <= set(configuration)
     assert not any("/" in str(value) for value in configuration.values())
     assert float(configuration["epsilon"]) == mechanism.epsilon
-
-
-def test_another_epsilon_is_another_configuration(mechanism):
     assert mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2}).cfg() != mechanism.cfg()
+    dearer = mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2})
+    assert dearer.spend(3).eps_approx >= mechanism.spend(3).eps_approx
+    assert mechanism._hub_fields <= mechanism._artifact_fields <= type(mechanism).model_fields.keys()
 
 
-def test_its_guarantee_is_complete(mechanism):
+def test_its_guarantee_is_complete_and_says_what_nobody_checks_without_a_ledger(mechanism):
     guarantee = mechanism.guarantee
     assert guarantee.neighbours
     assert guarantee.unit
     assert "PRF" in guarantee.assumptions
     if guarantee.guarantee_class in (GuaranteeClass.PURE_LDP, GuaranteeClass.APPROX_LDP):
         assert Disclosure.LENGTH not in guarantee.disclosures
+    claim = mechanism.guarantee
+    assert UNIQUE_IDS not in claim.assumptions
+    assert claim.without_ledger().assumptions == claim.assumptions | {UNIQUE_IDS}
+    assert claim.without_ledger().guarantee_class is claim.guarantee_class
+    for one in options.examples(type(mechanism)).values():
+        assert ("SCORES_LOCAL" in one.guarantee.assumptions) is (one.computing is not None)
 
 
 def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
@@ -74,18 +77,6 @@ def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
         ideal = any(name.startswith("IDEAL_") for name in one.guarantee.assumptions)
         assert not (ideal and one.guarantee.guarantee_class is GuaranteeClass.PURE_LDP)
         assert one.spend(1).guarantee_class is one.guarantee.guarantee_class
-
-
-def test_rows_of_models_say_that_scores_are_local(mechanism):
-    for one in options.examples(type(mechanism)).values():
-        assert ("SCORES_LOCAL" in one.guarantee.assumptions) is (one.computing is not None)
-
-
-def test_without_a_ledger_nobody_checks_ids_and_the_claim_says_so(mechanism):
-    claim = mechanism.guarantee
-    assert UNIQUE_IDS not in claim.assumptions
-    assert claim.without_ledger().assumptions == claim.assumptions | {UNIQUE_IDS}
-    assert claim.without_ledger().guarantee_class is claim.guarantee_class
 
 
 def test_spends_grow_with_positions_and_compose(mechanism):
@@ -102,22 +93,10 @@ def test_spends_grow_with_positions_and_compose(mechanism):
     assert worst_spend(mechanism, 7).eps_pure <= worst_spend(mechanism).eps_pure
     for positions in (0, 1, 7):
         assert worst_spend(mechanism, positions) == mechanism.spend(min(positions, mechanism.most_positions))
-
-
-def test_the_factors_of_its_cost_multiply_to_what_is_charged(mechanism):
     for variant in options.examples(type(mechanism)).values():
         worst = variant.spend(3).eps_approx if variant.guarantee.unit != "record" else variant.spend(1).eps_approx
         product = math.prod(float(factor) for factor in variant._cost_factors(3).values())
         assert product * MICRO == pytest.approx(worst, rel=1e-12, abs=1)  # rounded up to a millionth
-
-
-def test_fields_that_may_name_a_hub_are_public_inputs(mechanism):
-    assert mechanism._hub_fields <= mechanism._artifact_fields <= type(mechanism).model_fields.keys()
-
-
-def test_a_larger_epsilon_costs_more(mechanism):
-    dearer = mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2})
-    assert dearer.spend(3).eps_approx >= mechanism.spend(3).eps_approx
 
 
 MODELS = [name for name in chosen.names() if load(name).accelerated]

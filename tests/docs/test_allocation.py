@@ -62,15 +62,12 @@ def test_at_equal_use_the_even_division_has_another_budget(utility, cells):
     assert utility.NOTHING not in utility.conclusion({"custext": {"toy": better}})
 
 
-def test_the_page_leaves_no_figure_out(utility):
+def test_the_page_leaves_no_figure_out_and_has_the_librarys_own(utility):
     names = ("figure", "custext", "single", "dpmlm", "conclusion", "when", "longest")
     page = utility.page({name: f"<{name}>" for name in names})
     assert "[[" not in page
     assert all(f"<{name}>" in page for name in names)
-
-
-def test_the_papers_figure_is_what_the_library_gives(utility):
-    """The page that is read is the one that the code makes, without WordNet, which not everybody has."""
+    # The page that is read is the one that the code makes, without WordNet, which not everybody has
     made = utility.figure(Path("nowhere")).splitlines()
     shown = (ROOT / "studies" / "reports" / "allocation.md").read_text(encoding="utf-8").splitlines()
     assert len(made) == 10

@@ -79,16 +79,13 @@ def test_the_examples_of_the_how_to_page_run(capsys):
     assert "travel" in capsys.readouterr().out
 
 
-def test_the_tidy_file_has_every_line_at_every_epsilon(utility):
+def test_the_tidy_file_has_every_line_and_encoder_at_every_epsilon(utility):
     table = pl.read_parquet(ROOT / "docs" / "frontier.parquet").filter(pl.col("measure") == "surrogate_utility")
     for name, plan in utility.PLAN.items():
         here = table.filter(pl.col("dataset") == f"{name} (surrogate)", pl.col("figure") == utility.F1)
         assert set(here["variant"]) == {line.title for line in plan}
         assert len(here) == len(plan) * len(utility.EPSILONS) * len(utility.SEEDS)
         assert here["value"].is_between(0.0, 1.0, closed="none").all()
-
-
-def test_the_tidy_file_has_every_encoder_at_every_epsilon(utility):
     table = pl.read_parquet(ROOT / "docs" / "frontier.parquet").filter(pl.col("measure") == "encoder_utility")
     for name, lines in utility.ENCODERS.items():
         here = table.filter(pl.col("dataset") == name + utility.BESIDE, pl.col("figure") == utility.F1)

@@ -49,20 +49,23 @@ def keys(defs):
     return defs.resolve_job_def("run_notes").partitions_def.get_partition_keys()
 
 
-def test_the_component_is_registered():
-    found = importlib.metadata.entry_points(group="dagster_dg_cli.registry_modules")
-    (ours,) = (point for point in found if point.name == "dptext_etl")
-    module = ours.load()
-    assert "PolicyComponent" in dir(module)
-    assert module.PolicyComponent is components.PolicyComponent
-
-
-def test_a_policy_becomes_definitions(folder):
+def test_a_policy_becomes_definitions_under_the_names_that_are_written(folder):
     defs = load(folder, partitions=["a", "b"])
     dg.Definitions.validate_loadable(defs)
     assert keys(defs) == ["a", "b"]
     assert {"ledger_notes", "key_notes", "table_notes"} <= set(defs.resources)
     assert defs.executor is None
+    assert keys(load(folder, partitions=["007", "202601", "1e3", "0x10"])) == ["007", "202601", "1e3", "0x10"]
+    with pytest.raises(PolicyError, match="cannot be read"):
+        load(folder, policy=str(folder / "no.toml"))
+    properties = components.PolicyComponent.get_model_cls().model_json_schema()["properties"]
+    assert set(properties) == set(components.PolicyComponent.model_fields)
+    assert all(item.get("description") for item in properties.values())
+    found = importlib.metadata.entry_points(group="dagster_dg_cli.registry_modules")
+    (ours,) = (point for point in found if point.name == "dptext_etl")
+    module = ours.load()
+    assert "PolicyComponent" in dir(module)
+    assert module.PolicyComponent is components.PolicyComponent
 
 
 @pytest.mark.parametrize(
@@ -80,10 +83,6 @@ def test_a_policy_becomes_definitions(folder):
 )
 def test_time_partitions_have_names_that_can_stand_in_a_path(folder, said, first):
     assert keys(load(folder, partitions=said)) == first
-
-
-def test_names_stay_as_they_are_written(folder):
-    assert keys(load(folder, partitions=["007", "202601", "1e3", "0x10"])) == ["007", "202601", "1e3", "0x10"]
 
 
 def test_partitions_can_be_a_template(folder):
@@ -126,17 +125,6 @@ def test_the_rest_of_the_attributes(folder):
 def test_what_the_schema_does_not_know_is_refused(folder, wrong):
     with pytest.raises((ValueError, resolved.ResolutionException)):
         load(folder, **{"partitions": ["a"], **wrong})
-
-
-def test_a_policy_that_is_not_there_is_told(folder):
-    with pytest.raises(PolicyError, match="cannot be read"):
-        load(folder, policy=str(folder / "no.toml"))
-
-
-def test_every_attribute_is_described():
-    properties = components.PolicyComponent.get_model_cls().model_json_schema()["properties"]
-    assert set(properties) == set(components.PolicyComponent.model_fields)
-    assert all(item.get("description") for item in properties.values())
 
 
 def scaffold(folder, **options):

@@ -92,20 +92,26 @@ def test_maintenance_is_a_check_with_a_job_and_a_schedule_apart_from_the_run(mak
     assert len(list((tmp_path / "backups").iterdir())) == 1
 
 
-def test_definitions_of_several_datasets_can_be_merged(make_policy):
+def test_options_of_definitions_reach_executors_backfills_and_assets(make_policy):
+    plain = orchestration.build_definitions(make_policy(), partitions=["a"], executor=None)
+    assert plain.executor is None
+    chosen = orchestration.build_definitions(make_policy(), partitions=["a"], executor=dg.multiprocess_executor)
+    assert chosen.resolve_job_def("run_care_notes").executor_def.name == "multiprocess"
     merged = dg.Definitions.merge(
         *(orchestration.build_definitions(make_policy(dataset=name), partitions=["a"]) for name in ("notes", "calls"))
     )
     dg.Definitions.validate_loadable(merged)
     assert {job.name for job in merged.jobs} == {"run_notes", "run_calls"}
     assert {"ledger_notes", "ledger_calls", "key_notes", "key_calls"} <= set(merged.resources)
+    defs = orchestration.build_definitions(make_policy(publish=False), partitions=["a"])
+    assert dg.AssetKey("published_care_notes") not in defs.resolve_asset_graph().get_all_asset_keys()
 
+    def policies(**options):
+        graph = orchestration.build_definitions(make_policy(), partitions=["a", "b"], **options).resolve_asset_graph()
+        return {graph.get(dg.AssetKey(f"{stage}_care_notes")).backfill_policy for stage in ("staged", "published")}
 
-def test_the_executor_is_the_code_locations_where_none_is_given(make_policy):
-    plain = orchestration.build_definitions(make_policy(), partitions=["a"], executor=None)
-    assert plain.executor is None
-    chosen = orchestration.build_definitions(make_policy(), partitions=["a"], executor=dg.multiprocess_executor)
-    assert chosen.resolve_job_def("run_care_notes").executor_def.name == "multiprocess"
+    assert policies() == {None}
+    assert policies(backfill="single_run") == {dg.BackfillPolicy.single_run()}
 
 
 class Accelerated(CusText):
@@ -136,28 +142,6 @@ def test_the_pool_is_the_mechanisms_or_the_one_that_is_named(make_policy, kind, 
     assert not pools["published_care_notes"]
 
 
-def test_a_backfill_takes_a_run_per_partition_or_one_for_all(make_policy):
-    def policies(**options):
-        graph = orchestration.build_definitions(make_policy(), partitions=["a", "b"], **options).resolve_asset_graph()
-        return {graph.get(dg.AssetKey(f"{stage}_care_notes")).backfill_policy for stage in ("staged", "published")}
-
-    assert policies() == {None}
-    assert policies(backfill="single_run") == {dg.BackfillPolicy.single_run()}
-
-
-def test_nothing_is_published_where_the_policy_says_so(make_policy):
-    defs = orchestration.build_definitions(make_policy(publish=False), partitions=["a"])
-    assert dg.AssetKey("published_care_notes") not in defs.resolve_asset_graph().get_all_asset_keys()
-
-
-def test_definitions_hold_references_and_no_secret(make_policy, monkeypatch):
-    secret = "ab" * 32
-    monkeypatch.setenv("DPTEXT_SECRET", secret)
-    defs = orchestration.build_definitions(make_policy(), partitions=["a"])
-    assert defs.resources["key_care_notes"].reference == "env:DPTEXT_SECRET"
-    assert secret not in repr(defs.resources) + str(defs.resolve_asset_graph().asset_nodes)
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -173,12 +157,17 @@ def test_a_resource_takes_the_name_of_a_key_and_never_a_key(made):
     assert made(dg.EnvVar("NOISE_KEY_REFERENCE"))
 
 
-def test_a_deployment_sets_ledger_and_key(make_policy):
+def test_a_deployment_sets_references_and_definitions_hold_no_secret(make_policy, monkeypatch):
     ledger = orchestration.LedgerResource(url="sqlite:///elsewhere.db", id_key="file:ids.key")
     key = orchestration.KeyResource(reference="file:noise.key")
     defs = orchestration.build_definitions(make_policy(), partitions=["a"], ledger=ledger, key=key)
     assert defs.resources["ledger_care_notes"].url == "sqlite:///elsewhere.db"
     assert defs.resources["key_care_notes"].reference == "file:noise.key"
+    secret = "ab" * 32
+    monkeypatch.setenv("DPTEXT_SECRET", secret)
+    defs = orchestration.build_definitions(make_policy(), partitions=["a"])
+    assert defs.resources["key_care_notes"].reference == "env:DPTEXT_SECRET"
+    assert secret not in repr(defs.resources) + str(defs.resolve_asset_graph().asset_nodes)
 
 
 def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, monkeypatch):
@@ -212,10 +201,16 @@ def test_a_password_is_no_configuration(url):
     assert "hunter2" not in str(caught.value)
 
 
-def test_partitions_are_the_files_that_match_the_source(make_policy, tmp_path):
+def test_partitions_are_files_or_times(make_policy, tmp_path):
     touch(*(tmp_path / "raw" / name for name in ("2026-02.parquet", "2026-01.parquet", "notes.txt")))
     defs = orchestration.build_definitions(make_policy())
     assert defs.resolve_job_def("run_care_notes").partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
+    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-04")
+    defs = orchestration.build_definitions(make_policy(), partitions=months)
+    job = defs.resolve_job_def("run_care_notes")
+    assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02", "2026-03"]
+    hours = dg.HourlyPartitionsDefinition("2026-01-01T00", fmt="%Y-%m-%dT%H")
+    assert orchestration.build_definitions(make_policy(), partitions=hours)
 
 
 @pytest.mark.parametrize(
@@ -234,13 +229,6 @@ def test_templates_are_read_as_globs(make_policy, tmp_path, template, found):
     assert naming.discovered(make_policy(source=str(tmp_path / template))) == found
 
 
-def test_partitions_by_time_are_taken(make_policy):
-    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-04")
-    defs = orchestration.build_definitions(make_policy(), partitions=months)
-    job = defs.resolve_job_def("run_care_notes")
-    assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02", "2026-03"]
-
-
 @pytest.mark.parametrize(
     "partitions",
     [
@@ -257,25 +245,14 @@ def test_partitions_that_cannot_stand_in_a_path_are_refused(make_policy, partiti
         orchestration.build_definitions(make_policy(), partitions=partitions())
 
 
-def test_hours_are_taken_under_names_that_can_stand_in_a_path(make_policy):
-    hours = dg.HourlyPartitionsDefinition("2026-01-01T00", fmt="%Y-%m-%dT%H")
-    assert orchestration.build_definitions(make_policy(), partitions=hours)
-
-
-def test_partitions_that_cannot_be_found_are_asked_for(make_policy):
+def test_partitions_that_cannot_be_found_are_asked_for(make_policy, tmp_path):
     with pytest.raises(PolicyError, match=r"no file matches[\s\S]*Hint: pass partitions"):
         orchestration.build_definitions(make_policy())
     remote = make_policy(source="s3://raw/{partition}.parquet", sink="s3://out/{partition}", staging="staging")
     with pytest.raises(PolicyError, match=r"cannot be listed[\s\S]*Hint: pass partitions"):
         orchestration.build_definitions(remote)
-
-
-def test_partitions_of_a_source_without_any_are_refused(make_policy):
     with pytest.raises(PolicyError, match=r"Hint: write \{partition\}"):
         orchestration.build_definitions(make_policy(source="raw.parquet", sink="out"), partitions=["a"])
-
-
-def test_a_policy_file_that_says_too_little_is_told(tmp_path):
     (tmp_path / "privacy.toml").write_text('dataset = "notes"\n')
     with pytest.raises(PolicyError, match="release: is missing"):
         orchestration.build_definitions(tmp_path / "privacy.toml")

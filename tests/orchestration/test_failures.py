@@ -73,11 +73,8 @@ def test_nothing_of_the_chain_is_left(error):
     assert SENTINEL not in "".join(traceback.format_exception_only(failure))
 
 
-def test_an_interrupt_passes():
+def test_an_interrupt_passes_and_a_failure_is_told_once():
     with pytest.raises(KeyboardInterrupt), steps.as_failure("staging"):
         raise KeyboardInterrupt
-
-
-def test_a_failure_is_told_once():
     with pytest.raises(dg.Failure, match="inner"), steps.as_failure("outer"), steps.as_failure("inner"):
         fail(RuntimeError(SENTINEL))

@@ -110,14 +110,11 @@ def test_what_computes_staging_asks_for_one_gpu(make_policy, launched, executor,
         assert not getattr(step_container(launcher, run, job, step).resources, "limits", None)
 
 
-def test_staging_takes_a_slot_of_the_pool_in_every_kind_of_run(make_policy):
+def test_pools_schedules_and_sensors_hold_in_every_kind_of_run(make_policy):
     defs = orchestration.build_definitions(make_policy(), pool="gpu")
     for job in (defs.resolve_job_def("run_notes"), defs.resolve_implicit_global_asset_job_def()):
         pools = {node.name: node.definition.pool for node in job.nodes}
         assert {name for name, pool in pools.items() if pool == "gpu"} == {"staged_notes"}
-
-
-def test_a_schedule_and_a_sensor_start_runs_with_the_tags_of_the_job(make_policy):
     defs = orchestration.build_definitions(make_policy(dagster={"tags": TAGS}), schedule="@daily", watch_source=True)
     assert {item.job_name for item in [*defs.schedules, *defs.sensors]} == {"run_notes"}
 

@@ -91,17 +91,18 @@ def test_the_shortest_way_is_written_out_with_what_to_read_instead(notes):
     assert refused.value.exit_code == 4
 
 
-def test_a_direct_reader_of_the_raw_asset(notes):
+def test_ways_are_listed_once_each_and_many_are_cut(notes):
     with pytest.raises(GateError) as refused:
         orchestration.check_lineage(merged(notes, asset("topics", ["raw_notes"])))
     assert ways(refused) == ["raw_notes -> topics  (raw text; read published_notes instead)"]
-
-
-def test_one_clean_arm_of_a_diamond_excuses_nothing(notes):
     arms = [asset("left", ["published_notes"]), asset("right", ["raw_notes"]), asset("joined", ["left", "right"])]
     with pytest.raises(GateError) as refused:
         orchestration.check_lineage(merged(notes, *arms))
     assert [way.partition("  ")[0] for way in ways(refused)] == ["raw_notes -> right -> joined"]
+    with pytest.raises(GateError) as refused:
+        orchestration.check_lineage(merged(notes, *(asset(f"board{number}", ["raw_notes"]) for number in range(7))))
+    assert len(ways(refused)) == 7 - 2 + 1
+    assert ways(refused)[-1].startswith("and 2 more")
 
 
 def test_the_quarantine_is_for_its_own_published_asset_alone(notes, policy):
@@ -114,19 +115,20 @@ def test_the_quarantine_is_for_its_own_published_asset_alone(notes, policy):
         orchestration.check_lineage(merged(both, asset("more_raw", ["staged_calls"], tags={"dptext/raw": ""})))
 
 
-def test_a_published_mark_on_any_other_step_is_not_believed(notes):
-    forged = asset("published_copy", ["raw_notes"], tags={"dptext/published": "notes"})
-    with pytest.raises(GateError, match="raw_notes -> published_copy -> board"):
-        orchestration.check_lineage(merged(notes, forged, asset("board", ["published_copy"])))
-
-
-def test_a_step_of_several_assets_is_made_from_all_that_it_reads(notes):
+def test_steps_of_several_assets_and_their_checks_read_all_that_the_step_reads(notes):
     @dg.multi_asset(specs=[dg.AssetSpec("counts", deps=["raw_notes"]), dg.AssetSpec("model")], can_subset=True)
     def both(): ...
 
     with pytest.raises(GateError) as refused:
         orchestration.check_lineage(merged(notes, both, asset("board", ["model"])))
     assert [way.partition("  ")[0] for way in ways(refused)] == ["raw_notes -> counts", "raw_notes -> model -> board"]
+    specs = [dg.AssetSpec("clean", deps=["raw_notes"], tags=RAW), dg.AssetSpec("counts", tags=PUBLIC)]
+
+    @dg.multi_asset(specs=specs, check_specs=[dg.AssetCheckSpec("fits", asset="counts")])
+    def both(): ...
+
+    with pytest.raises(GateError, match=r"-> check fits of counts "):
+        orchestration.check_lineage(merged(notes, both))
 
 
 def test_parameters_graphs_and_outside_assets_count_as_dependencies(notes):
@@ -147,21 +149,32 @@ def test_parameters_graphs_and_outside_assets_count_as_dependencies(notes):
     assert ends == [f"raw_notes -> {name}" for name in ("by_graph", "by_parameter", "dashboard")]
 
 
-def test_raw_assets_of_ones_own_may_feed_each_other_and_the_staged_one(notes):
+def test_marks_count_on_raw_and_public_assets_and_on_no_other_step(notes):
     source = dg.SourceAsset("dump", tags={"dptext/raw": ""})
     clean = asset("clean", ["dump"], metadata={"dptext/raw": True})
     assert orchestration.check_lineage(merged(notes, source, clean))
     with pytest.raises(GateError, match="clean -> board"):
         orchestration.check_lineage([source, clean, asset("board", ["clean"])])
+    forged = asset("published_copy", ["raw_notes"], tags={"dptext/published": "notes"})
+    with pytest.raises(GateError, match="raw_notes -> published_copy -> board"):
+        orchestration.check_lineage(merged(notes, forged, asset("board", ["published_copy"])))
+    assert orchestration.check_lineage(merged(notes, *sources_of_the_raw_asset(PUBLIC), asset("board", ["dump"])))
+    lent = asset("words", ["raw_notes"], tags=PUBLIC)
+    with pytest.raises(GateError, match="raw_notes -> words -> board"):
+        orchestration.check_lineage(merged(notes, lent, asset("board", ["words"])))
+    joined = asset("joined", ["raw_notes", "published_notes"], tags=RAW)
+    assert orchestration.check_lineage(merged(notes, joined, asset("board", ["published_notes"])))
 
 
-def test_assets_of_another_location_are_named(notes):
+def test_assets_of_another_location_are_named_and_what_has_none_is_refused(notes):
     defs = [asset("board", ["their_dump"])]
     assert orchestration.check_lineage(defs) is defs
     with pytest.raises(GateError, match="their_dump -> board"):
         orchestration.check_lineage(defs, raw=["their_dump"])
     with pytest.raises(PolicyError, match="no asset is called nothing"):
         orchestration.check_lineage(defs, raw=["nothing"])
+    with pytest.raises(PolicyError, match="a int has no asset graph"):
+        orchestration.check_lineage(3)
 
 
 def test_a_job_that_leaves_the_way_out_excuses_nothing(notes):
@@ -207,16 +220,6 @@ def test_a_check_of_a_raw_asset_that_reads_raw_assets_alone_may_block(notes):
     assert orchestration.check_lineage(merged(notes, inside))
 
 
-def test_checks_inside_a_step_read_what_it_reads_and_makes(notes):
-    specs = [dg.AssetSpec("clean", deps=["raw_notes"], tags=RAW), dg.AssetSpec("counts", tags=PUBLIC)]
-
-    @dg.multi_asset(specs=specs, check_specs=[dg.AssetCheckSpec("fits", asset="counts")])
-    def both(): ...
-
-    with pytest.raises(GateError, match=r"-> check fits of counts "):
-        orchestration.check_lineage(merged(notes, both))
-
-
 def sources_of_the_raw_asset(tags=None):
     """The raw asset of the policy is made by a step of the project's own, two steps below a dump."""
     return [asset("dump", [], tags=tags), asset("joined", ["dump"]), asset("raw_copy", ["joined"], tags=RAW)]
@@ -252,30 +255,6 @@ def test_what_one_step_makes_with_a_raw_asset_is_raw(notes, can_subset, deps):
         orchestration.check_lineage(merged(notes, step(), asset("board", ["twin"])))
     if not deps:
         assert orchestration.check_lineage(merged(notes, step(tags=PUBLIC), asset("board", ["twin"])))
-
-
-def test_a_public_mark_stops_the_closure_upwards_and_launders_nothing(notes):
-    assert orchestration.check_lineage(merged(notes, *sources_of_the_raw_asset(PUBLIC), asset("board", ["dump"])))
-    lent = asset("words", ["raw_notes"], tags=PUBLIC)
-    with pytest.raises(GateError, match="raw_notes -> words -> board"):
-        orchestration.check_lineage(merged(notes, lent, asset("board", ["words"])))
-
-
-def test_a_published_asset_that_a_raw_one_reads_stays_published(notes):
-    joined = asset("joined", ["raw_notes", "published_notes"], tags=RAW)
-    assert orchestration.check_lineage(merged(notes, joined, asset("board", ["published_notes"])))
-
-
-def test_many_ways_are_cut(notes):
-    with pytest.raises(GateError) as refused:
-        orchestration.check_lineage(merged(notes, *(asset(f"board{number}", ["raw_notes"]) for number in range(7))))
-    assert len(ways(refused)) == 7 - 2 + 1
-    assert ways(refused)[-1].startswith("and 2 more")
-
-
-def test_what_has_no_assets_is_refused():
-    with pytest.raises(PolicyError, match="a int has no asset graph"):
-        orchestration.check_lineage(3)
 
 
 def test_materialize_refuses_before_anything_runs(policy, tmp_path):

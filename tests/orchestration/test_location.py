@@ -108,7 +108,7 @@ def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_pa
         orchestration.check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, lengths])))
 
 
-def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
+def test_tags_and_retries_reach_runs_and_steps(make_policy):
     policy = make_policy(dagster={"tags": K8S})
     for defs in (orchestration.build_definitions(policy), orchestration.build_definitions(make_policy(), op_tags=K8S)):
         job = defs.resolve_job_def("run_notes")
@@ -119,9 +119,6 @@ def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
         assert "dagster-k8s/config" not in job.get_node_named("published_notes").definition.tags
     assert "dagster" not in make_policy().model_dump(by_alias=True)
     assert Policy.parse(policy.model_dump(by_alias=True)) == policy
-
-
-def test_a_failed_step_is_tried_again(make_policy):
     again = dg.RetryPolicy(max_retries=3)
     job = orchestration.build_definitions(make_policy(), retry_policy=again).resolve_job_def("run_notes")
     assert {job.get_node_named(name).definition.retry_policy for name in ("staged_notes", "gates_notes")} == {again}

@@ -150,14 +150,11 @@ def test_a_release_that_is_not_the_policys_is_refused(lf, kind, what):
         guard(plan, mine)
 
 
-def test_a_column_that_the_policy_does_not_name_is_refused(lf, policy):
+def test_columns_that_the_policy_lacks_and_benchmarks_are_no_releases(lf, policy):
     other = policy.model_copy(update={"column": "note"})
     both = lf.with_columns(note=col("review"))
     with pytest.raises(GateError, match="the policy has no text column 'review'"):
         dptext_etl.polars.guard(both.select(release(policy)), raw=RAW, policy=other, id="id")
-
-
-def test_benchmarks_are_no_releases(lf, policy):
     faithful = make_policy(type(policy.mechanism)(**{**policy.mechanism.model_dump(), "mode": "faithful"}))
     plan = lf.select("id", release(faithful))
     with pytest.raises(GateError, match="mode faithful"):

@@ -51,7 +51,7 @@ def test_a_policy_file_of_one_text_column(films, policy, expected, tmp_path):
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
-def test_with_its_spend(films, policy, expected, form):
+def test_spends_the_data_frame_api_and_empty_columns(films, policy, expected, form):
     register(films, "private_review", policy, form=form, spend=True)
     rows = films.sql(
         "SELECT r.*, review FROM (SELECT private_review(review, id) AS r, review, n FROM films) ORDER BY n"
@@ -59,13 +59,12 @@ def test_with_its_spend(films, policy, expected, form):
     assert [(row.text, row.positions, row.epsilon, row.delta) for row in rows.collect()] == [
         (text, words := len((row[1] or "").split()), 2.0 * words, 0.0) for text, row in zip(expected, ROWS, strict=True)
     ]
-
-
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_in_the_data_frame_api(films, policy, expected, form):
     function = register(films, "private_review", policy, form=form)
     out = films.table("films").select("n", function("review", "id").alias("review")).orderBy("n").collect()
     assert [row.review for row in out] == expected
+    register(films, "private_review", policy, form=form)
+    assert column(films, "SELECT private_review(review, id) FROM films WHERE n < 0") == []
+    assert column(films, "SELECT private_review(cast(NULL AS string), id) FROM films WHERE n < 3") == [None] * 3
 
 
 IDS = {
@@ -107,13 +106,18 @@ def test_ids_that_pandas_robs_of_their_zone_are_refused(films, policy):
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
-def test_calls_that_lack_something_are_told_how_to_call(films, policy, form):
+def test_calls_that_fail_are_told_how_to_call_and_quote_nothing(films, policy, form):
     register(films, "private_review", policy, form=form)
     message = failure(films, "SELECT private_review(review) FROM films")
     assert "a call of this function lacks id" in message
     assert "call name(text, id)" in message
     message = failure(films, "SELECT private_review(review, id, user, n) FROM films")
     assert "has two or three arguments, got 4" in message
+    register(films, "private_review", policy, form=form)
+    message = failure(films, "SELECT private_review(n, review) FROM films LIMIT 1")
+    assert "the first argument is the text column and holds strings, got int" in message
+    assert "no two of them are swapped" in message
+    assert "film" not in message.replace("private_review", "").replace("FROM films", "")
 
 
 @pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
@@ -161,26 +165,16 @@ def test_arguments_in_the_wrong_order_are_noticed(policy, monkeypatch, arguments
     assert not {"fine", "bad", "constant"} & set(re.findall(r"\w+", str(caught.value)))
 
 
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_a_failing_query_says_our_sentence_and_quotes_nothing(films, policy, form):
-    register(films, "private_review", policy, form=form)
-    message = failure(films, "SELECT private_review(n, review) FROM films LIMIT 1")
-    assert "the first argument is the text column and holds strings, got int" in message
-    assert "no two of them are swapped" in message
-    assert "film" not in message.replace("private_review", "").replace("FROM films", "")
-
-
-def test_a_join_that_repeats_records_repeats_their_release(films, policy, expected):
+def test_records_that_are_repeated_or_filtered_have_one_release(films, policy, expected):
     register(films, "private_review", policy, form=FORMS[0])
     out = films.sql("SELECT n, private_review(review, id) r FROM films JOIN (SELECT explode(array(1, 2))) ORDER BY n")
     assert [row.r for row in out.collect()] == [text for text in expected for _ in range(2)]
-
-
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_empty_and_null_columns(films, policy, form):
-    register(films, "private_review", policy, form=form)
-    assert column(films, "SELECT private_review(review, id) FROM films WHERE n < 0") == []
-    assert column(films, "SELECT private_review(cast(NULL AS string), id) FROM films WHERE n < 3") == [None] * 3
+    register(films, "private_review", policy, form=FORMS[0])
+    inner = "SELECT n, private_review(review, id) r FROM films"
+    frame = films.sql(f"SELECT n, r FROM ({inner}) WHERE r > 'm' AND length(r) > 3 ORDER BY n")
+    wanted = [(row[2], text) for row, text in zip(ROWS, expected, strict=True) if text is not None and text > "m"]
+    assert [(row.n, row.r) for row in frame.collect()] == [pair for pair in wanted if len(pair[1]) > 3]
+    assert [tuple(row) for row in frame.collect()] == [tuple(row) for row in frame.collect()]
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
@@ -227,15 +221,6 @@ def test_streams_by_foreach_batch(films, policy, expected, tmp_path):
     released = films.read.parquet(str(tmp_path / "out"))
     assert [row.review for row in released.orderBy("n").collect()] == expected
     assert len(list((tmp_path / "out").glob("batch=*"))) > 1
-
-
-def test_filters_that_evaluate_twice_see_one_release(films, policy, expected):
-    register(films, "private_review", policy, form=FORMS[0])
-    inner = "SELECT n, private_review(review, id) r FROM films"
-    frame = films.sql(f"SELECT n, r FROM ({inner}) WHERE r > 'm' AND length(r) > 3 ORDER BY n")
-    wanted = [(row[2], text) for row, text in zip(ROWS, expected, strict=True) if text is not None and text > "m"]
-    assert [(row.n, row.r) for row in frame.collect()] == [pair for pair in wanted if len(pair[1]) > 3]
-    assert [tuple(row) for row in frame.collect()] == [tuple(row) for row in frame.collect()]
 
 
 def test_a_worker_loads_once_and_uses_one_thread(films, policy):

@@ -283,14 +283,11 @@ def test_plans_that_get_around_the_release_are_refused(films, query, said):
     assert "good film" not in str(refused.value)
 
 
-def test_a_field_of_a_struct_is_a_column_too(films):
+def test_a_field_of_a_struct_is_a_column_and_may_be_released(films, policy):
     with pytest.raises(GateError, match="unreleased, in column"):
         guard(films.table("films").select("doc"), raw=["text"])
     with pytest.raises(GateError, match="unreleased, in column"):
         guard(films.sql("SELECT doc.text FROM films"), raw=["text"])
-
-
-def test_a_field_may_be_released(films, policy):
     text = policy.model_copy(update={"column": "text"})
     register(films, "private_text", text, form=FORM)
     assert guard(films.sql("SELECT private_text(doc.text, id) AS r FROM films"), policy=text, id="id")
@@ -341,21 +338,16 @@ def test_frames_of_the_api_are_followed_like_sql(films):
         guard(frame.select("id", "review").distinct(), raw=["review"])
 
 
-def test_a_name_taken_over_by_another_function_is_no_release(films):
+def test_names_that_are_taken_over_or_lacking_and_spark_connect_are_refused(films):
     from pyspark.sql.functions import pandas_udf
 
     register_again = "private_for_a_while"
     films.udf.register(register_again, pandas_udf(lambda text, id: text, "string"))  # noqa: A006
     with pytest.raises(GateError, match="unreleased, in column"):
         guard(films.sql(f"SELECT {register_again}(review, id) AS x FROM films"), raw=["review"])
-
-
-def test_a_column_that_no_source_has_is_said(films):
     with pytest.raises(PolicyError, match="no source of the plan has a column 'body'"):
         guard(films.table("renamed"), raw=["body"])
 
-
-def test_spark_connect_is_refused():
     class ConnectFrame:
         def __getattr__(self, name):
             raise AttributeError(name)

@@ -140,13 +140,10 @@ def test_which_urls_are_files(url, file):
     assert is_file(url) == file
 
 
-def test_a_cluster_needs_a_ledger_on_a_server(url, tmp_path):
+def test_ledgers_and_caps_that_cannot_serve_are_refused(url, tmp_path, films, policy, monkeypatch):
     with pytest.raises(LedgerError, match=r"a file of one machine(.|\n)*local master"):
         opened(CLUSTER, LedgerSpec(url=url))
     assert not (tmp_path / "ledger.db").exists()
-
-
-def test_a_url_with_a_password_stays_out_of_plans(films, policy, monkeypatch):
     with pytest.raises(PolicyError, match="password") as caught:
         register(films, "private_review", policy, ledger="postgresql://user:hunter2@127.0.0.1:1/db")
     assert "hunter2" not in str(caught.value)
@@ -154,6 +151,11 @@ def test_a_url_with_a_password_stays_out_of_plans(films, policy, monkeypatch):
     with pytest.raises(LedgerError) as caught:
         register(films, "private_review", policy, ledger="env:DPTEXT_TEST_LEDGER_URL")
     assert "hunter2" not in str(caught.value)
+    with pytest.raises(PolicyError, match="ledger="):
+        register(films, "private_review", policy, cap=Cap(epsilon=1))
+    monkeypatch.setattr(CusText, "reproducible", False)
+    with pytest.raises(LedgerError, match="run_frame"):
+        register_only(policy, url)
 
 
 def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeypatch):
@@ -169,17 +171,6 @@ def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeyp
         report = ledger.verify()
     assert report.ok, report.problems
     assert report.counts["records"] == report.counts["committed"] == len(ROWS)
-
-
-def test_models_are_sent_to_a_run(policy, url, monkeypatch):
-    monkeypatch.setattr(CusText, "reproducible", False)
-    with pytest.raises(LedgerError, match="run_frame"):
-        register_only(policy, url)
-
-
-def test_a_cap_needs_a_ledger(films, policy):
-    with pytest.raises(PolicyError, match="ledger="):
-        register(films, "private_review", policy, cap=Cap(epsilon=1))
 
 
 @pytest.mark.thorough

@@ -38,20 +38,14 @@ def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path)
             films.sql(query).collect()
 
 
-def test_a_policy_may_forbid_functions_whose_callers_choose_ids(films, whole):
+def test_a_view_does_not_hide_what_is_wrong_at_its_registration(films, whole):
     for given in (whole, whole.column_policy("review")):
         with pytest.raises(PolicyError, match=r"sql_function = false(.|\n)*register_view"):
             register(films, "private_review", given)
-
-
-def test_a_view_says_which_column_a_table_lacks(films, whole):
     films.table("films").drop("user").createOrReplaceTempView("without_users")
     with pytest.raises(PolicyError, match="the table has no column 'user'"):
         register_view(films, "released_films", table="without_users", policy=whole)
-
-
-def test_a_view_does_not_take_the_name_of_its_table(films, whole):
-    """A second registration would read the view of the first one, and release released texts."""
+    # A second registration would read the view of the first one, and release released texts
     for name in ("films", "FILMS"):
         with pytest.raises(PolicyError, match="the view has the name of its table"):
             register_view(films, name, table="films", policy=whole, charge=False)
