@@ -1,7 +1,7 @@
 """The Dagster component: YAML becomes the same definitions as Python, and scaffolding writes files that load."""
 
 import importlib.metadata
-from textwrap import dedent
+import shutil
 
 import polars as pl
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.policy import Policy
 from tests.later import later
+from tests.policy_files import custext_column, write_policy
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
@@ -20,21 +21,11 @@ STEPS = ("staged_notes", "published_notes")
 
 @pytest.fixture
 def folder(tmp_path, small_vectors):
-    (tmp_path / "privacy.toml").write_text(
-        dedent(f"""\
-            dataset = "notes"
-            release = "1"
-            source = "raw/{{partition}}.parquet"
-            sink = "published/{{partition}}"
-            id = "id"
-            unit = "record"
-            key = "env:DPTEXT_SECRET"
-            ledger = {{ url = "sqlite:///ledger.db" }}
-            [[column]]
-            name = "note"
-            mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}
-            allow = ["cluster"]
-            """)
+    column = custext_column(small_vectors, "note")
+    places = {"source": "raw/{partition}.parquet", "sink": "published/{partition}", "key": "env:DPTEXT_SECRET"}
+    names = {"dataset": "notes", "release": "1", "id": "id", "unit": "record"}
+    write_policy(
+        tmp_path / "privacy.toml", {**names, **places, "ledger": {"url": "sqlite:///ledger.db"}, "column": [column]}
     )
     return tmp_path
 
@@ -129,6 +120,7 @@ def test_what_the_schema_does_not_know_is_refused(folder, wrong):
 
 def scaffold(folder, **options):
     target = folder / "defs" / "calls"
+    shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     request = dg.ScaffoldRequest(
         type_name="dptext_etl.orchestration.PolicyComponent",
@@ -171,7 +163,6 @@ def test_scaffolding_takes_the_names_of_columns(tmp_path):
     pl.DataFrame({"ticket": ["t1"], "who": ["a"], "said": ["too small"]}).write_csv(tmp_path / "raw.csv")
     with pytest.raises(InputError, match="dptext init --text"):
         scaffold(tmp_path, source=str(tmp_path / "raw.csv"))
-    (tmp_path / "defs" / "calls").rmdir()
     scaffold(tmp_path, source=str(tmp_path / "raw.csv"), id="ticket", subject="who", text="said")
     policy = Policy.load(tmp_path / "calls.toml")
     assert (policy.id, policy.subject, [column.name for column in policy.columns]) == ("ticket", "who", ["said"])
@@ -179,17 +170,11 @@ def test_scaffolding_takes_the_names_of_columns(tmp_path):
 
 def test_scaffolding_proposes_one_process_for_small_partitions_alone(folder, monkeypatch):
     policy = folder / "privacy.toml"
-    for path in (folder / "raw").glob("*"):
-        path.unlink()
     assert "executor" not in scaffold(folder, policy=str(policy)), "there is no file to go by"
     (folder / "raw").mkdir(exist_ok=True)
     (folder / "raw" / "a.parquet").write_bytes(bytes(400))
-    (folder / "defs" / "calls" / "defs.yaml").unlink()
-    (folder / "defs" / "calls").rmdir()
     assert "executor: in_process" in scaffold(folder, policy=str(policy))
     monkeypatch.setattr("dptext_etl.orchestration.component.SMALL", 399)
-    (folder / "defs" / "calls" / "defs.yaml").unlink()
-    (folder / "defs" / "calls").rmdir()
     assert "executor" not in scaffold(folder, policy=str(policy))
 
 
@@ -202,12 +187,11 @@ def test_scaffolding_keeps_a_policy_that_is_there(folder):
 
 def test_a_synthetic_table_is_scaffolded_and_becomes_definitions(tmp_path):
     """Its gates are the blocking checks; there is no report of copies."""
-    made = '{ name = "maxent", epsilon = 1.0, delta = 1e-8, corpus = "example" }'
-    (tmp_path / "privacy.toml").write_text(
-        'dataset = "notes"\nrelease = "1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
-        'key = "env:DPTEXT_SECRET"\nledger = { url = "sqlite:///ledger.db" }\n'
-        f'[synthetic]\ncolumn = "note"\nrows = 10\nmechanism = {made}\n'
-    )
+    made = {"name": "maxent", "epsilon": 1.0, "delta": 1e-8, "corpus": "example"}
+    names = {"dataset": "notes", "release": "1", "id": "id", "unit": "record", "key": "env:DPTEXT_SECRET"}
+    names |= {"source": "raw.parquet", "sink": "published", "ledger": {"url": "sqlite:///ledger.db"}}
+    synthetic = {"column": "note", "rows": 10, "mechanism": made}
+    write_policy(tmp_path / "privacy.toml", {**names, "synthetic": synthetic})
     scaffold(tmp_path, policy=str(tmp_path / "privacy.toml"))
     defs = load(tmp_path, schedule="@daily")
     dg.Definitions.validate_loadable(defs)

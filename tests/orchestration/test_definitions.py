@@ -10,6 +10,7 @@ from dptext_etl import Ledger, Policy, orchestration
 from dptext_etl.errors import KeyReferenceError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from tests.later import later
+from tests.policy_files import custext_column, policy_in
 
 dg = later("dagster", reason="dagster is not installed")
 naming = later("dptext_etl.orchestration.names")
@@ -19,26 +20,11 @@ steps = later("dptext_etl.orchestration.steps")
 @pytest.fixture
 def make_policy(tmp_path, small_vectors):
     def make(**changes):
-        values = {
-            "dataset": "care notes",
-            "release": "r1",
-            "source": str(tmp_path / "raw" / "{partition}.parquet"),
-            "sink": str(tmp_path / "published" / "{partition}"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": "env:DPTEXT_SECRET",
-            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
-            "column": [
-                {
-                    "name": "note",
-                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors},
-                    "allow": ["cluster"],
-                }
-            ],
-            **changes,
-        }
-        return Policy.parse(values)
+        places = {"source": str(tmp_path / "raw" / "{partition}.parquet")}
+        places |= {"sink": str(tmp_path / "published" / "{partition}"), "key": "env:DPTEXT_SECRET"}
+        return policy_in(
+            tmp_path, custext_column(small_vectors, "note"), **{"dataset": "care notes", **places, **changes}
+        )
 
     return make
 

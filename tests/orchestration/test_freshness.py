@@ -9,7 +9,7 @@ from dptext_etl import orchestration
 from dptext_etl.errors import PolicyError
 from tests.later import later
 
-from .test_location import QUIET, make_policy, write
+from .test_location import QUIET, make_policy, write, write_file
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
@@ -54,12 +54,7 @@ def test_a_release_is_fresh_from_its_publication_on(make_policy, tmp_path):
 
 
 def test_the_component_takes_it_as_dagsters_own_assets_do(make_policy, tmp_path):
-    policy = tmp_path / "privacy.toml"
-    policy.write_text(
-        f'dataset = "notes"\nrelease = "r1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
-        f'key = "{make_policy().key}"\nledger = {{ url = "sqlite:///ledger.db" }}\n'
-        '[[column]]\nname = "note"\nmechanism = { name = "custext", epsilon = 2.0 }\nallow = ["cluster"]\n'
-    )
+    policy = write_file(make_policy(), tmp_path / "privacy.toml")
     window = "fail_window=datetime.timedelta(days=31), warn_window=datetime.timedelta(days=28)"
     said = {"policy": str(policy), "freshness_policy": f"{{{{ dg.FreshnessPolicy.time_window({window}) }}}}"}
     defs = orchestration.PolicyComponent.from_attributes_dict(attributes=said).build_defs(

@@ -27,31 +27,31 @@ class Cluster:
         self.jobs.append((namespace, body))
 
 
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory):
+    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("dagster"))) as instance:
+        yield instance
+
+
 @pytest.fixture
-def launched(tmp_path, monkeypatch):
+def launched(tmp_path, instance, monkeypatch):
     """Launch a run of a job; return launcher, run, and the container that the cluster was asked for."""
+    from dagster._core.code_pointer import FileCodePointer
+    from dagster._core.launcher import LaunchRunContext
+    from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
+
     monkeypatch.setattr("dagster_k8s.launcher.load_kubernetes_config", lambda **options: None)
 
     def launch(job):
         cluster = Cluster()
-        launcher = k8s.K8sRunLauncher(
-            service_account_name="dptext",
-            instance_config_map="dagster",
-            dagster_home="/opt/dagster",
-            job_image="ours/dptext:1",
-            k8s_client_batch_api=cluster,
-            k8s_client_core_api=cluster,
-        )
-        from dagster._core.code_pointer import FileCodePointer
-        from dagster._core.launcher import LaunchRunContext
-        from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
-
+        names = {"service_account_name": "dptext", "instance_config_map": "dagster", "dagster_home": "/opt/dagster"}
+        clients = {"k8s_client_batch_api": cluster, "k8s_client_core_api": cluster}
+        launcher = k8s.K8sRunLauncher(job_image="ours/dptext:1", **names, **clients)
         repository = RepositoryPythonOrigin(sys.executable, FileCodePointer("defs.py", "defs", str(tmp_path)))
-        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-            launcher.register_instance(instance)
-            origin = JobPythonOrigin(job.name, repository)
-            run = instance.create_run_for_job(job, tags=job.run_tags, job_code_origin=origin)
-            launcher.launch_run(LaunchRunContext(run, workspace=None))
+        launcher.register_instance(instance)
+        origin = JobPythonOrigin(job.name, repository)
+        run = instance.create_run_for_job(job, tags=job.run_tags, job_code_origin=origin)
+        launcher.launch_run(LaunchRunContext(run, workspace=None))
         ((_, made),) = cluster.jobs
         (container,) = made.spec.template.spec.containers
         return launcher, run, container

@@ -2,9 +2,10 @@
 
 import pytest
 
-from dptext_etl import Policy, orchestration
+from dptext_etl import orchestration
 from dptext_etl.errors import GateError, PolicyError
 from tests.later import later
+from tests.policy_files import custext_column, policy_in
 
 dg = later("dagster", reason="dagster is not installed")
 
@@ -17,25 +18,9 @@ def policy(tmp_path_factory, small_vectors):
     folder = tmp_path_factory.mktemp("lineage")
 
     def make(dataset):
-        values = {
-            "dataset": dataset,
-            "release": "r1",
-            "source": str(folder / "raw" / "{partition}.parquet"),
-            "sink": str(folder / "published" / "{partition}"),
-            "staging": str(folder / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": "env:DPTEXT_SECRET",
-            "ledger": {"url": f"sqlite:///{folder}/ledger.db"},
-            "column": [
-                {
-                    "name": "note",
-                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors},
-                    "allow": ["cluster"],
-                }
-            ],
-        }
-        return Policy.parse(values)
+        places = {"source": str(folder / "raw" / "{partition}.parquet")}
+        places |= {"sink": str(folder / "published" / "{partition}"), "key": "env:DPTEXT_SECRET"}
+        return policy_in(folder, custext_column(small_vectors, "note"), dataset=dataset, **places)
 
     return make
 

@@ -9,6 +9,7 @@ import pytest
 from dptext_etl import Policy, _kernel, orchestration
 from dptext_etl.errors import GateError, PolicyError
 from tests.later import later
+from tests.policy_files import custext_column, policy_in, write_policy
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
@@ -22,17 +23,16 @@ def make_policy(tmp_path, small_vectors):
     _kernel.Secret().write(str(tmp_path / "noise.key"))
 
     def make(**changes):
-        mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors}
-        values = {
-            "dataset": "notes", "release": "r1", "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "published"), "staging": str(tmp_path / "inside"), "id": "id", "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}", "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
-            "cap": {"measure": "pure", "epsilon": 4.2, "period": "2026"},
-            "column": [{"name": "note", "mechanism": mechanism, "allow": ["cluster"]}], **changes,
-        }  # fmt: skip
-        return Policy.parse(values)
+        cap = {"measure": "pure", "epsilon": 4.2, "period": "2026"}
+        facts = {"dataset": "notes", "sink": str(tmp_path / "published"), "cap": cap, **changes}
+        return policy_in(tmp_path, custext_column(small_vectors, "note"), **facts)
 
     return make
+
+
+def write_file(policy, path, **changes):
+    """Write a policy as a file."""
+    return write_policy(path, policy.model_dump(mode="json", by_alias=True, exclude_none=True) | changes)
 
 
 def write(path, rows=40):
@@ -234,14 +234,7 @@ def test_a_schedule_is_that_of_the_job_or_of_its_partitions(make_policy, tmp_pat
 
 
 def test_the_component_has_the_same_settings(make_policy, tmp_path):
-    policy = tmp_path / "privacy.toml"
-    values = make_policy()
-    policy.write_text(
-        f'dataset = "notes"\nrelease = "r1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
-        f'key = "{values.key}"\nledger = {{ url = "sqlite:///ledger.db" }}\n'
-        '[dagster]\ntags = { "team" = "privacy" }\n'
-        '[[column]]\nname = "note"\nmechanism = { name = "custext", epsilon = 2.0 }\nallow = ["cluster"]\n'
-    )
+    policy = write_file(make_policy(), tmp_path / "privacy.toml", dagster={"tags": {"team": "privacy"}})
     attributes = {
         "policy": str(policy), "key_prefix": "v2", "source_asset": "dump/notes", "max_retries": 2,
         "owners": ["team:privacy"], "schedule": "@daily", "watch_source": True,
