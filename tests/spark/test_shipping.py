@@ -50,24 +50,17 @@ class TestShipping:
         films.udf.register("look", probe(self.carried(policy, located).written()))
         assert len(column(films, "SELECT look(id) FROM films")) == len(ROWS)
 
-    def test_another_content_is_refused(self, policy, tmp_path):
-        wrong = tmp_path / "table.safetensors"
-        wrong.write_bytes(b"something else")
-        located = Location(sha256=policy.mechanism.table.sha256, name="table", path=str(wrong))
-        with pytest.raises(ArtifactError, match="its hash differs"):
-            located.find()
-
-    def test_nowhere(self, policy, tmp_path):
-        located = Location(sha256="ab" * 32, name="table", path=str(tmp_path / "not-here"))
-        with pytest.raises(ArtifactError, match=r"did not reach this worker(.|\n)*artifacts="):
-            located.find()
-
-    def test_a_broken_upload_is_refused_and_not_kept(self, policy, tmp_path):
-        (tmp_path / "table").write_bytes(b"cut")
-        located = Location(sha256="cd" * 32, name="broken", path="/none", uri=f"file://{tmp_path}/table")
-        for _ in range(2):
-            with pytest.raises(ArtifactError, match="its hash differs"):
-                located.find()
+    def test_what_is_nowhere_or_has_another_hash_is_refused_and_not_kept(self, policy, tmp_path):
+        (tmp_path / "table").write_bytes(b"something else")
+        table, here, sha256 = str(tmp_path / "table"), f"file://{tmp_path}/table", policy.mechanism.table.sha256
+        for located, said in (
+            (Location(sha256=sha256, name="table", path=table), "its hash differs"),
+            (Location(sha256="ab" * 32, name="none", path="/none"), r"did not reach this worker(.|\n)*artifacts="),
+            (Location(sha256="cd" * 32, name="broken", path="/none", uri=here), "its hash differs"),
+        ):
+            for _ in range(2):
+                with pytest.raises(ArtifactError, match=said):
+                    located.find()
 
     def test_another_configuration_is_refused(self, films, policy):
         carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts()))

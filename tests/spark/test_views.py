@@ -2,10 +2,11 @@
 
 import pytest
 
-from dptext_etl import Ledger, Policy
+from dptext_etl import Ledger
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.spark import guard, register, register_view
 from tests.later import later
+from tests.policy_files import policy_in
 
 from .film_queries import EXAMPLE, FORMS, ROWS, column
 
@@ -15,13 +16,9 @@ later("pyspark", reason="pyspark is not installed (extra: spark)")
 @pytest.fixture
 def whole(policy, tmp_path):
     """The policy of a dataset, for views."""
-    return Policy.parse(
-        {
-            "dataset": "films", "release": "1", "source": "a", "sink": "b", "id": "id", "subject": "user",
-            "keep": ["n"], "key": policy.key, "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "sql_function": False, "column": [{"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}],
-        }
-    )  # fmt: skip
+    column = {"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}
+    facts = {"dataset": "films", "release": "1", "unit": "subject", "subject": "user", "keep": ["n"]}
+    return policy_in(tmp_path, column, **facts, key=policy.key, sql_function=False)
 
 
 def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path):
