@@ -138,8 +138,7 @@ def test_ids_of_every_type_that_identifies(policy, name):
     canaries = planned(policy, dtype=ids.dtype, taken=ids)
     frame = pl.DataFrame({"id": ids, "user": ["u", "v"], "stars": [1, 2], "text": ["good", None], "other": [1.5, 2.5]})
     out = plant(frame, canaries, policy)
-    assert out.schema == pl.Schema({**frame.schema, CANARY: pl.Boolean})
-    assert out.height == 2 + 8
+    assert (out.schema, out.height) == (pl.Schema({**frame.schema, CANARY: pl.Boolean}), 2 + 8)
     canonical = canonical_ids(out["id"].to_arrow())
     assert len(set(canonical.to_pylist())) == 10
     assert id_type(out["id"].to_arrow().type) == id_type(ids.to_arrow().type)

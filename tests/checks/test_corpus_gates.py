@@ -89,8 +89,7 @@ def test_texts_read_in_two_ways_and_cells_that_are_no_texts_do_not_count(tmp_pat
     mechanism = Surrogate(epsilon=1.0, corpus="example", parts=2)
     monkeypatch.setitem(mechanism.opened.__dict__, "texts", texts)
     drawn, outside = CorpusTexts(mechanism).find(pl.Series(["a b a", "a b c", "a b", "c", "c c c", None, "c c"]))
-    assert outside == 2
-    assert drawn == {1: 1, 4: 3, 0: 1, 2: 1}
+    assert (outside, drawn) == (2, {1: 1, 4: 3, 0: 1, 2: 1})
     shown, hidden = (
         CorpusTexts(Surrogate(epsilon=1.0, corpus="example", null_as_empty=null)) for null in (False, True)
     )

@@ -42,8 +42,7 @@ def test_every_gate_sees_every_batch_in_order_in_the_right_thread(monkeypatch, t
     together = threading.Barrier(2) if threads == 2 else None  # two gates look at a batch at once, or no one passes
     others, asking, rows = [Watching(together), Watching(together)], Asking(), []
     judging.feed([others[0], asking, others[1]], iter(BATCHES), rows.append)
-    assert [gate.seen_batches for gate in (*others, asking)] == [[0, 1, 2, 3, 4]] * 3
-    assert rows == [1] * 5
+    assert ([gate.seen_batches for gate in (*others, asking)], rows) == ([[0, 1, 2, 3, 4]] * 3, [1] * 5)
     here = {threading.get_ident()}
     assert asking.places == here
     assert all((gate.places == here) is (threads == 1) for gate in others)

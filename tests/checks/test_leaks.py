@@ -112,8 +112,7 @@ def test_counts_gate_only_where_beta_pays_for_it(small_vectors):
     assert not found.gating
     assert not found.verdict().passed, "a verdict is the one that was computed"
     assert "report only" in found.verdict().message
-    assert decisions(policy(small_vectors), everything) == ()
-    assert gate_delta(policy(small_vectors)) == 0
+    assert (decisions(policy(small_vectors), everything), gate_delta(policy(small_vectors))) == ((), 0)
     paid = policy(small_vectors, beta=1e-6)
     verdict, _ = decisions(paid, {"text": CopyCount(1000, {10: 1000})})
     assert not verdict.passed
@@ -123,8 +122,7 @@ def test_counts_gate_only_where_beta_pays_for_it(small_vectors):
     assert (fine.name, runs.name) == ("copies_within_chance", "ngrams_within_chance")
     as_fine, _ = decisions(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
     assert as_fine == decisions(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
-    assert gate_delta(paid) == 2 * 10**9
-    assert gate_delta(policy(small_vectors, beta=1e-9)) == 2 * 10**6
+    assert (gate_delta(paid), gate_delta(policy(small_vectors, beta=1e-9))) == (2 * 10**9, 2 * 10**6)
     with pytest.raises(InputError, match="1 columns have no copy count or no bound"):
         decisions(paid, {})
     both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
@@ -183,8 +181,7 @@ def test_the_chance_of_a_run_follows_from_the_configuration(small_vectors):
     words, largest = ngram_words(mechanism), mechanism.largest_probability()
     assert 200**2 * largest**words <= 1e-3 < 200**2 * largest ** (words - 1)
     few, some, many = ngram_chances(mechanism, np.array([words - 1, 100, 10_000]))
-    assert few == 0
-    assert some == pytest.approx(100**2 * largest**words)
+    assert (few, some) == (0, pytest.approx(100**2 * largest**words))
     assert many <= 1
     assert ngram_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
     assert ngram_words(mechanism.model_copy(update={"mode": "faithful"})) is None

@@ -57,11 +57,9 @@ def test_probabilities_are_rounded_up(probability):
 
 
 def test_certain_impossible_and_grouped_chances():
-    assert threshold([1.0] * 50, 1e-9) == 51
-    assert threshold([0.99] * 50, 1e-9) == 51
+    assert (threshold([1.0] * 50, 1e-9), threshold([0.99] * 50, 1e-9)) == (51, 51)
     assert threshold([0.5] * 50, 1e-9) <= 50
-    assert threshold([], 1e-9) == 1
-    assert grouped_threshold([1e-30], [10**9], 1e-9) == 1
+    assert (threshold([], 1e-9), grouped_threshold([1e-30], [10**9], 1e-9)) == (1, 1)
     groups, counts = np.array([0.1, 0.4, 0.01]), np.array([300, 20, 1000])
     assert grouped_threshold(groups, counts, 1e-9) == threshold(np.repeat(groups, counts), 1e-9)
     large = grouped_threshold(groups, counts * 10**6, 1e-9)

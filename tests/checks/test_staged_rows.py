@@ -22,8 +22,7 @@ def test_shards_are_read_in_order_a_few_rows_at_a_time(tmp_path, monkeypatch):
     for shard, half in zip(shards, (rows.head(5), rows.tail(3)), strict=True):
         half.write_parquet(shard)
     seen = list(batches(*shards))
-    assert [count(shard) for shard in shards] == [5, 3]
-    assert max(batch.height for batch in seen) == 2
+    assert ([count(shard) for shard in shards], max(batch.height for batch in seen)) == ([5, 3], 2)
     assert_frame_equal(pl.concat(seen), rows)
 
 

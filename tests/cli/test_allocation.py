@@ -114,8 +114,7 @@ def test_templates_are_shown_with_the_chance_of_each(capsys):
     found, parts = shown(made, "the Miller")
     first, second = (item["chance"] for item in found["templates"])
     assert first > 0.9
-    assert first + second == pytest.approx(1)
-    assert parts == [27.0, 3.0]
+    assert (first + second, parts) == (pytest.approx(1), [27.0, 3.0])
     preview.show_division(found)
     assert "Template 9, 1 is drawn with probability 0.9" in capsys.readouterr().out
 

@@ -36,8 +36,7 @@ def test_explain_states_the_exact_law(small_vectors):
     assert found["spend"]["epsilon"] == 150
     assert 0 <= found["spend"]["log10_odds"] - 150 / math.log(10) < 0.001, "rounded up"
     claim = found["guarantee"]
-    assert claim["class"] == "COND_PURE"
-    assert claim["unit"] == "word"
+    assert (claim["class"], claim["unit"]) == ("COND_PURE", "word")
     assert "cluster" in claim["disclosures"]
     assert all(item["meaning"] for item in found["parameters"])
     assert {item["name"] for item in found["parameters"]} == set(CusText.model_fields)
@@ -169,16 +168,14 @@ def test_explain_says_where_a_model_computes(name, computing):
 def test_records_of_one_person_lose_less_together_under_gaussian_noise():
     require_models()
     one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]
-    assert one["epsilon"] == pytest.approx(500)
-    assert ten["rule"] == "gaussian"
+    assert (one["epsilon"], ten["rule"]) == (pytest.approx(500), "gaussian")
     assert ten["epsilon"] < 10 * one["epsilon"]
 
 
 def test_a_post_processing_is_explained_too():
     require_models()
     found = facts("explain", "rewrite_again")
-    assert tuple(found) == explain.KEYS
-    assert found["spend"]["epsilon"] == 0
+    assert (tuple(found), found["spend"]["epsilon"]) == (explain.KEYS, 0)
     assert {"model", "l_max", "training_provenance"} <= {item["name"] for item in found["parameters"]}
     assert all(item["meaning"] for item in found["parameters"])
     assert "sees only released texts" in dptext("explain", "rewrite_again").stdout

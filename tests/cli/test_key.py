@@ -12,8 +12,7 @@ def test_a_new_key_is_private_works_and_differs_from_others(tmp_path):
     done = dptext("key", "new", path, "--json")
     assert done.exit_code == 0
     found = json.loads(done.stdout)
-    assert tuple(found) == ("path", "reference", "mode")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (tuple(found), stat.S_IMODE(path.stat().st_mode)) == (("path", "reference", "mode"), 0o600)
     text = path.read_text().strip()
     assert len(bytes.fromhex(text)) == 32
     assert text not in done.output

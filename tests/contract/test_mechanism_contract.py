@@ -35,8 +35,7 @@ DIVIDED_MODELS_LATER = {
 
 def test_it_is_plain_frozen_data_with_a_canonical_configuration_that_hides_paths(mechanism):
     again = pickle.loads(pickle.dumps(mechanism))
-    assert again == mechanism
-    assert again.cfg() == mechanism.cfg()
+    assert (again, again.cfg()) == (mechanism, mechanism.cfg())
     assert catalog.build({"name": mechanism.name, **mechanism.model_dump()}) == mechanism
     with pytest.raises(Exception, match="frozen"):
         mechanism.epsilon = 3.0
@@ -169,8 +168,7 @@ def test_rows_positions_spends_and_words_are_those_of_the_texts(policy, texts, i
     few, charged = 3 if mechanism.accelerated else len(texts), spends(mechanism, positions)["eps_approx"]
     rows = privatize(texts.slice(0, few), ids.slice(0, few), policy, spend=True).to_pylist()
     for row, text, epsilon in zip(rows, released.text.to_pylist(), charged, strict=False):
-        assert list(row) == ["text", "positions", "epsilon", "delta"]
-        assert row["text"] == text
+        assert (list(row), row["text"]) == (["text", "positions", "epsilon", "delta"], text)
         assert row["epsilon"] in (math.inf, epsilon / 1e6)
     for text in released.text.to_pylist() if words is not None else ():
         assert set((text or "").split(" ")) - {""} <= words
@@ -239,8 +237,7 @@ def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(me
                 continue  # which words are drawn is disclosed, as is their number
             assert all(len(set(column.tolist())) == 1 for column in worst_case(one, positions, texts)[1].values())
             if not (getattr(one, "length", None) == "noisy" or one.refundable):
-                assert len(set(positions.to_pylist())) == 1
-                assert len(set(released.positions.to_pylist())) == 1
+                assert (len(set(positions.to_pylist())), len(set(released.positions.to_pylist()))) == (1, 1)
             if by_word(one) is not None and one.length == "disclose":
                 assert [len(text.split()) for text in released.text.to_pylist()] == released.positions.to_pylist()
         if isinstance(one, WordMechanism) and not disclosed & SETS:

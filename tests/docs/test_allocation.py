@@ -70,8 +70,7 @@ def test_the_page_leaves_no_figure_out_and_has_the_librarys_own(utility):
     # The page that is read is the one that the code makes, without WordNet, which not everybody has
     made = utility.figure(Path("nowhere")).splitlines()
     shown = (ROOT / "studies" / "reports" / "allocation.md").read_text(encoding="utf-8").splitlines()
-    assert len(made) == 10
-    assert [line for line in made if line not in shown] == []
+    assert (len(made), [line for line in made if line not in shown]) == (10, [])
 
 
 def test_a_release_is_measured_through_the_library(utility):
@@ -79,6 +78,5 @@ def test_a_release_is_measured_through_the_library(utility):
     texts = ["play a song of the band now", "book a nice hotel room for us", "a loud song by the band", "rooms here"]
     data = utility.measures.DataSet("toy", texts * 6, ["music", "hotel"] * 12, None, "", texts * 3, ["m", "h"] * 6)
     found = utility.measures.figures(data, data.texts)
-    assert found["kept"] == 1.0
-    assert set(found) == {"kept", "learnt", "read", "found"}
+    assert (found["kept"], set(found)) == (1.0, {"kept", "learnt", "read", "found"})
     assert utility.measures.cut("one, two three " * 20).count("one") == 11

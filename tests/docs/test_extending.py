@@ -84,8 +84,7 @@ def found(site):
 def test_commands_runs_and_doctests_find_the_package(found):
     assert NAME in found["mechanisms"]
     explained = found["explained"]
-    assert explained["name"] == NAME
-    assert explained["parameters"][0]["meaning"] == "Per word."
+    assert (explained["name"], explained["parameters"][0]["meaning"]) == (NAME, "Per word.")
     assert explained["law"]["epsilon_table"] <= 1.0
     failed, attempted = found["doctest"]
     assert (failed, attempted > 0) == (0, True)

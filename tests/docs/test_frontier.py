@@ -72,8 +72,7 @@ def test_a_stopped_run_goes_on_and_a_new_measure_takes_the_kept_release(frontier
     monkeypatch.setattr(frontier.cells, "released", lambda *_: pytest.fail("released once more"))
     assert frontier.cells.measured(one, only=["words_kept"]) == first
     more = frontier.cells.measured(one, only=["words_kept", "diversity"])
-    assert set(more["scores"]) == {"words_kept", "diversity"}
-    assert frontier.cells.kept_figures(one) == more
+    assert (set(more["scores"]), frontier.cells.kept_figures(one)) == ({"words_kept", "diversity"}, more)
 
 
 def test_the_file_has_every_mechanism_that_needs_no_large_model_and_stays_small(frontier):
@@ -249,8 +248,7 @@ def test_printed_gains_reproduce_but_for_two_and_dividing_wins_three_cells_of_tw
             for way, row in zip(("evenly", "by scores"), both, strict=True):
                 found = zip(row[3:], again[(*name, way)], strict=True)
                 apart += sum(abs(printed - value) > paper.NEAR for printed, value in found)
-    assert apart == 2
-    assert again["1-Diffractor", "1", "evenly"][0] == pytest.approx(0.725, abs=1e-3)
+    assert (apart, again["1-Diffractor", "1", "evenly"][0]) == (2, pytest.approx(0.725, abs=1e-3))
     assert paper.better(paper.gains(paper.YELP, paper.YELP.accuracy), paper.YELP) == 3
 
 
@@ -261,8 +259,7 @@ def test_every_line_has_one_size_on_a_data_set_and_three_keys(frontier):
         sizes=pl.col("n").n_unique(), size=pl.col("n").max(), keys=pl.col("key").n_unique(), rows=pl.len()
     )
     budgets = table.group_by("dataset", "mechanism", "variant").agg(pl.col("epsilon").n_unique())
-    assert set(found["sizes"]) == {1}
-    assert set(found["keys"]) == {3}
+    assert (set(found["sizes"]), set(found["keys"])) == ({1}, {3})
     assert found["rows"].sum() == 3 * budgets["epsilon"].sum()
     lines = {(line.mechanism, line.variant): line for line in frontier.plan.lines({})}
     for row in found.to_dicts():

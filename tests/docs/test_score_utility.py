@@ -36,8 +36,7 @@ def corpus(score_utility):
 def test_bleu_and_likeness_of_equal_and_of_foreign_texts(score_utility):
     before = ["one two three four five six", "seven eight nine ten eleven twelve"]
     whole, each = score_utility.overlaps(before, before)
-    assert whole == pytest.approx(100)
-    assert each == pytest.approx([100, 100])
+    assert (whole, each) == (pytest.approx(100), pytest.approx([100, 100]))
     whole, each = score_utility.overlaps(before, [before[0], "a b c d e f"])
     assert 0 < whole < 100
     assert each[0] == pytest.approx(100)

@@ -49,8 +49,7 @@ def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
     kept = utility.FigureCache(tmp_path / "figures.jsonl")
     assert kept.figure(("one", 1), lambda: 0.5) == 0.5
     again = utility.FigureCache(tmp_path / "figures.jsonl")
-    assert again.figure(("one", 1), lambda: 0.9) == 0.5
-    assert again.figure(("one", 2), lambda: 0.9) == 0.9
+    assert (again.figure(("one", 1), lambda: 0.9), again.figure(("one", 2), lambda: 0.9)) == (0.5, 0.9)
 
 
 def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):

@@ -97,8 +97,7 @@ def test_the_rest_of_the_attributes(folder):
     )
     graph = defs.resolve_asset_graph()
     staged, published = (graph.get(dg.AssetKey(name)) for name in STEPS)
-    assert staged.pools == {"heavy"}
-    assert staged.automation_condition.get_label() == "eager"
+    assert (staged.pools, staged.automation_condition.get_label()) == ({"heavy"}, "eager")
     assert published.automation_condition.get_label() == "after the gates"
     assert staged.backfill_policy == published.backfill_policy == dg.BackfillPolicy.single_run()
     assert defs.executor is dg.multiprocess_executor
@@ -151,10 +150,8 @@ def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "raw")
     assert "executor: in_process" in scaffold(tmp_path, source="calls.parquet")
     policy = Policy.load(tmp_path / "calls.toml")
-    assert policy.dataset == "calls"
-    assert [column.name for column in policy.columns] == ["utterance"]
-    assert policy.id == "ref"
-    assert policy.source == str(tmp_path / "raw" / "calls.parquet")
+    assert (policy.dataset, [column.name for column in policy.columns]) == ("calls", ["utterance"])
+    assert (policy.id, policy.source) == ("ref", str(tmp_path / "raw" / "calls.parquet"))
     assert 'source = "raw/calls.parquet"' in (tmp_path / "calls.toml").read_text()
     assert policy.key == "env:DPTEXT_SECRET"
 

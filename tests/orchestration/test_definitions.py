@@ -96,8 +96,7 @@ def test_options_of_definitions_reach_executors_backfills_and_assets(make_policy
         graph = orchestration.build_definitions(make_policy(), partitions=["a", "b"], **options).resolve_asset_graph()
         return {graph.get(dg.AssetKey(f"{stage}_care_notes")).backfill_policy for stage in ("staged", "published")}
 
-    assert policies() == {None}
-    assert policies(backfill="single_run") == {dg.BackfillPolicy.single_run()}
+    assert (policies(), policies(backfill="single_run")) == ({None}, {dg.BackfillPolicy.single_run()})
 
 
 class Accelerated(CusText):

@@ -40,8 +40,7 @@ def caught(error):
 def test_our_errors_keep_their_sentence_and_exit_code(error, code):
     failure = caught(error("3 rows are wrong", "mend them"))
     assert failure.description == "3 rows are wrong\nHint: mend them"
-    assert failure.metadata["exit_code"].value == code
-    assert failure.metadata["error"].value == error.__name__
+    assert (failure.metadata["exit_code"].value, failure.metadata["error"].value) == (code, error.__name__)
     assert not failure.allow_retries
 
 

@@ -233,8 +233,7 @@ def test_a_worker_loads_once_and_uses_one_thread(films, policy):
         worker, *state, threads, seat = text.split()
         by_worker.setdefault(worker, set()).add((tuple(state), threads, seat))
     for states in by_worker.values():
-        assert len(states) == 1
-        assert next(iter(states))[1] == "1"
+        assert (len(states), next(iter(states))[1]) == (1, "1")
 
 
 def test_a_worker_imports_nothing_heavy():

@@ -39,8 +39,7 @@ def films(spark):
 
 def test_rows_are_charged_to_their_subjects_and_committed(films, policy, url):
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
-    assert column(films, QUERY) == expected(policy)
-    assert charged(url) == EVERYBODY
+    assert (column(films, QUERY), charged(url)) == (expected(policy), EVERYBODY)
     found = counts(url)
     assert found["records"] == found["committed"] == len(ROWS)
 
@@ -52,8 +51,7 @@ def test_a_query_run_again_costs_nothing_and_releases_the_same(films, policy, ur
     register(films, "again", policy, ledger=url, cap=Cap(epsilon=10_000), form="pandas", spend=True)
     assert column(films, QUERY) == first
     assert column(films, "SELECT again(review, id, user).text FROM films ORDER BY n") == first
-    assert charged(url) == EVERYBODY
-    assert counts(url)["committed"] == len(ROWS)
+    assert (charged(url), counts(url)["committed"]) == (EVERYBODY, len(ROWS))
 
 
 @pytest.mark.thorough
@@ -65,8 +63,7 @@ def test_two_columns_of_a_record_draw_apart_and_add_up(films, policy, url):
         "SELECT private_review(review, id, user) a, private_summary(review, id, user) b FROM films ORDER BY n"
     )
     rows = out.collect()
-    assert [row.a for row in rows] == expected(policy)
-    assert [row.b for row in rows] == expected(other)
+    assert ([row.a for row in rows], [row.b for row in rows]) == (expected(policy), expected(other))
     assert all(row.a != row.b for row in rows)
     assert charged(url) == [2 * epsilon for epsilon in EVERYBODY]
 
@@ -130,8 +127,7 @@ def test_a_task_that_fails_after_its_rows_is_retried_for_nothing(films, policy, 
     released = films.sql("SELECT n, private_review(review, id, user) AS review FROM films")
     out = released.mapInArrow(fail_after_rows(str(tmp_path / "attempts")), "n int, review string").collect()
     assert {path.name for path in (tmp_path / "attempts").iterdir()} >= {"0-0", "0-1", "1-0", "1-1"}
-    assert [row.review for row in sorted(out)] == expected(policy)
-    assert charged(url) == EVERYBODY
+    assert ([row.review for row in sorted(out)], charged(url)) == (expected(policy), EVERYBODY)
     assert counts(url)["committed"] == len(ROWS)
 
 
@@ -190,5 +186,4 @@ def test_a_stream_that_lost_its_checkpoint_replays_for_nothing(films, policy, ur
         return [row.review for row in films.read.parquet(str(tmp_path / name)).orderBy("n").collect()]
 
     assert run("first") == run("second") == expected(policy)
-    assert charged(url) == EVERYBODY
-    assert counts(url)["committed"] == len(ROWS)
+    assert (charged(url), counts(url)["committed"]) == (EVERYBODY, len(ROWS))

@@ -44,8 +44,7 @@ def test_an_interrupted_batch_is_completed_by_the_next_attempt(policy, url, monk
     assert counts(url)["pending"] == len(ROWS)
     monkeypatch.undo()
     assert worker.release(carried, texts(), ids(), people).to_pylist() == expected(policy)
-    assert counts(url)["committed"] == len(ROWS)
-    assert charged(url) == EVERYBODY
+    assert (counts(url)["committed"], charged(url)) == (len(ROWS), EVERYBODY)
 
 
 @pytest.mark.parametrize("unit", ["subject", "record"])
@@ -81,8 +80,7 @@ def test_changed_texts_are_refused_and_charge_nothing(policy, url):
     with pytest.raises(InputError, match="texts of 1 record changed") as caught:
         worker.release(carried, changed, ids(ROWS[:8]))
     assert "sentinelword" not in str(caught.value)
-    assert counts(url)["committed"] == 5
-    assert counts(url)["aborted"] == 3
+    assert (counts(url)["committed"], counts(url)["aborted"]) == (5, 3)
 
 
 def test_other_bytes_than_committed_are_not_returned(policy, url, monkeypatch):
@@ -111,8 +109,7 @@ def test_fewer_draws_than_were_charged_are_not_committed(policy, url, monkeypatc
 def test_repeated_records_are_charged_once_and_forgotten_ones_are_null(policy, url):
     carried = plan_of(policy, url, unit="record")
     twice = worker.release(carried, pa.concat_arrays([texts()] * 2), pa.concat_arrays([ids()] * 2))
-    assert twice.to_pylist() == expected(policy) * 2
-    assert counts(url)["records"] == len(ROWS)
+    assert (twice.to_pylist(), counts(url)["records"]) == (expected(policy) * 2, len(ROWS))
     carried = plan_of(policy, url, unit="record")
     worker.release(carried, texts(), ids())
     with pytest.raises(LedgerError, match="type"):
@@ -145,8 +142,7 @@ def test_a_record_of_another_person_is_refused_in_a_query(policy, url):
     worker.release(carried, texts(), ids(), people)
     with pytest.raises(LedgerError, match="4 of 4 records were charged to another subject before"):
         worker.release(carried, texts(ROWS[:4]), ids(ROWS[:4]), pa.array(["zoe"] * 4))
-    assert charged(url, ("zoe",)) == [0]
-    assert charged(url) == EVERYBODY
+    assert (charged(url, ("zoe",)), charged(url)) == ([0], EVERYBODY)
 
 
 def test_a_function_spells_subjects_as_a_policy_does(policy, url):
@@ -349,8 +345,7 @@ def test_another_key_is_refused_by_name(policy, url, tmp_path):
     other = plan_of(other_key(policy, tmp_path), url, unit="record")
     with pytest.raises(KeyReferenceError, match="was made under another noise key") as caught:
         worker.release(other, texts(ROWS[5:8]), ids(ROWS[5:8]))
-    assert caught.value.hint == RESTORE
-    assert counts(url) == before
+    assert (caught.value.hint, counts(url)) == (RESTORE, before)
 
 
 def test_a_release_of_an_earlier_version_commits_to_the_key_that_a_record_shows(policy, url, tmp_path, monkeypatch):
