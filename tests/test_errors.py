@@ -21,12 +21,11 @@ from dptext_etl.errors import (
 SENTINEL = "a private sentence about lupus"
 
 
-def test_message_and_hint():
+def test_messages_and_pickles_hold_what_was_said():
     error = PolicyError("the column is missing", "name another")
     assert (str(error), str(PolicyError("plain"))) == ("the column is missing\nHint: name another", "plain")
-
-
-def test_a_retry_can_help_where_nothing_was_refused():
+    error = pickle.loads(pickle.dumps(BudgetError("over", "wait", {"rows": 3})))
+    assert (type(error), error.message, error.hint, error.fields) == (BudgetError, "over", "wait", {"rows": 3})
     again = {1: True, 2: False, 3: False, 4: False, 5: False, 6: True, 7: True, 8: False}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DPTextError)]
     assert {kind.exit_code: kind.transient for kind in kinds} == again
@@ -91,11 +90,6 @@ def test_a_cell_with_the_words_of_a_store_and_a_store_that_refuses_are_permanent
     with pytest.raises(InputError) as caught, seam("reading"):
         raise error
     assert (caught.value.exit_code, caught.value.transient) == (5, False)
-
-
-def test_errors_survive_pickling():
-    error = pickle.loads(pickle.dumps(BudgetError("over", "wait", {"rows": 3})))
-    assert (type(error), error.message, error.hint, error.fields) == (BudgetError, "over", "wait", {"rows": 3})
 
 
 def test_seam_drops_what_the_library_said_and_its_context():

@@ -189,7 +189,7 @@ def test_columns_that_are_missing_or_ours_are_refused(policy):
         plant(frame.with_columns(pl.lit(value=False).alias(CANARY)), canaries, policy)
 
 
-def test_in_vocabulary_words_can_change_and_their_survival_is_exact(policy, small_vectors, tmp_path):
+def test_in_vocabulary_words_can_change_and_are_none_that_a_mechanism_keeps(policy, small_vectors, tmp_path):
     mechanism = policy.column_policies()[0].mechanism
     words = in_vocabulary_words(mechanism, secret(policy), "reviews", "r1", "text")
     assert len(set(words)) == len(words) > 40
@@ -197,9 +197,6 @@ def test_in_vocabulary_words_can_change_and_their_survival_is_exact(policy, smal
         outputs, probabilities = mechanism.transition(word)
         assert mechanism.survival(word) == probabilities[outputs.index(word)] < 1
         assert sum(probabilities) == Fraction(1)
-
-
-def test_words_that_a_mechanism_keeps_are_no_in_vocabulary_words(policy, small_vectors, tmp_path):
     stopwords = tmp_path / "stop.txt"
     stopwords.write_text("good\nthe\nwordaa\n")
     key = policy.key.removeprefix("file:")

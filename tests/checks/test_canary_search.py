@@ -73,7 +73,7 @@ def test_found_in_every_type_of_column():
         assert hits(pl.DataFrame(columns)), columns
 
 
-def test_found_across_neighboring_columns_of_one_row_only():
+def test_nothing_else_is_found_and_odd_tokens_are_refused():
     split = {"a": [f"x {TOKEN[:7]}", "y"], "n": [1, 2], "b": ["z", f"{TOKEN[7:]} y"]}
     assert find([TOKEN], pl.DataFrame(split)) == NOTHING
     joined = {"a": [f"x {TOKEN[:7]}", "y"], "n": [1, 2], "b": [f"{TOKEN[7:]} y", "z"]}
@@ -84,6 +84,12 @@ def test_found_across_neighboring_columns_of_one_row_only():
     assert find([TOKEN], pl.DataFrame(both)) == {**NOTHING, "plain": 2}
     missing = {"a": [None, f"x{TOKEN[:7]}"], "b": [TOKEN, None], "c": [None, TOKEN[7:]]}
     assert find([TOKEN], pl.DataFrame(missing)) == {**NOTHING, "plain": 1}
+    frame = pl.DataFrame({"a": ["the quick brown fox", None, TOKEN[:-1]], "b": [1.5, None, 2.0]})
+    assert find([TOKEN], frame) == NOTHING
+    assert find([TOKEN], "") == find([], frame) == find([TOKEN], pl.DataFrame()) == NOTHING
+    for token in ("short", "has space and more", "zahl1234567890123456", "ümlautümlautümlaut"):
+        with pytest.raises(InputError, match="ASCII letters"):
+            Searcher([token])
 
 
 def test_found_in_files_folders_and_the_metadata_of_parquet(tmp_path):
@@ -118,12 +124,3 @@ def test_found_once_at_every_place_of_a_large_file(tmp_path):
     for shift in (-30, -20, -10, -1, 0, 1):
         (tmp_path / "big").write_bytes(b"\n" * (size + shift) + TOKEN.encode() + b"\n" * 50)
         assert find([TOKEN], tmp_path / "big") == {**NOTHING, "plain": 1}, shift
-
-
-def test_nothing_is_found_where_nothing_is_and_odd_tokens_are_refused():
-    frame = pl.DataFrame({"a": ["the quick brown fox", None, TOKEN[:-1]], "b": [1.5, None, 2.0]})
-    assert find([TOKEN], frame) == NOTHING
-    assert find([TOKEN], "") == find([], frame) == find([TOKEN], pl.DataFrame()) == NOTHING
-    for token in ("short", "has space and more", "zahl1234567890123456", "ümlautümlautümlaut"):
-        with pytest.raises(InputError, match="ASCII letters"):
-            Searcher([token])

@@ -68,17 +68,14 @@ def test_every_character_is_in_words_where_its_category_says_so():
     assert min(len(words), len(between)) > 5_000
 
 
-def test_shared_stretches_are_counted_wherever_they_stand():
+def test_shared_stretches_are_counted_at_every_place_and_length():
     raw = pl.Series([" ".join(row) for row in ("abcdefg", "abcdefg", "abc", "", "xyzabc", "aaaa")])
     released = pl.Series([" ".join(row) for row in ("zzcdeyy", "abxcdxef", "abc", "abc", "abcxyz", "baaab")])
     draws = pl.Series([7] * 6)
     assert count_copies(raw, released, draws, 3).shared_ngrams == 4  # rows 0, 2, 4, 5
     assert count_copies(raw, released, draws, 4).shared_ngrams == 0
     assert count_copies(raw.head(0), released.head(0), draws.head(0), 3) == CopyCount()
-
-
-def test_a_stretch_shares_at_every_place_and_length():
-    """Every place of a stretch, in texts whose other words are all different."""
+    # Every place of a stretch, in texts whose other words are all different
     before = [f"b{at}" for at in range(40)]
     for ngram in range(1, 14):
         raw, released = [], []

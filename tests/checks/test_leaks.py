@@ -46,7 +46,7 @@ def decisions(facts, counts):
     return tuple(verdict for kind in kinds for verdict in verdicts_of(kind(staged)))
 
 
-def test_the_largest_probability_bounds_every_transition(small_vectors):
+def test_largest_probabilities_and_chances_of_runs_follow_from_the_configuration(small_vectors):
     for mechanism in (
         CusText(epsilon=0.5, k=7, vectors=small_vectors),
         CusText(epsilon=8.0, k=20, vectors=small_vectors),
@@ -55,6 +55,14 @@ def test_the_largest_probability_bounds_every_transition(small_vectors):
         exact = max(max(mechanism.transition(word)[1]) for word in mechanism.output_words())
         bound = mechanism.largest_probability()
         assert exact <= Fraction(bound) <= exact * (1 + Fraction(1, 10**11))
+    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
+    words, largest = ngram_words(mechanism), mechanism.largest_probability()
+    assert 200**2 * largest**words <= 1e-3 < 200**2 * largest ** (words - 1)
+    few, some, many = ngram_chances(mechanism, np.array([words - 1, 100, 10_000]))
+    assert (few, some) == (0, pytest.approx(100**2 * largest**words))
+    assert many <= 1
+    assert ngram_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
+    assert ngram_words(mechanism.model_copy(update={"mode": "faithful"})) is None
 
 
 def test_copies_are_counted_after_the_input_policy_and_add_up(small_vectors):
@@ -174,17 +182,6 @@ def test_survival_is_that_of_the_law(word_mechanism):
             continue
         exact = sum(chance for output, chance in law if output == word)
         assert exact <= word_mechanism.survival(word) <= exact + Fraction(1, 2**60)
-
-
-def test_the_chance_of_a_run_follows_from_the_configuration(small_vectors):
-    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
-    words, largest = ngram_words(mechanism), mechanism.largest_probability()
-    assert 200**2 * largest**words <= 1e-3 < 200**2 * largest ** (words - 1)
-    few, some, many = ngram_chances(mechanism, np.array([words - 1, 100, 10_000]))
-    assert (few, some) == (0, pytest.approx(100**2 * largest**words))
-    assert many <= 1
-    assert ngram_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
-    assert ngram_words(mechanism.model_copy(update={"mode": "faithful"})) is None
 
 
 def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):

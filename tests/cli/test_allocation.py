@@ -89,16 +89,13 @@ def shown(mechanism, text=TEXT):
     return found, [item["epsilon"] for item in found["words"]]
 
 
-def test_shares_by_position_are_a_template_and_its_words_have_no_scores(capsys):
+def test_shares_are_shown_as_a_template_a_first_part_and_chances(capsys):
     assert preview.allocation_of("uniform", 9.0) == {"template": "uniform", "total": 9.0}
     found, parts = shown(CusText(allocation=preview.allocation_of("3, 2,1", 9.0)))
     assert [part / parts[-1] for part in parts] == pytest.approx([3, 2, 1, 1, 1], rel=1e-5)
     assert (found["divided_by"], found["words"][0]["scores"]) == ("template", {})
     preview.show_division(found)
     assert "whatever the text" in capsys.readouterr().out
-
-
-def test_a_first_release_takes_its_part_of_the_epsilon_of_a_text(capsys):
     given = preview.allocation_of("ic", 30.0, 10.0)
     assert given == {"scores": ["ic"], "first": 10.0, "total": 20.0}
     found, parts = shown(CusText(allocation=given))
@@ -107,9 +104,6 @@ def test_a_first_release_takes_its_part_of_the_epsilon_of_a_text(capsys):
     assert "The first spends 2 for each part, 10 in all" in capsys.readouterr().out
     with pytest.raises(PolicyError, match="leaves nothing"):
         preview.allocation_of("ic", 10.0, 10.0)
-
-
-def test_templates_are_shown_with_the_chance_of_each(capsys):
     made = CusText(allocation={"scores": ["ic"], "templates": [[9, 1], [1, 9]], "choosing": 20.0, "total": 30.0})
     found, parts = shown(made, "the Miller")
     first, second = (item["chance"] for item in found["templates"])

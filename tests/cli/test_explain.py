@@ -165,14 +165,11 @@ def test_explain_says_where_a_model_computes(name, computing):
     assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
 
 
-def test_records_of_one_person_lose_less_together_under_gaussian_noise():
+def test_models_and_post_processing_are_explained_with_their_rules():
     require_models()
     one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]
     assert (one["epsilon"], ten["rule"]) == (pytest.approx(500), "gaussian")
     assert ten["epsilon"] < 10 * one["epsilon"]
-
-
-def test_a_post_processing_is_explained_too():
     require_models()
     found = facts("explain", "rewrite_again")
     assert (tuple(found), found["spend"]["epsilon"]) == (explain.KEYS, 0)

@@ -111,7 +111,7 @@ def test_with_json_stdout_holds_one_object(error, code, exit_code, hint, emits):
     assert SENTINEL not in done.output
 
 
-def test_codes_belong_to_kinds_of_failures():
+def test_codes_belong_to_kinds_of_failures_and_the_application_shows_no_locals():
     # except for ledgers: that a disk is full, a server away, or another process busy, is the same there
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     shared = [errors.FullLedgerError, errors.UnavailableLedgerError, errors.LockedLedgerError]
@@ -120,6 +120,11 @@ def test_codes_belong_to_kinds_of_failures():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     assert {kind.exit_code for kind in kinds} | {0, errors.UNCHANGED, errors.INTERRUPTED} == set(errors.EXIT_CODES)
     assert len(set(errors.EXIT_CODES.values())) == len(errors.EXIT_CODES)
+    from dptext_etl.cli.app import app
+
+    assert not app.pretty_exceptions_show_locals
+    assert not app.pretty_exceptions_enable
+    assert app.info.cls in failures.Boundary.__subclasses__()
 
 
 @pytest.mark.parametrize(
@@ -173,14 +178,6 @@ def test_hooks_hold_outside_of_commands():
         else "ours"
         for name in ("ValueError", "KeyError", "ours", "RuntimeError")
     ]
-
-
-def test_the_application_shows_no_locals_and_no_tracebacks():
-    from dptext_etl.cli.app import app
-
-    assert not app.pretty_exceptions_show_locals
-    assert not app.pretty_exceptions_enable
-    assert app.info.cls in failures.Boundary.__subclasses__()
 
 
 def test_the_installed_command_is_guarded():

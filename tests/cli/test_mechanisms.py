@@ -77,15 +77,24 @@ def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, mo
     assert caught.value.hint == "download it"
 
 
-def test_gaussian_noise_without_a_bound_names_the_line_to_write():
+def test_hints_and_ranges_of_models_name_the_line_to_write():
     pytest.importorskip("dptext_etl_models")
     with pytest.raises(PolicyError, match=r"write n_rec = 10_000 for at most 10,000 of them"):
         load("dpbart")(epsilon=5.0)
+    pytest.importorskip("dptext_etl_models")
+    kind = load("dpmlm")
+    assert parse_parameters(kind, "dpmlm", ["clip=-3.2,16.3"])["clip"] == (-3.2, 16.3)
+    assert parse_parameters(kind, "dpmlm", ["clip=range.json"])["clip"] == "range.json"
 
 
-def test_schema_is_that_of_the_policy_file():
+def test_schema_and_unknown_mechanisms_say_what_there_is():
     found = json.loads(dptext("schema").stdout)
     assert {"dataset", "source", "column", "ledger"} <= set(found["properties"])
+    for command in ("explain", "preview"):
+        done = dptext(command, "no_such")
+        assert done.exit_code == 5
+        assert "custext" in done.stderr
+        assert "Hint:" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -122,14 +131,6 @@ def test_epsilons_that_mean_nothing_are_refused(epsilon):
     assert "Hint: parameters of custext" in done.stderr
 
 
-def test_unknown_mechanisms_are_told_what_there_is():
-    for command in ("explain", "preview"):
-        done = dptext(command, "no_such")
-        assert done.exit_code == 5
-        assert "custext" in done.stderr
-        assert "Hint:" in done.stderr
-
-
 def test_mechanisms_are_listed_without_torch(tmp_path):
     pytest.importorskip("dptext_etl_models")
     program = (
@@ -140,13 +141,6 @@ def test_mechanisms_are_listed_without_torch(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert set(MODELS) <= {item["name"] for item in json.loads(done.stdout)["mechanisms"]}
-
-
-def test_a_parameter_that_is_a_range_or_a_path_is_read_as_either():
-    pytest.importorskip("dptext_etl_models")
-    kind = load("dpmlm")
-    assert parse_parameters(kind, "dpmlm", ["clip=-3.2,16.3"])["clip"] == (-3.2, 16.3)
-    assert parse_parameters(kind, "dpmlm", ["clip=range.json"])["clip"] == "range.json"
 
 
 @pytest.mark.parametrize("command", ["run", "preview"])

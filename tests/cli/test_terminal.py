@@ -20,7 +20,7 @@ def test_cells(value, text):
     assert terminal.number(value) == text
 
 
-def test_tables_are_plain_in_a_pipe(capsys):
+def test_tables_are_plain_in_a_pipe_and_json_holds_no_nan(capsys):
     terminal.table(("name", "value"), [("[red]a" * 60, 1), ("b", None)])
     terminal.pairs({"long": "x" * 500})
     lines = capsys.readouterr().out.splitlines()
@@ -28,9 +28,6 @@ def test_tables_are_plain_in_a_pipe(capsys):
         ["name", "value"], ["[red]a" * 60, "1"], ["b", "-"], ["long", "x" * 500],
     ]  # fmt: skip
     assert all(line == line.rstrip() and "\x1b" not in line for line in lines)
-
-
-def test_json_holds_no_nan_and_no_infinity(capsys):
     terminal.emit({"a": math.inf, "b": [math.nan, {1, 2}], "c": {"d": (1, None)}})
     out = capsys.readouterr().out
     found = json.loads(out, parse_constant=pytest.fail)

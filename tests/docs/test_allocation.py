@@ -39,12 +39,9 @@ def cells(utility):
     }
 
 
-def test_differences_within_the_spread_are_none(utility):
+def test_use_and_protection_are_counted_beyond_the_spread(utility, cells):
     assert utility.clear([0.5, 0.6], [0.55, 0.7]) == 0.0
     assert utility.clear([0.5, 0.6], [0.7, 0.8]) == pytest.approx(-0.2)
-
-
-def test_use_and_protection_are_counted_at_the_same_budget(utility, cells):
     counted = utility.counts({"toy": cells})
     assert counted["use"] == (0, 1, 4), "one of four figures of use is clearly lower"
     assert counted["protection"] == (2, 0, 2)

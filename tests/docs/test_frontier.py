@@ -75,7 +75,7 @@ def test_a_stopped_run_goes_on_and_a_new_measure_takes_the_kept_release(frontier
     assert (set(more["scores"]), frontier.cells.kept_figures(one)) == ({"words_kept", "diversity"}, more)
 
 
-def test_the_file_has_every_mechanism_that_needs_no_large_model_and_stays_small(frontier):
+def test_the_file_has_every_mechanism_and_baseline_and_stays_small(frontier):
     table = frontier.tidy.read()
     assert dict(table.schema) == frontier.tidy.SCHEMA
     lines = {(line.mechanism, line.variant) for line in frontier.plan.lines({})}
@@ -83,6 +83,14 @@ def test_the_file_has_every_mechanism_that_needs_no_large_model_and_stays_small(
     assert set(measured.select("mechanism", "variant").unique().rows()) == lines
     assert set(measured["dataset"]) == set(frontier.data.CUTS)
     assert frontier.tidy.FILE.stat().st_size < 2 << 20
+    table = frontier.tidy.read().filter(pl.col("measure") == frontier.baselines.MEASURE)
+    labeled = [name for name, cut in frontier.data.CUTS.items() if cut.label]
+    wanted = {(f"{name} (baselines)", what) for name in labeled for what in ("label names alone", "public data alone")}
+    assert set(table.select("dataset", "figure").rows()) == wanted
+    surrogate = frontier.tidy.read().filter(pl.col("measure") == "surrogate_utility")
+    for name in surrogate.filter(pl.col("dataset").str.ends_with(" (surrogate)"))["dataset"].unique():
+        here = set(surrogate.filter(pl.col("dataset") == name)["figure"])
+        assert {"label names alone", "public data alone"} <= here, name
 
 
 def test_the_report_is_made_of_the_file_and_loads_nothing(frontier):
@@ -140,17 +148,6 @@ def test_the_page_advises_a_release_only_where_it_brings_something(frontier):
     ours = {("a", 1): 0.7, ("b", 1): 0.8, ("c", 1): 0.2, ("a", 2): 0.8, ("b", 2): None}
     said = frontier.printed.order(printed, ours)
     assert said == "<b>The printed order holds in 1 of 2 comparisons</b>; it does not hold: a over b at ε = 1."
-
-
-def test_every_labeled_set_has_both_baselines(frontier):
-    table = frontier.tidy.read().filter(pl.col("measure") == frontier.baselines.MEASURE)
-    labeled = [name for name, cut in frontier.data.CUTS.items() if cut.label]
-    wanted = {(f"{name} (baselines)", what) for name in labeled for what in ("label names alone", "public data alone")}
-    assert set(table.select("dataset", "figure").rows()) == wanted
-    surrogate = frontier.tidy.read().filter(pl.col("measure") == "surrogate_utility")
-    for name in surrogate.filter(pl.col("dataset").str.ends_with(" (surrogate)"))["dataset"].unique():
-        here = set(surrogate.filter(pl.col("dataset") == name)["figure"])
-        assert {"label names alone", "public data alone"} <= here, name
 
 
 @pytest.mark.thorough

@@ -28,16 +28,13 @@ def utility(monkeypatch):
     sys.modules.pop("surrogate_measures")
 
 
-def test_learners_see_words_vectors_or_both(utility):
+def test_learners_are_shared_and_see_words_vectors_or_both(utility):
     place = Corpus.open("example")
     assert utility.measures.f1(TRAIN, (TRAIN[0], TRAIN[1])) == 1.0
     assert utility.measures.f1(TRAIN, TEST, place, words=False) == 1.0  # album, singer: no word of the training texts
     assert utility.measures.f1(TRAIN, (TEST[0], ["hotel", "music", "hotel"]), place, words=False) == 0.0
     assert utility.measures.guessing(TEST, (TRAIN[0], ["hotel"] * 40)) == 0.5
-
-
-def test_no_study_or_example_brings_a_learner_of_its_own():
-    """Except the figures of synthetic tables and of the papers' pairs, and the comparison with the former learner."""
+    # Except the figures of synthetic tables and of the papers' pairs, and the comparison with the former learner
     exempt = {"synthetic_utility.py", "former_learner.py", "setups.py"}
     for folder in ("studies", "examples"):
         for path in (ROOT / folder).rglob("*.*"):

@@ -132,13 +132,6 @@ def scaffold(folder, **options):
     return (target / "defs.yaml").read_text()
 
 
-def test_scaffolding_writes_a_policy_that_loads(tmp_path):
-    said = scaffold(tmp_path)
-    assert "policy: '{{ context.project_root }}/calls.toml'" in said
-    policy = Policy.load(tmp_path / "calls.toml")
-    assert (policy.dataset, policy.key) == ("calls", "env:DPTEXT_SECRET")
-
-
 def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     rows = {
         "ref": [f"r{i}" for i in range(30)],
@@ -156,13 +149,17 @@ def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     assert policy.key == "env:DPTEXT_SECRET"
 
 
-def test_scaffolding_takes_the_names_of_columns(tmp_path):
+def test_scaffolding_writes_a_policy_that_loads_with_the_names_of_columns(tmp_path):
     pl.DataFrame({"ticket": ["t1"], "who": ["a"], "said": ["too small"]}).write_csv(tmp_path / "raw.csv")
     with pytest.raises(InputError, match="dptext init --text"):
         scaffold(tmp_path, source=str(tmp_path / "raw.csv"))
     scaffold(tmp_path, source=str(tmp_path / "raw.csv"), id="ticket", subject="who", text="said")
     policy = Policy.load(tmp_path / "calls.toml")
     assert (policy.id, policy.subject, [column.name for column in policy.columns]) == ("ticket", "who", ["said"])
+    said = scaffold(tmp_path)
+    assert "policy: '{{ context.project_root }}/calls.toml'" in said
+    policy = Policy.load(tmp_path / "calls.toml")
+    assert (policy.dataset, policy.key) == ("calls", "env:DPTEXT_SECRET")
 
 
 def test_scaffolding_proposes_one_process_for_small_partitions_alone(folder, monkeypatch):
@@ -175,11 +172,13 @@ def test_scaffolding_proposes_one_process_for_small_partitions_alone(folder, mon
     assert "executor" not in scaffold(folder, policy=str(policy))
 
 
-def test_scaffolding_keeps_a_policy_that_is_there(folder):
+def test_scaffolding_keeps_a_policy_that_is_there_or_says_that_none_can_be_written(folder, tmp_path):
     before = (folder / "privacy.toml").read_text()
     said = scaffold(folder, policy=str(folder / "privacy.toml"))
     assert (folder / "privacy.toml").read_text() == before
     assert "policy: '{{ context.project_root }}/privacy.toml'" in said
+    with pytest.raises(InputError, match="writing the policy"):
+        scaffold(tmp_path, policy=str(tmp_path / "no" / "where.toml"))
 
 
 def test_a_synthetic_table_is_scaffolded_and_becomes_definitions(tmp_path):
@@ -196,8 +195,3 @@ def test_a_synthetic_table_is_scaffolded_and_becomes_definitions(tmp_path):
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} >= {"raw_notes", *STEPS}
     checks = {key.name for key in graph.asset_check_keys if key.asset_key.to_user_string() == "staged_notes"}
     assert checks == {"row_count", "raw_column_absent", "texts_in_corpus", "labels_in_list"}
-
-
-def test_a_policy_that_cannot_be_written_is_told(tmp_path):
-    with pytest.raises(InputError, match="writing the policy"):
-        scaffold(tmp_path, policy=str(tmp_path / "no" / "where.toml"))

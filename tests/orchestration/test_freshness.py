@@ -53,7 +53,7 @@ def test_a_release_is_fresh_from_its_publication_on(make_policy, tmp_path):
     assert published(orchestration.build_definitions(make_policy())).freshness_policy is None
 
 
-def test_the_component_takes_it_as_dagsters_own_assets_do(make_policy, tmp_path):
+def test_the_component_takes_freshness_as_dagsters_own_assets_do(make_policy, tmp_path):
     policy = write_file(make_policy(), tmp_path / "privacy.toml")
     window = "fail_window=datetime.timedelta(days=31), warn_window=datetime.timedelta(days=28)"
     said = {"policy": str(policy), "freshness_policy": f"{{{{ dg.FreshnessPolicy.time_window({window}) }}}}"}
@@ -61,8 +61,5 @@ def test_the_component_takes_it_as_dagsters_own_assets_do(make_policy, tmp_path)
         trees.ComponentTree.for_test().load_context
     )
     assert published(defs).freshness_policy == monthly()
-
-
-def test_what_is_not_published_has_no_freshness(make_policy):
     with pytest.raises(PolicyError, match="publish = false"):
         orchestration.build_definitions(make_policy(publish=False), freshness_policy=monthly())

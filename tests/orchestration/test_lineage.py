@@ -90,7 +90,7 @@ def test_ways_are_listed_once_each_and_many_are_cut(notes):
     assert ways(refused)[-1].startswith("and 2 more")
 
 
-def test_the_quarantine_is_for_its_own_published_asset_alone(notes, policy):
+def test_jobs_quarantine_and_materialize_excuse_nothing(notes, policy, tmp_path):
     both = dg.Definitions.merge(notes, orchestration.build_definitions(policy("calls"), partitions=MONTHS))
     assert orchestration.check_lineage(both)
     with pytest.raises(GateError) as refused:
@@ -98,6 +98,22 @@ def test_the_quarantine_is_for_its_own_published_asset_alone(notes, policy):
     assert ways(refused) == ["staged_calls -> early  (staged rows, judged by no gate; read published_calls instead)"]
     with pytest.raises(GateError, match="staged_calls -> more_raw"):
         orchestration.check_lineage(merged(both, asset("more_raw", ["staged_calls"], tags={"dptext/raw": ""})))
+    jobs = dg.Definitions(jobs=[dg.define_asset_job("the_board", selection=["board"])])
+    defs = dg.Definitions.merge(merged(notes, asset("clean", ["raw_notes"]), asset("board", ["clean"])), jobs)
+    with pytest.raises(GateError, match="raw_notes -> clean -> board"):
+        orchestration.check_lineage(defs)
+    with pytest.raises(PolicyError, match="a job knows no asset further up"):
+        orchestration.check_lineage(defs.resolve_job_def("the_board"))
+    leak = asset("leak", ["raw_notes"], partitions_def=dg.StaticPartitionsDefinition(MONTHS))
+    with pytest.raises(GateError, match="raw_notes -> leak"):
+        orchestration.materialize(policy("notes"), partitions=MONTHS, also=[leak], home=tmp_path)
+    assert not list(tmp_path.iterdir())
+    upstream = [asset("dump", []), asset("loaded", ["dump"]), asset("board", ["dump"])]
+    made = orchestration.build_definitions(policy("notes"), partitions=MONTHS)
+    spec = dg.AssetSpec("raw_notes", deps=["loaded"], tags={"dptext/raw": "notes"})
+    steps = [item for item in made.resolve_asset_graph().assets_defs if item.is_executable]
+    with pytest.raises(GateError, match="dump -> board"):
+        orchestration.check_lineage([spec, *steps, *upstream])
 
 
 def test_steps_of_several_assets_and_their_checks_read_all_that_the_step_reads(notes):
@@ -162,15 +178,6 @@ def test_assets_of_another_location_are_named_and_what_has_none_is_refused(notes
         orchestration.check_lineage(3)
 
 
-def test_a_job_that_leaves_the_way_out_excuses_nothing(notes):
-    jobs = dg.Definitions(jobs=[dg.define_asset_job("the_board", selection=["board"])])
-    defs = dg.Definitions.merge(merged(notes, asset("clean", ["raw_notes"]), asset("board", ["clean"])), jobs)
-    with pytest.raises(GateError, match="raw_notes -> clean -> board"):
-        orchestration.check_lineage(defs)
-    with pytest.raises(PolicyError, match="a job knows no asset further up"):
-        orchestration.check_lineage(defs.resolve_job_def("the_board"))
-
-
 def test_checks_that_read_raw_text_say_so_and_never_block(notes):
     for judged in (
         check("same", "raw_notes", also=["published_notes"]),
@@ -216,15 +223,6 @@ def test_what_a_raw_asset_is_made_from_is_raw(notes, read):
         orchestration.check_lineage(merged(notes, *sources_of_the_raw_asset(), asset("board", [read])))
 
 
-def test_what_the_policys_own_raw_asset_is_made_from_is_raw(policy):
-    upstream = [asset("dump", []), asset("loaded", ["dump"]), asset("board", ["dump"])]
-    made = orchestration.build_definitions(policy("notes"), partitions=MONTHS)
-    spec = dg.AssetSpec("raw_notes", deps=["loaded"], tags={"dptext/raw": "notes"})
-    steps = [item for item in made.resolve_asset_graph().assets_defs if item.is_executable]
-    with pytest.raises(GateError, match="dump -> board"):
-        orchestration.check_lineage([spec, *steps, *upstream])
-
-
 @pytest.mark.parametrize("can_subset", [False, True])
 @pytest.mark.parametrize("deps", [[], ["dump"]])
 def test_what_one_step_makes_with_a_raw_asset_is_raw(notes, can_subset, deps):
@@ -240,10 +238,3 @@ def test_what_one_step_makes_with_a_raw_asset_is_raw(notes, can_subset, deps):
         orchestration.check_lineage(merged(notes, step(), asset("board", ["twin"])))
     if not deps:
         assert orchestration.check_lineage(merged(notes, step(tags=PUBLIC), asset("board", ["twin"])))
-
-
-def test_materialize_refuses_before_anything_runs(policy, tmp_path):
-    leak = asset("leak", ["raw_notes"], partitions_def=dg.StaticPartitionsDefinition(MONTHS))
-    with pytest.raises(GateError, match="raw_notes -> leak"):
-        orchestration.materialize(policy("notes"), partitions=MONTHS, also=[leak], home=tmp_path)
-    assert not list(tmp_path.iterdir())

@@ -144,14 +144,6 @@ def test_fields_of_structs_and_the_storage_of_extensions_are_columns():
     dptext_etl.polars.guard(nested.select("id"), raw=RAW)
 
 
-def test_a_step_of_an_unknown_form_is_refused(lf, monkeypatch):
-    monkeypatch.setattr("dptext_etl.polars.plan_expressions.Expressions.content", lambda *_: {}[FRAME["review"][0]])
-    with pytest.raises(GateError, match="a form that the guard does not know") as caught:
-        dptext_etl.polars.guard(lf.select("id"), raw=RAW)
-    assert "good film" not in str(caught.value)
-    assert caught.value.__cause__ is None
-
-
 def test_a_released_column_is_followed_no_further(lf, any_policy):
     for plan in (
         lf.with_columns(release(any_policy)),
@@ -176,13 +168,18 @@ def test_a_released_column_is_followed_no_further(lf, any_policy):
         guard(lf.filter(col("review") != "").with_columns(release(any_policy)), any_policy)
 
 
-def test_frames_in_memory_and_sql(policy):
+def test_memory_sql_and_unknown_steps_are_followed_or_refused(policy, lf, monkeypatch):
     frame = FRAME.lazy()
     guard(frame.with_columns(release(policy)), policy)
     query = pl.SQLContext(t=frame).execute("select id, review as r from t where stars > 1")
     with pytest.raises(GateError, match="unreleased, in column"):
         guard(query, policy)
     guard(pl.SQLContext(t=frame).execute("select id from t"), policy)
+    monkeypatch.setattr("dptext_etl.polars.plan_expressions.Expressions.content", lambda *_: {}[FRAME["review"][0]])
+    with pytest.raises(GateError, match="a form that the guard does not know") as caught:
+        dptext_etl.polars.guard(lf.select("id"), raw=RAW)
+    assert "good film" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 def test_names_that_are_mistyped_or_missing_are_said(lf, tmp_path, policy):

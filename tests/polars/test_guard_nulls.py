@@ -152,8 +152,8 @@ def test_a_constant_of_another_table_may_be_null_after_a_join(policy, name):
     guard(joined.with_columns(review=text.fill_null("")).select(release(policy)), policy)
 
 
-def test_a_key_of_a_full_join_is_no_constant_of_its_table(policy):
-    """It has values where the other columns of its table have none."""
+def test_keys_of_joins_and_sql_that_give_nulls_are_refused(policy):
+    # It has values where the other columns of its table have none
     keyed = pl.LazyFrame({"n": [1]}).select(key=lit("x"), word=lit("w"))
     joined = keyed.join(
         FRAME.lazy().with_columns(other="id"), left_on="key", right_on="other", how="full", coalesce=True
@@ -162,9 +162,6 @@ def test_a_key_of_a_full_join_is_no_constant_of_its_table(policy):
     assert joined.filter(col("id").is_not_null()).select(text).collect().to_series().null_count() == 1
     with pytest.raises(GateError, match="may be null although its source is not"):
         guard(joined.with_columns(review=text).select(release(policy)), policy)
-
-
-def test_sql_that_gives_nulls_is_refused(policy):
     sql = pl.SQLContext(t=FRAME.lazy())
     for text in (
         "CASE WHEN review LIKE '%good%' THEN review END",

@@ -44,10 +44,16 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
 
 
-def test_extras_have_their_names():
+def test_extras_licenses_and_names_are_as_they_are_stated():
     assert set(PROJECT["project"]["optional-dependencies"]) == EXTRAS
     (everything,) = (item for group, item in requirements() if group == "all")
     assert everything.extras == EXTRAS - {"all", "dev"}
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    named = re.compile("hel" + "per|ut" + "ils|mana" + "ger|anony" + "mi|sani" + "tize", re.IGNORECASE)
+    names = [path.relative_to(ROOT).as_posix() for path in tracked()]
+    assert not [name for name in names if named.search(name)]
 
 
 @pytest.mark.parametrize(("group", "requirement"), requirements(), ids=str)
@@ -71,12 +77,6 @@ def test_pins_are_complete_and_name_nothing_forbidden():
     libraries = versions.pop("dagster-k8s")  # 1.13.27 has libraries in version 0.29.27
     (version,) = set(versions.values())
     assert libraries.rpartition(".")[2] == version.rpartition(".")[2]
-
-
-def test_license_is_apache():
-    text = (ROOT / "LICENSE").read_text()
-    assert "Apache License" in text
-    assert "END OF TERMS AND CONDITIONS" in text
 
 
 def test_public_names_resolve_and_init_files_hold_re_exports():
@@ -136,12 +136,6 @@ def test_tracked_files_hold_no_path_of_a_machine_and_no_secret():
         for pattern in (home, secret):
             found = pattern.search(text)
             assert found is None, f"{path.relative_to(ROOT)}:{text[: found.start()].count(chr(10)) + 1}"
-
-
-def test_words_that_are_not_of_the_field():
-    named = re.compile("hel" + "per|ut" + "ils|mana" + "ger|anony" + "mi|sani" + "tize", re.IGNORECASE)
-    names = [path.relative_to(ROOT).as_posix() for path in tracked()]
-    assert not [name for name in names if named.search(name)]
 
 
 def make(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -116,9 +116,16 @@ def test_ids_of_every_type_name_the_same_records_as_elsewhere(spark, policy, for
     assert column(spark, "SELECT private_text(text, id) FROM typed ORDER BY n") == wanted
 
 
-def test_ids_that_pandas_robs_of_their_zone_are_refused(films, policy):
+def test_functions_of_pandas_refuse_ids_without_zone_and_policies_say_what_to_do(films, policy, tmp_path, monkeypatch):
     register(films, "private_review", policy, form="pandas")
     assert "timestamp" in failure(films, "SELECT private_review(review, timestamp_seconds(n)) FROM films")
+    with pytest.raises(PolicyError, match="column="):
+        register(films, "f", policy.model_copy(update={"column": None}))
+    with pytest.raises(PolicyError, match='form="arrow" or form="pandas"'):
+        register(films, "f", policy, form="json")
+    monkeypatch.delattr("pyspark.sql.pandas.functions.arrow_udf")
+    with pytest.raises(PolicyError, match='form="pandas"'):
+        register(films, "f", policy)
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
@@ -271,13 +278,3 @@ def test_models_are_nondeterministic_so_that_a_sub_select_is_evaluated_once(film
     chosen = films.sql("SELECT r FROM (SELECT n, private_review(review, id) r FROM films) WHERE r > 'm' ORDER BY n")
     assert chosen._jdf.queryExecution().executedPlan().toString().count("EvalPython") == 1
     assert [row.r for row in chosen.collect()] == [text for text in expected if text is not None and text > "m"]
-
-
-def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
-    with pytest.raises(PolicyError, match="column="):
-        register(films, "f", policy.model_copy(update={"column": None}))
-    with pytest.raises(PolicyError, match='form="arrow" or form="pandas"'):
-        register(films, "f", policy, form="json")
-    monkeypatch.delattr("pyspark.sql.pandas.functions.arrow_udf")
-    with pytest.raises(PolicyError, match='form="pandas"'):
-        register(films, "f", policy)

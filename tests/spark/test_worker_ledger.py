@@ -83,14 +83,6 @@ def test_changed_texts_are_refused_and_charge_nothing(policy, url):
     assert (counts(url)["committed"], counts(url)["aborted"]) == (5, 3)
 
 
-def test_other_bytes_than_committed_are_not_returned(policy, url, monkeypatch):
-    carried = plan_of(policy, url, unit="record")
-    worker.release(carried, texts(), ids())
-    monkeypatch.setattr("dptext_etl.spark.worker.column.release", upper(worker.column.release))
-    with pytest.raises(LedgerError, match="60 records, computed again, gave other bytes"):
-        worker.release(carried, texts(), ids())
-
-
 def test_fewer_draws_than_were_charged_are_not_committed(policy, url, monkeypatch):
     real = worker.column.release
 
@@ -136,13 +128,18 @@ def test_a_record_has_one_text_and_one_subject_where_these_are_charged(policy, u
         worker.release(plan_of(policy, url), pa.array(["x", "y"]), pa.array([1, 2]), pa.array(["u", None]))
 
 
-def test_a_record_of_another_person_is_refused_in_a_query(policy, url):
+def test_other_texts_bytes_or_persons_than_committed_are_refused(policy, url, monkeypatch):
     carried = plan_of(policy, url)
     people = pa.array([row[2] for row in ROWS])
     worker.release(carried, texts(), ids(), people)
     with pytest.raises(LedgerError, match="4 of 4 records were charged to another subject before"):
         worker.release(carried, texts(ROWS[:4]), ids(ROWS[:4]), pa.array(["zoe"] * 4))
     assert (charged(url, ("zoe",)), charged(url)) == ([0], EVERYBODY)
+    carried = plan_of(policy, url, unit="record")
+    worker.release(carried, texts(), ids())
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", upper(worker.column.release))
+    with pytest.raises(LedgerError, match="60 records, computed again, gave other bytes"):
+        worker.release(carried, texts(), ids())
 
 
 def test_a_function_spells_subjects_as_a_policy_does(policy, url):
@@ -165,7 +162,7 @@ def test_a_view_pins_the_columns_of_ids(policy, url):
         worker.release(other, texts(ROWS[1:2]), ids(ROWS[1:2]), pa.array(["u1@x"]))
 
 
-def test_another_ledger_in_its_place_is_refused(policy, url, tmp_path):
+def test_a_ledger_in_another_state_or_place_is_refused(policy, url, tmp_path, monkeypatch):
     carried = plan_of(policy, url)
     for path in tmp_path.glob("ledger.db*"):
         path.unlink()
@@ -174,6 +171,13 @@ def test_another_ledger_in_its_place_is_refused(policy, url, tmp_path):
     Ledger.open(url).close()
     with pytest.raises(LedgerError, match="another one than the function was registered with"):
         worker.release(carried, texts(), ids(), ids())
+    carried = plan_of(policy, url, unit="record")
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", interrupted)
+    worker.function_state.cache_clear()
+    with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
+        worker.release(carried, texts(), ids())
 
 
 @pytest.mark.parametrize("charged_since", [True, False])
@@ -214,16 +218,6 @@ def test_a_worker_that_lives_on_looks_before_every_batch(policy, url, tmp_path):
         raw.execute("delete from event where seq > (select max(seq) from event) - 2")  # the charge and its commit
     with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
         worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
-
-
-def test_no_text_is_computed_before_the_head_is_kept(policy, url, tmp_path, monkeypatch):
-    carried = plan_of(policy, url, unit="record")
-    (tmp_path / "taken").write_text("")
-    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
-    monkeypatch.setattr("dptext_etl.spark.worker.column.release", interrupted)
-    worker.function_state.cache_clear()
-    with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
-        worker.release(carried, texts(), ids())
 
 
 def test_a_ledger_that_was_replaced_is_noticed(policy, url, tmp_path):
