@@ -12,7 +12,6 @@ from dptext_etl.data_types import all_plain, carries, kind_of, named_as, parsed,
 
 RAW = "zxqvyuu"
 ENUM = pl.Enum(["a", RAW])
-
 CARRY = {
     "an Enum": (ENUM, ["a", None], pl.String(), "Enum"),
     "a named Categorical": (pl.Categorical(pl.Categories(RAW)), ["a", None], pl.String(), "Categorical"),
@@ -41,7 +40,6 @@ CARRY = {
     ),
     "no type": (pl.Null(), [None, None], pl.String(), "Null"),
 }  # fmt: skip
-
 STAY = [
     pl.String(), pl.Int8(), pl.UInt64(), pl.Int128(), pl.Float64(), pl.Boolean(), pl.Binary(), pl.Date(), pl.Time(),
     pl.Decimal(12, 3), pl.Duration("ms"), pl.Datetime("ns"), pl.Datetime("us", "Europe/Vienna"),

@@ -41,8 +41,6 @@ TEXTS = [
 ]
 WORDS = {False: 300, True: 12}
 """Words of the longest text, by whether a model scores them: one that scores whole texts needs seconds for 300."""
-
-
 DIVIDED = " divided"
 """A mechanism under this name divides one budget of a record among its draws, by the words of the text itself."""
 

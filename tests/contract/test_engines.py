@@ -24,16 +24,12 @@ few = pytest.mark.parametrize(
     "mechanism", quick(sorted(MECHANISMS, key=lambda name: name not in FIRST), first=2), indirect=True
 )
 """One mechanism of the kernel and one model: an engine knows no mechanism, and a lazy query of Polars runs all."""
-
 one = pytest.mark.parametrize("mechanism", quick(sorted(MECHANISMS, key="custext".__ne__)), indirect=True)
 """Spark's workers take seconds to load a model."""
-
 FILMS = [
     "good film about a doctor", "the plot was thin but the music is great", "", None, "I would see it again!",
     "zxqvyuu 42",
 ]  # fmt: skip
-
-
 ROWS = 60
 
 

@@ -10,7 +10,6 @@ from tests.later import later
 
 later("nltk", reason="nltk is not installed (extra: allocation)")
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

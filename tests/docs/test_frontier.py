@@ -11,7 +11,6 @@ import pytest
 from tests.later import later
 
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
-
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = [("UCI", "custext", "", 2.0, 0), ("UCI", "surrogate", "everyday-30k", 4.0, 1)]
 TAKEN = ("downstream", "nearest_neighbour", "words_kept")

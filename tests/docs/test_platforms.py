@@ -13,7 +13,6 @@ import pytest
 from dptext_etl import Ledger, Policy, _kernel, run
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "table-formats.md").read_text(encoding="utf-8").partition("{#dbt}")[2]
 (POLICY,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)

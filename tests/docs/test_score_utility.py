@@ -13,7 +13,6 @@ from tests.later import later
 later("transformers", reason="torch and transformers are not installed (extra: models)")
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 later("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

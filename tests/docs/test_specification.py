@@ -21,7 +21,6 @@ PAGES = (
 )
 TEXT = {".py", ".pyi", ".rs", ".md", ".toml", ".yml", ".txt", ".mjs", ""}
 LEFT_OUT = ("tests/docs/test_specification.py", "models/dptext_etl_models/english-")
-
 ANCHOR = re.compile(r"\{:? ?#([a-z0-9-]+) ?\}")
 LINK = re.compile(r"\]\(([^)\s]*)\)")
 CITED = re.compile(r"docs/spec/([\w.-]*\w)?(?:#([\w-]*))?")

@@ -6,7 +6,6 @@ from collections import Counter
 
 RUNS_KILLED_AGAIN = 3
 """A run and what resumes it are killed up to this number of times before one is let through."""
-
 SHARD = 20
 """Rows; small, so that a run is mostly shards being reserved, computed, staged and committed."""
 

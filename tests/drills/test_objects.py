@@ -11,7 +11,6 @@ from dptext_etl.storage import Storage
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 moto = pytest.importorskip("moto.server", reason="moto's server is not installed")
-
 SINK = "s3://bucket/published/reviews"
 CHILD = """
 import json, sys, time

@@ -15,7 +15,6 @@ dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
 resolved = later("dagster.components.resolved.errors")
 components = later("dptext_etl.orchestration.component")
-
 STEPS = ("staged_notes", "published_notes")
 
 

@@ -19,7 +19,6 @@ from tests.later import later
 dg = later("dagster", reason="dagster is not installed")
 errors = later("dagster._utils.error")
 steps = later("dptext_etl.orchestration.steps")
-
 SENTINEL = "zzqsentinelqzz"
 
 

@@ -13,7 +13,6 @@ from .test_location import QUIET, make_policy, write, write_file
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
-
 __all__ = ["make_policy"]  # a fixture
 
 

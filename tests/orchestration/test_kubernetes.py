@@ -11,9 +11,7 @@ from .test_location import K8S, make_policy
 
 dg = later("dagster", reason="dagster is not installed")
 k8s = later("dagster_k8s", reason="dagster-k8s is not installed (extra: dev)")
-
 __all__ = ["make_policy"]  # a fixture
-
 GPU = {"nvidia.com/gpu": "1"}
 
 

@@ -8,7 +8,6 @@ from tests.later import later
 from tests.policy_files import custext_column, policy_in
 
 dg = later("dagster", reason="dagster is not installed")
-
 MONTHS = ["2026-01", "2026-02"]
 RAW, PUBLIC = {"dptext/raw": ""}, {"dptext/public": ""}
 

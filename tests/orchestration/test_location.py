@@ -13,7 +13,6 @@ from tests.policy_files import custext_column, policy_in, write_policy
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
-
 K8S = {"dagster-k8s/config": {"container_config": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

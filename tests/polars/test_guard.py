@@ -9,8 +9,6 @@ from dptext_etl.errors import GateError, PolicyError
 from .guarded import FRAME, RAW, col, guard, release
 
 pytestmark = pytest.mark.usefixtures("secret")
-
-
 CLEAN = {
     "dropped": lambda lf: lf.drop("review"),
     "selected away": lambda lf: lf.select("id", "stars"),
@@ -63,8 +61,6 @@ LEAKS = {
     "a series of members": lambda lf: lf.select("id", x=col("id").is_in(FRAME["review"].implode())),
     "a series that fills": lambda lf: lf.select("id", x=col("id").fill_null(FRAME["review"])),
 }
-
-
 CHOICES = {
     "filtered": lambda lf: lf.filter(col("review").str.contains("good")).select("id"),
     "filtered later": lambda lf: (
@@ -80,8 +76,6 @@ CHOICES = {
     "filtered by a series": lambda lf: lf.filter(col("id").is_in(FRAME["review"].implode())).select("id"),
     "grouped": lambda lf: lf.group_by("review").agg(pl.len()).select("len"),
 }
-
-
 OPAQUE = {
     "a Python function": lambda lf: lf.select(x=col("review").map_elements(len, return_dtype=pl.Int64)),
     "a function of frames": lambda lf: lf.map_batches(lambda frame: frame),

@@ -14,7 +14,6 @@ from dptext_etl.polars.plan_guard import _as_written
 from .guarded import guard, release
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
 lit = pl.lit
 TEXTS = ["a b", "", "b", 'a "c"', "É a", "12", "{}", None]
 NUMBERS = [0, 1, 2, 5, None]
@@ -131,7 +130,6 @@ CASES = {
     "TemporalFunction.Year": of_times("year"),
 }
 """An expression for each entry, and the column of each input; "lit" is for an input that is a constant in it."""
-
 OPERATIONS = {
     "to categories and back": (lambda a: a.cast(pl.Categorical).cast(pl.String), "a"),
     "compared as categories": (lambda a, b: a.cast(pl.Categorical) < b.cast(pl.Categorical), "a b"),
@@ -162,7 +160,6 @@ OPERATIONS = {
     "values as a list": (lambda a, b: pl.concat_list(a, b).list.join("-"), "a b"),
 }
 """Not functions: casts, operators, choices, and whole preparations of a text."""
-
 NOT_OF_ROW = {
     "replacements": (lambda a, u: a.replace(u, "x"), "a u"),
     "new values": (lambda a, u: a.replace(["a b", "", "b", "12", "{}", "É a", "c", "d"], u), "a u"),

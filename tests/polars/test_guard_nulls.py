@@ -12,11 +12,9 @@ from tests.examples import examples
 from .guarded import FRAME, col, guard, release
 
 pytestmark = pytest.mark.usefixtures("secret")
-
 lit, when = pl.lit, pl.when
 review = col("review")
 has = review.str.contains("good")
-
 MAY_BE_NULL = {
     "when without otherwise": when(has).then(review),
     "otherwise None": when(has).then(review).otherwise(None),
@@ -64,7 +62,6 @@ MAY_BE_NULL = {
     "kept in a struct": pl.struct(a=when(has).then(review)).struct.field("a"),
     "a choice of structs": when(has).then(pl.struct("review")).struct.field("review"),
 }
-
 WRAPPED = {
     "otherwise": when(has).then(review).otherwise(lit("")),
     "two whens": when(has).then(review).when(review == "x").then(lit("x")).otherwise(lit("")),
@@ -81,8 +78,6 @@ WRAPPED = {
     "next to a column, without nulls": pl.concat_str("review", "stars", ignore_nulls=True),
     "a strict cast": review.cast(pl.Enum(["good film", "bad plot"])).cast(pl.String),
 }
-
-
 WRITTEN = [
     pl.Series([-(2**63), 2**63 - 1, None]),
     pl.Series([2**127 - 1, None], dtype=pl.Int128),

@@ -14,8 +14,6 @@ from dptext_etl.polars.plan_expressions import RELEASES, Mark
 from .guarded import RAW, SOURCES, col, guard, make_policy, release
 
 pytestmark = pytest.mark.usefixtures("secret")
-
-
 OWN_ROWS = {
     "as it is": lambda lf, p: lf.select(release(p)),
     "cleaned": lambda lf, p: lf.select(
@@ -50,8 +48,6 @@ OWN_ROWS = {
     "grouped": lambda lf, p: lf.group_by("stars").agg(release(p)),
     "by SQL": lambda lf, p: pl.SQLContext(t=lf).execute("select id, trim(review) as review from t").select(release(p)),
 }
-
-
 OTHER_ROWS = {
     "an aggregate": lambda lf, p: lf.select(release(p, col("review").first())),
     "a maximum": lambda lf, p: lf.select(release(p, col("review").max())),

@@ -24,7 +24,6 @@ EXTRAS = {
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}
 TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers"}
 PUBLIC = {"available", "load", "privatize", "privatize_table", "run", "ColumnPolicy", "Policy", "Ledger"}
-
 pins = [line.partition("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
 constraints = {item.name.lower(): item for item in map(Requirement, filter(None, pins))}
 

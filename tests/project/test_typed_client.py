@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("mypy", reason="mypy is not installed (extra: dev)")
 pytestmark = pytest.mark.thorough  # a minute of mypy, which `make lint` runs over the same annotations
-
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = """
 import polars as pl

@@ -9,7 +9,6 @@ from dptext_etl.mechanisms.custext import CusText
 from tests.later import later
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
-
 ARROW = tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1)
 FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
 ROWS = [(f"r{i}", None if i % 9 == 0 else f"a good film {'again ' * (i % 4)}", i, f"u{i % 5}") for i in range(200)]

@@ -13,7 +13,6 @@ from dptext_etl.spark import register as register_as
 from tests.later import later
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
-
 FORM = "arrow" if tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1) else "pandas"
 ROWS = [(f"r{i}", f"a good film number {'again ' * (i % 3)}", f"u{i % 4}", i) for i in range(60)]
 CLUSTER = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "spark://head:7077"))

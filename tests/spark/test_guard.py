@@ -12,7 +12,6 @@ from tests.later import later
 from tests.quick import quick
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
-
 ARROW = tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1)
 ROWS = [("a", "good film", 1, ("good", 2)), ("b", "bad film", 2, ("bad", 3))]
 FORM = "arrow" if ARROW else "pandas"

@@ -15,7 +15,6 @@ from tests.later import later
 from .films import FORM
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
-
 TEXTS = [None, "", " ", "a", "A b", "b a  a", '{"a": "b"}', '{"a": null}', "12", "ä'\\%_"]
 """Cells that are missing, empty, matched and not, long enough and not."""
 ROWS = [

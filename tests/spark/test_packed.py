@@ -13,9 +13,7 @@ from dptext_etl import Ledger
 from .test_drills import ROWS, application, asked, expected
 
 __all__ = ["asked"]  # a fixture
-
 pytestmark = [pytest.mark.alone, pytest.mark.thorough, pytest.mark.timeout(1800)]
-
 ROOT = Path(__file__).parents[2]
 NO_INDEX = ("No matching distribution", "Could not find a version", "Temporary failure in name resolution")
 

@@ -15,7 +15,6 @@ from tests.later import later
 from .. import review_jobs
 
 later("pyspark")
-
 job, make_job, reviews = review_jobs.job, review_jobs.make_job, review_jobs.reviews  # fixtures
 
 

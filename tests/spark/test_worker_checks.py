@@ -14,7 +14,6 @@ from dptext_etl.spark import register, register_view, run_frame
 from tests.later import later
 
 errors = later("pyspark.errors", reason="pyspark is not installed (extra: spark)")
-
 HERE = {"host": "node-1", "python": "/opt/python", "version": __version__}
 """Answer of a worker that lacks nothing."""
 LACKS = "cannot import dptext_etl: dptext-etl is not installed there"
