@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 from dptext_etl import load
 from dptext_etl.checks.comparison import Repeats
 from dptext_etl.checks.gates.record_gates import PairedCanaries, prefix_digests, prefix_words
+from dptext_etl.checks.text_counts import word_chance
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText
@@ -170,13 +172,19 @@ def test_heads_need_as_many_words_as_the_bound_says(mechanism):
 def test_heads_of_padded_texts_count_every_way_in_which_padding_vanishes():
     """Exact: the chance that two padded texts show the same first k words, over all texts, is below the bound."""
     p = {"<PAD>": 0.2, "a": 0.25, "b": 0.3, "c": 0.25}
-    largest, draws, k = 0.3, 6, 2
-    shown: dict[tuple[str, ...], float] = {}
+    draws, k, shown = 6, 2, {}
     for outcome in itertools.product(p, repeat=draws):
         visible = tuple(word for word in outcome if word != "<PAD>")
         if len(visible) >= k:
             shown[visible[:k]] = shown.get(visible[:k], 0) + math.prod(p[word] for word in outcome)
-    assert sum(chance**2 for chance in shown.values()) <= max(shown.values()) <= (largest / (1 - largest)) ** k
+    padded = {
+        "mode": "strict",
+        "word_disclosures": (),
+        "length": "fixed",
+        "largest_probability": lambda: max(p.values()),
+    }
+    bound = word_chance(SimpleNamespace(**padded))
+    assert sum(chance**2 for chance in shown.values()) <= max(shown.values()) <= bound**k < 1
 
 
 def test_equal_heads_are_found_and_short_texts_are_let_be(mechanism):
