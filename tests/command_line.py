@@ -19,6 +19,6 @@ def facts(*words):
 
 
 def require_models():
-    """Skip where the package of models, or what they compute with, is not installed."""
+    """Skip where the package of models, or a library that computes them, is not installed."""
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")

@@ -55,7 +55,7 @@ class Writer:
 
 
 def write(url, id_key):
-    """Fill a new ledger; returns what each call said."""
+    """Fill a new ledger; returns the answer of each call."""
     with Ledger.open(url, id_key) as ledger:
         return _write(Writer(ledger))
 

@@ -1,4 +1,4 @@
-"""The check of CSV files before a run: rows that do not fit the header, and files that readers take differently."""
+"""The check of CSV files before a run: rows that do not fit the header, and files that readers read differently."""
 
 import csv
 import io

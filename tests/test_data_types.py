@@ -1,4 +1,4 @@
-"""What a type carries is not printed, and not published; its kind, its numbers, and the cells are."""
+"""Names that a type carries are not printed, and not published; its kind, its numbers, and the cells are."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Parts of other packages: what is found, and what is refused without quoting anything."""
+"""Parts of other packages are found, or refused without quoting anything."""
 
 import pytest
 from typer.testing import CliRunner

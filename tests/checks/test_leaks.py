@@ -39,7 +39,7 @@ def policy(vectors, key="file:noise.key", *, epsilon=2.0, beta=None, columns=("t
 
 
 def decisions(facts, counts):
-    """What the gates of whole-run counts say; no gate judges them unless the policy sets beta."""
+    """Verdicts of the gates of whole-run counts; no gate judges them unless the policy sets beta."""
     names = {"copies_within_chance", "ngrams_within_chance"}
     kinds = [kind for kind in judges(facts, Stage.STAGED) if kind.name in names]
     staged = Candidate(facts, (), (), None, {}, copies=counts)

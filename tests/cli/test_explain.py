@@ -1,4 +1,4 @@
-"""`dptext explain`: what it says of every mechanism."""
+"""`dptext explain` describes every mechanism."""
 
 import math
 from fractions import Fraction

@@ -49,9 +49,9 @@ def test_the_commands_are_all_there_under_their_names():
 FORBIDDEN = {
     "--column": "--text", "--output": "--out", "--hidden": "--width", "--person": "--subject", "--record-id": "--id",
 }  # fmt: skip
-"""Other words for what a flag already says."""
+"""Other words for a flag that exists."""
 SHARED = {"--text", "--id", "--subject", "--json", "--ledger", "--id-key", "--partition", "--device"}
-"""Flags that mean the same in every command that has them: they take a value of one kind everywhere."""
+"""Flags that mean the same in every command that has them: their value has one kind everywhere."""
 
 
 def options():

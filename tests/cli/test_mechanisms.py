@@ -1,4 +1,4 @@
-"""`mechanisms`, `explain`, `preview`, `schema` and `-p name=value`: what can be known before anything is spent."""
+"""`mechanisms`, `explain`, `preview`, `schema` and `-p name=value` answer before anything is spent."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
 
 @pytest.mark.parametrize("name", ["dp_prompt", "dpbart", "dpmlm"])
 def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, monkeypatch):
-    """The usual model is not here, and none is taken in silence: another model is another configuration."""
+    """The usual model is not here, and none replaces it in silence: another model is another configuration."""
     require_models()
     from dptext_etl_models.inference import language_model
 

@@ -37,7 +37,7 @@ SLOW = ("adept", "dp_paraphrase", "dp_prompt", "dpbart")
 def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
     from dptext_etl_models.inference import language_model
 
-    """With what is installed, offline: nothing is downloaded, and what is drawn is another text."""
+    """Offline, with the installed models: nothing is downloaded, and the drawn text is another one."""
     monkeypatch.setattr(language_model, "_downloaded", None)
     done = dptext("preview", name, "--public-text", "the good hotel was clean", "--epsilon", 3, "--json")
     if done.exit_code:
@@ -55,7 +55,7 @@ def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
 
 
 def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
-    """What is on the machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
+    """The machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
     require_models()
     from dptext_etl_models.inference import language_model
 

@@ -1,4 +1,4 @@
-"""What a run prints: every verdict as it was computed, and a report beyond its bound once more in the last line."""
+"""A run prints every verdict as it was computed, and a report beyond its bound once more in the last line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a start imports: nothing that it does not use. The benchmarks report its duration."""
+"""A start imports only modules that it uses. The benchmarks report its duration."""
 
 import json
 import subprocess

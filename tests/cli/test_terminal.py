@@ -1,4 +1,4 @@
-"""Readable on a terminal, plain in a pipe, JSON that every reader takes."""
+"""Readable on a terminal, plain in a pipe, JSON that every reader accepts."""
 
 import json
 import math

@@ -53,7 +53,7 @@ def dividing():
 
 
 def pytest_generate_tests(metafunc):
-    """Run a test that takes `mechanism` for each of the module's `MECHANISMS`, or for all: options are read by now."""
+    """Run a test of a `mechanism` for each of the module's `MECHANISMS`, or for all: options are read by now."""
     of_its_own = any("mechanism" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "mechanism" in metafunc.fixturenames and not of_its_own:
         names = getattr(metafunc.module, "MECHANISMS", None) or [*chosen.names(), *dividing()]
@@ -121,7 +121,7 @@ def releases():
 
 @pytest.fixture
 def released(request, policy, texts, ids, releases):
-    """What a mechanism makes of the texts, computed once for a file."""
+    """The release of the texts by a mechanism, computed once for a file."""
     name = request.node.callspec.params["mechanism"]
     if name not in releases:
         releases[name] = release(texts, ids, policy)

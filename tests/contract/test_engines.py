@@ -25,7 +25,7 @@ few = pytest.mark.parametrize(
 )
 """One mechanism of the kernel and one model: an engine knows no mechanism, and a lazy query of Polars runs all."""
 one = pytest.mark.parametrize("mechanism", quick(sorted(MECHANISMS, key="custext".__ne__)), indirect=True)
-"""Spark's workers take seconds to load a model."""
+"""Spark's workers need seconds to load a model."""
 FILMS = [
     "good film about a doctor", "the plot was thin but the music is great", "", None, "I would see it again!",
     "zxqvyuu 42",
@@ -40,7 +40,7 @@ def frame():
 
 
 class Release(list):
-    """What an engine must release: these bytes; of a model, whose scores differ in their last digits, nearly all rows.
+    """An engine must release these bytes; of a model, whose scores differ in their last digits, nearly all rows.
 
     A mechanism that is not reproducible promises equal draws, not equal scores: between processes a draw may
     fall on another word now and then (docs/spec/privacy.md#digest). Rows never move, vanish or become null.

@@ -1,4 +1,4 @@
-"""What is printed as a bound is what the ledger charges, for every mechanism; where no bound holds, none is printed."""
+"""Every printed bound equals the charge of the ledger, for every mechanism; where no bound holds, none is printed."""
 
 import re
 
@@ -16,11 +16,11 @@ from dptext_etl.runner.statement_facts import _column, _record
 from tests import chosen
 
 BETA = 3 * 10**5
-"""What the copy gate may add to delta, in steps of 10^-15."""
+"""The copy gate may add this to delta, in steps of 10^-15."""
 
 
 def charged(mechanism, words, delta):
-    """What the ledger reserves for a text of `draws` draws: epsilon and delta, or None."""
+    """The ledger's reservation for a text of `draws` draws: epsilon and delta, or None."""
     _, found = worst_case(mechanism, pa.array([words], pa.uint32()), pa.array(["word"]))
     if found["eps_approx"][0] == INFINITE:
         return None

@@ -1,4 +1,4 @@
-"""The image under deploy/ is built from what the repository has and pins, and does not run as root."""
+"""The image under deploy/ is built from files and pins of the repository, and does not run as root."""
 
 import re
 from importlib.util import find_spec

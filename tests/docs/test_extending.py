@@ -1,4 +1,4 @@
-"""docs/extending.md reveals the truth: a package of three files is installed, and everything finds what it brings.
+"""docs/extending.md reveals the truth: a package of three files is installed, and everything finds its parts.
 
 `tests/leaks/test_gates_one_file.py` checks that its gate stops a run.
 """
@@ -77,7 +77,7 @@ print(json.dumps({{
 
 @pytest.fixture(scope="module")
 def found(site):
-    """What a process with the package finds."""
+    """The findings of a process with the package."""
     return json.loads(python(site, "-c", ASKED))
 
 

@@ -229,7 +229,7 @@ def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(fro
     frontier.cells.measured(other, only=["words_kept"])
     assert frontier.masked.attacked(other, memory)
     assert [count for count, _ in seen] == [frontier.masked.ROWS] * 2
-    assert seen[0][1] != seen[1][1]  # what one release says is not taken for the next one's
+    assert seen[0][1] != seen[1][1]  # one release is not confused with the next
     sizes = {row["measure"]: row["n"] for row in frontier.tidy.rows([one])}
     assert sizes == {"words_kept": 150, frontier.masked.NAME: frontier.masked.ROWS}
 

@@ -21,7 +21,7 @@ from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|train|calibrate)|dpmlm|dp_prompt|dpbart")
-"""What the two other packages bring."""
+"""Names from the two other packages."""
 MORE = "transformers.models.bart.modeling_bart transformers.models.gpt2.modeling_gpt2 dptext_etl_eval.*"
 """What their commands import."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -43,7 +43,7 @@ def anchors() -> dict[str, set[str]]:
 
 
 def problems(name: str, text: str) -> list[str]:
-    """Say what is wrong with the references of one file, by line."""
+    """List the wrong references of one file, by line."""
     return [
         f"{name}:{number}: {problem}"
         for number, line in enumerate(text.splitlines(), 1)

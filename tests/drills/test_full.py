@@ -89,7 +89,7 @@ def test_a_full_disk(drill, make_job, zygotes, books, tmp_path):
 
 
 def test_a_limit_on_files(drill, make_job, zygotes, books):
-    """What an operating system without such file systems can do as well: no file grows beyond a size."""
+    """A limit that every operating system has: no file grows beyond a size."""
     limits, chance = drill.count("limit", 3), random.Random(8)
     zygote = zygotes()
     whole = make_job("undisturbed")

@@ -1,4 +1,4 @@
-"""The code location: names, partitions, resources and what it says before anything runs."""
+"""The code location: names, partitions, resources and messages before anything runs."""
 
 import json
 import subprocess
@@ -135,7 +135,7 @@ def test_the_pool_is_the_mechanisms_or_the_one_that_is_named(make_policy, kind, 
     ],
 )
 def test_a_resource_takes_the_name_of_a_key_and_never_a_key(made):
-    """Dagster shows what a resource is configured with."""
+    """Dagster shows the configuration of a resource."""
     with pytest.raises(KeyReferenceError, match="may be a key itself") as caught:
         made("ab" * 32)
     assert "abab" not in str(caught.value)
@@ -156,7 +156,7 @@ def test_a_deployment_sets_references_and_definitions_hold_no_secret(make_policy
 
 
 def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, monkeypatch):
-    """Dagster shows resources, and a policy is printed: neither ever holds what is in the variable."""
+    """Dagster shows resources, and a policy is printed: neither ever holds the value of the variable."""
     from dptext_etl.orchestration import resources
 
     monkeypatch.setenv("DPTEXT_LEDGER_SECRET_URL", f"sqlite:///{tmp_path}/held.db?password=hunter2")

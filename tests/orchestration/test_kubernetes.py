@@ -78,7 +78,7 @@ EXECUTORS = {
     "pods": lambda: k8s.k8s_job_executor,
     "configured pods": lambda: k8s.k8s_job_executor.configured({"step_k8s_config": {}}),
 }
-ASSET_JOB = "__ASSET_JOB"  # what a click, a backfill, and automation run
+ASSET_JOB = "__ASSET_JOB"  # a click, a backfill, and automation run it
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The taint guard of an asset graph: what it follows, what it refuses, what it says."""
+"""The taint guard of an asset graph: its steps, its refusals, its messages."""
 
 import pytest
 

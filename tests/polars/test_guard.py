@@ -113,7 +113,7 @@ def test_what_cannot_be_followed_is_refused(source, name):
 
 
 def test_raw_text_beside_a_proper_release_is_refused(source, lf, policy):
-    """The ways that were found: another source of the same text, joined or put below what was released."""
+    """The ways that were found: another source of the same text, joined or put below the released rows."""
     released = lf.select("id", release(policy))
     for plan in (
         released.join(source.select("id", comment="review"), on="id"),

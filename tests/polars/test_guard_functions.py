@@ -1,4 +1,4 @@
-"""What the guard accepts as a function of one row reads no other row, and is null where its entry says."""
+"""Each function of one row that the guard accepts reads no other row, and is null where its entry says."""
 
 import random
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Non-interference: what a plan gives that passes the guard does not change when the raw texts do."""
+"""Non-interference: the result of a plan that passes the guard does not change when the raw texts do."""
 
 import random
 

@@ -176,7 +176,7 @@ def test_a_policy_of_a_dataset_names_columns_and_ids(lf, policy, tmp_path):
 
 
 def test_a_mark_on_anything_else_is_no_release(lf, policy):
-    """The kernel's functions, called by hand, say nothing of what they release."""
+    """The kernel's functions, called by hand, say nothing of the release."""
     from polars.plugins import register_plugin_function
 
     from dptext_etl import _kernel

@@ -20,7 +20,7 @@ def _scripts(monkeypatch):
 
 
 def with_data(read):
-    """What a part reads, or a skip where the shared data are missing."""
+    """The input of a part, or a skip where the shared data are missing."""
     if not (BENCHMARKS.parents[2] / "shared" / "data").is_dir():
         pytest.skip("shared/data is missing next to this checkout")
     return read()

@@ -1,4 +1,4 @@
-"""What is handed out: wheels that a tag builds, versions that agree, extras that name no package of someone else's."""
+"""Published packages: wheels that a tag builds, versions that agree, extras that name no package of someone else's."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a user's own type checker sees: strict mypy passes a client of ten lines, and finds what is wrong in others."""
+"""A user's own type checker: strict mypy passes a client of ten lines, and finds the mistakes in others."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ strict = True
 [mypy-dagster.*,pyspark.*,pyarrow.*,numpy.*]
 follow_imports = skip
 """
-"""What a client would write, except for the last two lines: they spare mypy libraries that it does not use."""
+"""Lines of a client, except for the last two lines: they spare mypy libraries that it does not use."""
 
 
 @pytest.fixture

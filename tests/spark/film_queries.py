@@ -26,7 +26,7 @@ def failure(spark, query):
 
 
 def probe(carried):
-    """Report what a worker holds."""
+    """Report the state of a worker."""
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 

@@ -1,4 +1,4 @@
-"""Sixty films with their reviews, and what a function that charges a ledger says of them."""
+"""Sixty films with their reviews, and the results of a function that charges a ledger."""
 
 from importlib.metadata import version
 from types import SimpleNamespace

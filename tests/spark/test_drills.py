@@ -1,4 +1,4 @@
-"""Drills in separate Spark applications: speculation, and what the logs of a failing query hold."""
+"""Drills in separate Spark applications: speculation, and the logs of a failing query."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ROWS = [(f"r{i}", f"a good film {MARK} {i}", i) for i in range(40)]
 
 @pytest.fixture
 def asked(java, spark_settings, tmp_path):
-    """What an application receives, without its queries."""
+    """The input of an application, without its queries."""
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     policy = {"dataset": "films", "column": "review", "release": "1", "allow": ["cluster"]}
     policy |= {"mechanism": {"name": "custext", "epsilon": 2.0}, "key": f"file:{tmp_path / 'noise.key'}"}
@@ -26,7 +26,7 @@ def asked(java, spark_settings, tmp_path):
 
 
 def application(asked, tmp_path, **environment):
-    """Run it and return what its queries said, and everything that it printed."""
+    """Run it and return the answers to its queries, and everything that it printed."""
     command = [sys.executable, str(Path(__file__).parents[1] / "spark_cluster.py"), json.dumps(asked)]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=1500)

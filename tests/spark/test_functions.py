@@ -1,4 +1,4 @@
-"""SQL functions in Spark: arguments, types, what a plan holds, how tables and keys reach the workers."""
+"""SQL functions in Spark: arguments, types, contents of a plan, how tables and keys reach the workers."""
 
 import datetime as dt
 import decimal

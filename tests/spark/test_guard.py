@@ -1,4 +1,4 @@
-"""The guard on Spark plans: what it follows, what it refuses, what it says."""
+"""The guard on Spark plans: its steps, its refusals, its messages."""
 
 from importlib.metadata import version
 

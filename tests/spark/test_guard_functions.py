@@ -101,7 +101,7 @@ OWN = {
 }
 """Expressions of their own row whose nulls may say more."""
 CONSTANT = {"CreateNamedStruct": {0, 2}, "RegExpReplace": {3}}
-"""Arguments for which Spark takes only constants."""
+"""Arguments for which Spark accepts only constants."""
 EXPRESSIONS = [
     (kind, text, passes)
     for table, passes in ((AS_INPUTS, True), (OWN, False))

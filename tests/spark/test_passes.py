@@ -1,4 +1,4 @@
-"""How often a run on Spark goes over its frame, what it counts on the way, and what it leaves behind."""
+"""How often a run on Spark goes over its frame, the counts on the way, and the files that are left."""
 
 import runpy
 import sys

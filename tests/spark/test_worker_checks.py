@@ -1,4 +1,4 @@
-"""Workers that cannot compute, and what is said of them before a query fails on one."""
+"""Workers that cannot compute, and the message about them before a query fails on one."""
 
 import json
 import sys

@@ -31,7 +31,7 @@ def _one_thread(monkeypatch):
 
 
 def plan_of(policy, url, **terms):
-    """What a plan carries to the worker."""
+    """The part of a plan that reaches the worker."""
     return register_only(policy, url, **terms).written()
 
 
@@ -143,7 +143,7 @@ def test_other_texts_bytes_or_persons_than_committed_are_refused(policy, url, mo
 
 
 def test_a_function_spells_subjects_as_a_policy_does(policy, url):
-    """What is charged to a spelling is charged to the person, who is in the ledger under one hash."""
+    """Charges to a spelling are charges to the person, who is in the ledger under one hash."""
     spelled = pa.array(["Zo\u00eb ", "zoe\u0308", "STRASSE", "stra\u00dfe"])
     carried = plan_of(policy, url, normalize=("nfc", "casefold", "strip"))
     for at in (0, 2):  # the form is pinned by the first batch, and met by the second
