@@ -57,9 +57,9 @@ def test_records_hold_only_if_all_held_and_none_is_a_failure(tmp_path):
         assert not VerdictRecord.read(tmp_path / "verdict.json").success
     for content in (None, "", "{}", '{"format": "other"}', "not json"):
         if content is not None:
-            (tmp_path / "verdict.json").write_text(content)
+            (tmp_path / "other.json").write_text(content)
         with pytest.raises(GateError, match="reading a verdict failed"):
-            VerdictRecord.read(tmp_path / "verdict.json")
+            VerdictRecord.read(tmp_path / "other.json")
 
 
 def test_lineage_says_where_every_column_comes_from(small_vectors, tmp_path):
