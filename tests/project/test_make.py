@@ -1,4 +1,4 @@
-"""What holds for the project as a whole: names, versions, pins, weight, messages of the Makefile."""
+"""The project as a whole: names, versions, pins, weight, rooms of files, messages of the Makefile."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
+import dptext_etl
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -199,3 +202,15 @@ def test_what_is_missing_is_named_in_one_sentence(tmp_path, target, programs, se
     said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert len(said) == 1
     assert sentence in said[0]
+
+
+CORE = Path(dptext_etl.__file__).parent
+FILES = [path for path in CORE.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"}]
+
+
+def test_files_have_names_of_their_own_and_at_most_600_lines():
+    names = Counter(path.name for path in FILES)
+    assert [name for name, count in names.items() if count > 1] == []
+    lines = {path.relative_to(CORE).as_posix(): len(path.read_text("utf-8").splitlines()) for path in FILES}
+    assert {name: count for name, count in lines.items() if count > 600} == {}
+    assert len(lines) > 100, "these are the files of the core"
