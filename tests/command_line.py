@@ -18,6 +18,13 @@ def facts(*words):
     return json.loads(done.stdout)
 
 
+def refused(*words):
+    """Return the message of a command that refuses its policy or parameters."""
+    done = dptext(*words)
+    assert done.exit_code == 5, done.output
+    return done.stderr
+
+
 def require_models():
     """Skip where the package of models, or a library that computes them, is not installed."""
     pytest.importorskip("dptext_etl_models")

@@ -14,7 +14,7 @@ from dptext_etl.cli.options import parse_parameters
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
-from ..command_line import dptext, facts, require_models
+from ..command_line import dptext, facts, refused, require_models
 from .test_explain import MODELS
 
 SENTINEL = "zzqsentinelqzz"
@@ -92,10 +92,9 @@ def test_schema_and_unknown_mechanisms_say_what_there_is():
     found = json.loads(dptext("schema").stdout)
     assert {"dataset", "source", "column", "ledger"} <= set(found["properties"])
     for command in ("explain", "preview"):
-        done = dptext(command, "no_such")
-        assert done.exit_code == 5
-        assert "custext" in done.stderr
-        assert "Hint:" in done.stderr
+        stderr = refused(command, "no_such")
+        assert "custext" in stderr
+        assert "Hint:" in stderr
 
 
 @pytest.mark.parametrize(
@@ -126,10 +125,9 @@ def test_other_parameters_are_refused(given, said):
 
 @pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "two"])
 def test_epsilons_that_mean_nothing_are_refused(epsilon):
-    done = dptext("explain", "custext", "-p", f"epsilon={epsilon}")
-    assert done.exit_code == 5
-    assert "custext: epsilon:" in done.stderr
-    assert "Hint: parameters of custext" in done.stderr
+    stderr = refused("explain", "custext", "-p", f"epsilon={epsilon}")
+    assert "custext: epsilon:" in stderr
+    assert "Hint: parameters of custext" in stderr
 
 
 def test_mechanisms_are_listed_without_torch(tmp_path):
@@ -181,6 +179,4 @@ def test_a_key_is_never_overwritten_and_needs_a_folder(tmp_path):
     assert "Hint:" in done.stderr
     assert before.decode().strip() not in done.output
     assert path.read_bytes() == before
-    done = dptext("key", "new", tmp_path / "nowhere" / "noise.key")
-    assert done.exit_code == 5
-    assert "Hint:" in done.stderr
+    assert "Hint:" in refused("key", "new", tmp_path / "nowhere" / "noise.key")
