@@ -497,7 +497,7 @@ def test_an_unlinked_release_has_the_bytes_and_the_charges_of_one_process(engine
         edit(one, topic=topic)
     expected, summary = engine.both(job, other)
     mine, theirs = ({name.rsplit("/")[-1]: data for name, data in one.files().items()} for one in (job, other))
-    assert (mine, (summary.rows, summary.published_rows)) == (theirs, (expected.rows, rows))
+    assert (mine, summary.rows, summary.published_rows) == (theirs, expected.rows, rows)
     assert (summary.rows["over_contribution"], used(job)) == (160, used(other))
     with job.ledger() as ledger:
         assert ledger.releases.pinned_table(ledger.releases.find(job.policy().column_policy())) is not None

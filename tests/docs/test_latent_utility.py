@@ -84,6 +84,6 @@ def test_rows_of_the_tidy_file_have_every_line_and_both_figures(utility):
     lines = [{"name": name, "epsilon": e, "bleu": 5.0, "f1": 0.4} for name in utility.LINES for e in utility.EPSILONS]
     rows = utility.tidy_rows({"Snips": [original, *lines]}, 20, {"beams": 1})
     fact, *found = rows
-    assert ((fact["figure"], fact["value"]), len(found)) == (("beams", 1), 2 * len(lines))
+    assert (fact["figure"], fact["value"], len(found)) == ("beams", 1, 2 * len(lines))
     assert {(row["mechanism"], row["variant"]) for row in found} == set(utility.LINES.values())
     assert {row["raw"] for row in found if row["figure"].startswith("macro-F1")} == {0.9}

@@ -242,7 +242,7 @@ def test_the_component_has_the_same_settings(make_policy, tmp_path):
     defs = component.build_defs(trees.ComponentTree.for_test().load_context)
     assert keys(defs) == {"dump/notes", "v2/staged_notes", "v2/published_notes"}
     job = defs.resolve_job_def("run_v2_notes")
-    assert ((job.executor_def.name, defs.executor), job.run_tags["team"]) == (("in_process", None), "privacy")
+    assert (job.executor_def.name, defs.executor, job.run_tags["team"]) == ("in_process", None, "privacy")
     assert job.get_node_named("v2__staged_notes").definition.retry_policy.max_retries == 2
     assert {item.name for item in [*defs.schedules, *defs.sensors]} == {"schedule_v2_notes", "sensor_v2_notes"}
 

@@ -1,7 +1,5 @@
 """The guard on Spark plans: its steps, its refusals, its messages."""
 
-from importlib.metadata import version
-
 import pytest
 
 from dptext_etl import ColumnPolicy, _kernel
@@ -11,10 +9,11 @@ from dptext_etl.spark import guard, register
 from tests.later import later
 from tests.quick import quick
 
+from .film_queries import ARROW
+from .films import FORM
+
 later("pyspark", reason="pyspark is not installed (extra: spark)")
-ARROW = tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1)
 ROWS = [("a", "good film", 1, ("good", 2)), ("b", "bad film", 2, ("bad", 3))]
-FORM = "arrow" if ARROW else "pandas"
 
 
 @pytest.fixture(scope="module")

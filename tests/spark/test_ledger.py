@@ -12,20 +12,8 @@ from dptext_etl.policy import Cap, LedgerSpec
 from dptext_etl.spark import worker
 from tests.later import later
 
-from .films import (
-    CLUSTER,
-    EVERYBODY,
-    QUERY,
-    ROWS,
-    charged,
-    column,
-    counts,
-    expected,
-    ids,
-    register,
-    register_only,
-    texts,
-)
+from .film_queries import column
+from .films import CLUSTER, EVERYBODY, QUERY, ROWS, charged, counts, expected, ids, register, register_only, texts
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
 
