@@ -82,14 +82,11 @@ def test_versions_agree_and_packages_say_that_they_are_typed():
     assert all((ROOT / package / "py.typed").is_file() for package in packages)
 
 
-def test_the_readme_names_the_wheel_that_is_built():
+def test_the_readme_names_the_wheel_and_nobody_is_sent_to_an_index_for_it():
     oldest = re.search(r"^oldest=(\S+)$", (ROOT / ".ci" / "wheel").read_text(), flags=re.MULTILINE)[1]
     abi = "".join(PROJECT["requires-python"].removeprefix(">=").split("."))
     wheel = f"dist/dptext_etl-{PROJECT['version']}-cp{abi}-abi3-{oldest}_x86_64.whl"
     assert f'```sh\nWHEEL={wheel}\npip install "$WHEEL"' in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_nobody_is_sent_to_an_index_for_a_name_that_is_not_ours():
     assert NAME.search("pip install 'dptext-etl[spark]'")
     assert NAME.search("install dptext-etl-models for a small one")
     texts = [*PAGES, *ROOT.glob("dptext_etl/**/*.py"), *ROOT.glob("udfs/**/*.py")]

@@ -75,15 +75,12 @@ def test_several_tasks_count_spellings_of_persons_and_traceable_rows_as_one_proc
     assert found.table["traceable"] == expected.table["traceable"]
 
 
-def test_bundles_hold_the_rows_of_batches_in_order(monkeypatch):
+def test_bundles_keep_their_rows_and_the_daemon_has_imported_what_workers_need(monkeypatch):
     monkeypatch.setattr(tasks, "_BUNDLE_BYTES", 100)
     rows = pa.table({"id": pa.array(range(1000)), "text": pa.array([None, "a", "bcd", ""] * 250)})
     cells = list(tasks.bundled(iter(rows.to_batches(max_chunksize=300))))
     assert len(cells) > 50
     assert pa.Table.from_batches(tasks.unbundled(cells)) == rows
-
-
-def test_the_daemon_has_imported_what_workers_need(monkeypatch):
     from pyspark import daemon
 
     seen = []
