@@ -1,6 +1,6 @@
 """Where and in what tests of models compute: float32 and bfloat16 on every CPU (torch emulates it), and on a GPU.
 
-A test that compares numbers takes the fixture `computing`, or names a place; none goes by `auto`.
+A test that compares numbers uses the fixture `computing`, or names a place; none goes by `auto`.
 """
 
 from dptext_etl.device import DTYPE_SETTING, SETTING, Computing, device

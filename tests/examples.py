@@ -1,9 +1,9 @@
-"""How many examples hypothesis tries: what a test states, times what its profile takes of a hundred (`conftest.py`)."""
+"""How many examples hypothesis tries: the number of a test, times the share that its profile tries (`conftest.py`)."""
 
 import hypothesis
 
 USUAL = 100
-"""What a test states that states no number; `make test` takes fewer of them, and `make test-thorough` more."""
+"""The number for a test that states none; `make test` tries fewer, and `make test-thorough` more."""
 
 
 def examples(count, **more):

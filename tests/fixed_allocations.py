@@ -14,7 +14,7 @@ MICRO = 1_000_000
 
 
 def scores_exist(monkeypatch):
-    """Let an allocation name a score, the one that ones there are: what it computes is dictated."""
+    """Let an allocation name a score, the one that ones there are: its values are dictated."""
     monkeypatch.setattr(score, "available", lambda: ("fixed",))
 
 
@@ -31,7 +31,7 @@ class FixedAllocation(Allocation):
 
 
 class Forced:
-    """A sampler that draws what it is revealed in each purpose, and multiplies up the exact probability of that."""
+    """A sampler that draws the given outputs in each purpose, and multiplies up the exact probability of that."""
 
     def __init__(self, by_purpose):
         self.by_purpose, self.probability, self.used = by_purpose, Fraction(1), set()

@@ -6,7 +6,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def rows(page):
-    """Plan, what the guard says of it, and what to write instead, of each row of a page's table."""
+    """The plan, the guard's verdict, and the line to write instead, of each row of a page's table."""
     lines = (DOCS / page).read_text().splitlines()
     start = next(at for at, line in enumerate(lines) if line.endswith("| the guard | write instead |")) + 2
     found = []

@@ -31,15 +31,11 @@ class Writer:
 
     def release(self, release="r1", column="review", dataset="reviews", **other):
         stated = {
-            "cfg": digest("cfg", column, release).hex(),
-            "id_type": "string",
-            "mechanism": "toy",
-            "guarantee": CLAIM,
-            "worst_case": Spend(eps_pure=10 * MILLION, eps_approx=10 * MILLION),
-            "publishable": True,
+            "cfg": digest("cfg", column, release).hex(), "id_type": "string", "mechanism": "toy", "guarantee": CLAIM,
+            "worst_case": Spend(eps_pure=10 * MILLION, eps_approx=10 * MILLION), "publishable": True,
             "configuration": {"mechanism": "toy", "epsilon": "1.0"},
             "artifact_hashes": {"table": digest("table").hex()},
-        }
+        }  # fmt: skip
         return self.ledger.releases.pin_release(dataset=dataset, column=column, release=release, **(stated | other))
 
     def keys(self, ref, ids, text="text"):
@@ -59,7 +55,7 @@ class Writer:
 
 
 def write(url, id_key):
-    """Fill a new ledger; returns what each call said."""
+    """Fill a new ledger; returns the answer of each call."""
     with Ledger.open(url, id_key) as ledger:
         return _write(Writer(ledger))
 

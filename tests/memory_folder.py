@@ -58,7 +58,7 @@ def remove(folder, process):
 
 
 def available():
-    """Bytes of memory that programs can still take."""
+    """Bytes of memory that programs can still use."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10

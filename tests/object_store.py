@@ -147,13 +147,10 @@ def serving():
     server = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 64})(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # `shutdown` waits as long
     handler.options = {
-        "aws_endpoint_url": f"http://127.0.0.1:{server.server_port}",
-        "aws_access_key_id": "test",
-        "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
+        "aws_endpoint_url": f"http://127.0.0.1:{server.server_port}", "aws_access_key_id": "test",
+        "aws_secret_access_key": "env:DPTEXT_TEST_SECRET", "aws_region": "us-east-1", "aws_allow_http": "true",
         "max_retries": "0",
-    }
+    }  # fmt: skip
     account = {"gcs_base_url": handler.options["aws_endpoint_url"], "disable_oauth": True}
     account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
     os.environ["DPTEXT_TEST_GOOGLE_SECRET"] = json.dumps(account)

@@ -1,7 +1,7 @@
 """Follow a page of the documentation block by block, as a reader would.
 
 `toml` that begins with `# NAME` is written to that file; `python` has nothing of the blocks before it but the modules
-that they loaded; `sh` is run by bash. `text` after a block is what it prints (… stands for anything). Commands that set
+that they loaded; `sh` is run by bash. `text` after a block is its output (… stands for anything). Commands that set
 up, serve or test this project itself are left out (`NOT_HERE`). A page about Spark uses the session of all tests:
 `python` in this process, the rest by its Connect server.
 """
@@ -51,12 +51,9 @@ def blocks(page: Path, demo: bool = False) -> list[Block]:
 
 def environment(commands: Path) -> dict[str, str]:
     return {
-        **os.environ,
-        "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "DPTEXT_SECRET": secrets.token_hex(),
-        "COLUMNS": "160",
-        "NO_COLOR": "1",
-    }
+        **os.environ, "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "DPTEXT_SECRET": secrets.token_hex(), "COLUMNS": "160", "NO_COLOR": "1",
+    }  # fmt: skip
 
 
 BLOCKS = """

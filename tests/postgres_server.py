@@ -29,7 +29,7 @@ class PostgresServer:
             try:
                 self.start()
                 break
-            except AssertionError:  # someone else may have taken the port meanwhile
+            except AssertionError:  # someone else may use the port meanwhile
                 if not left:
                     raise
 

@@ -1,4 +1,4 @@
-"""Parameters of which `make test` takes some, and `make test-thorough` all: a single case needs seconds."""
+"""Parameters of which `make test` runs some, and `make test-thorough` all: a single case needs seconds."""
 
 import os
 

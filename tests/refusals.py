@@ -1,4 +1,4 @@
-"""Compare what a plan foretells with what a run is refused for."""
+"""Compare the refusal that a plan foretells with that by a run."""
 
 from contextlib import nullcontext
 

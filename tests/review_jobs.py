@@ -129,7 +129,7 @@ class Job:
         return path
 
     def files(self, below: str = "published") -> dict[str, bytes]:
-        """Every file of a folder and of what a publication puts next to it, by its path.
+        """Every file of a folder, and every file that a publication puts next to it, by its path.
 
         Not what staging remembers: its ledger, which no two jobs share, and the run before, which only `run` writes.
         """
@@ -183,7 +183,7 @@ def make_job(tmp_path, small_vectors):
 
 @pytest.fixture(scope="module")
 def make_shared(tmp_path_factory, small_vectors):
-    """Make jobs that run once for a file: its tests read what they published, and change nothing."""
+    """Make jobs that run once for a file: its tests read the published rows, and change nothing."""
     return jobs_in(tmp_path_factory.mktemp("shared"), small_vectors)
 
 
@@ -193,7 +193,7 @@ def job(make_job):
 
 
 def copied_with_links(folder: Path, other: Path) -> None:
-    """Copy a folder whose versions share files with what is published."""
+    """Copy a folder whose versions share files with the publication."""
     subprocess.run(["cp", "-a", str(folder), str(other)], check=True)
 
 
@@ -257,7 +257,7 @@ def store(monkeypatch):
 
 @pytest.fixture(scope="module")
 def policy_of_job(make_shared):
-    """The path of a policy file that says what a shared job released; it has run."""
+    """The path of a policy file of a shared job that has run."""
     job = make_shared("of policy")
     job.values["column"] = list(job.policy().columns[:1])
     job.run()

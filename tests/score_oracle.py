@@ -9,20 +9,10 @@ from dptext_etl import _kernel
 from dptext_etl.sampling import TOKEN, Slots
 
 OVERFLOW = 1 << 31
-
-
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
-
-
 KEYS = [RECORD, bytes([7]) * 32, bytes([9]) * 32]
-
-
 WIDE = [1 + (i * 2654435761) % 1000003 for i in range(10000)]
-
-
 HEAVY = [2**52 - 1] * 255 + [2**62 // 3] + [2**50] * 5000
-
-
 ROBERTA = {"low": -3.2093127, "high": 16.304797887802124}
 
 

@@ -39,7 +39,6 @@ def main(master, settings, policy, rows, ledger, folder, queries, slow=0, one_ma
 
     if one_machine:  # a cluster whose workers share this machine, and so the ledger's file
         worker_policy.is_local = lambda spark: True
-
     spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
     frame = spark.createDataFrame(rows, "id string, review string, n int").repartition(4)
     frame.createOrReplaceTempView("films")

@@ -19,7 +19,7 @@ WORKER_SECRET = secrets.token_hex()
 
 @pytest.fixture(scope="session")
 def java(pytestconfig):
-    """Where Spark can start: pyspark with Spark Connect and a Java; or a skip that says what is missing."""
+    """Where Spark can start: pyspark with Spark Connect and a Java; or a skip that names the missing program."""
     if pytestconfig.getoption("--core"):
         pytest.skip("--core leaves Spark out")
     if importlib.util.find_spec("pyspark") is None:
@@ -42,7 +42,7 @@ def spark_settings(tmp_path_factory):
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",  # to compile a query takes longer than to run it over few rows
+        "spark.sql.codegen.wholeStage": "false",  # compiling a query is slower than to run it over few rows
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
 
@@ -93,12 +93,7 @@ def cluster(java, tmp_path_factory):
 
     master = f"spark://127.0.0.1:{free_port()}"
     home, folder = str(Path(pyspark.__file__).parent), tmp_path_factory.mktemp("cluster")
-    env = {
-        **os.environ,
-        "SPARK_HOME": home,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(folder / "work"),
-    }
+    env = {**os.environ, "SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable, "SPARK_WORKER_DIR": str(folder / "work")}
     env |= {"SPARK_DAEMON_MEMORY": "256m"}
 
     def start(kind, address, *arguments):
@@ -117,15 +112,10 @@ def cluster(java, tmp_path_factory):
 
 @pytest.fixture
 def speculating():
-    """Settings under which a cluster's task that takes long is started a second time on the other worker."""
+    """Settings under which a cluster's slow task is started a second time on the other worker."""
     return {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "200ms",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "2",
-        "spark.cores.max": "4",
+        "spark.speculation": "true", "spark.speculation.interval": "50ms", "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5", "spark.speculation.minTaskRuntime": "200ms",
+        "spark.executor.memory": "512m", "spark.executor.cores": "2", "spark.cores.max": "4",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    }
+    }  # fmt: skip

@@ -5,12 +5,9 @@ import polars as pl
 from dptext_etl.ledger import Scope
 
 SYNTHETIC = {
-    "column": "review",
-    "labels": {"column": "topic", "values": ["music", "money", "other"]},
-    "rows": 50,
-    "per_subject": 6,
-    "mechanism": {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"},
-}
+    "column": "review", "labels": {"column": "topic", "values": ["music", "money", "other"]}, "rows": 50,
+    "per_subject": 6, "mechanism": {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"},
+}  # fmt: skip
 CELLS = [["music", "5"], ["money", "5"], ["music", "4|"], ["other", "other"]]
 CELLED = {**SYNTHETIC, "labels": {"columns": ["topic", "grade"], "values": CELLS}}
 COLUMN = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]

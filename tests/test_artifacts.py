@@ -41,8 +41,7 @@ def refuse(path):
 def test_canon_is_ascii_and_loses_nothing(value):
     text = canon(value)
     assert text.isascii()
-    assert json.loads(text) == value
-    assert canon(json.loads(text)) == text
+    assert (json.loads(text), canon(json.loads(text))) == (value, text)
 
 
 def test_canon_ignores_order_and_refuses_nan():
@@ -51,7 +50,7 @@ def test_canon_ignores_order_and_refuses_nan():
         canon(float("nan"))
 
 
-def test_an_artifact_is_its_content(tmp_path):
+def test_an_artifact_is_its_content_and_a_missing_one_is_named(tmp_path):
     file = tmp_path / "words.txt"
     file.write_bytes(b"abc")
     artifact = Artifact.open(file)
@@ -63,6 +62,8 @@ def test_an_artifact_is_its_content(tmp_path):
             use()
         assert isinstance(raised.value, PolicyError)
         assert "abd" not in str(raised.value)
+    with pytest.raises(ArtifactError, match=r"nowhere.npz cannot be read: No such file(.|\n)*Hint"):
+        Artifact.open(tmp_path / "nowhere.npz")
 
 
 def test_a_file_is_read_again_once_it_may_have_changed(tmp_path, monkeypatch):
@@ -75,8 +76,7 @@ def test_a_file_is_read_again_once_it_may_have_changed(tmp_path, monkeypatch):
     assert len(read) == 2, "the times of a file this young may not show another change"
     os.utime(file, ns=(0, 0))
     monkeypatch.setattr("dptext_etl.artifacts.SETTLED", -1)
-    assert [sha256_file(file) for _ in range(3)] == [*young, young[0]]
-    assert len(read) == 3
+    assert ([sha256_file(file) for _ in range(3)], len(read)) == ([*young, young[0]], 3)
     changed = file.stat().st_ctime_ns
     while file.stat().st_ctime_ns == changed:  # until the clock of the file system has moved on
         file.write_bytes(b"abd")
@@ -101,14 +101,8 @@ def test_what_comes_with_the_package_is_verified_and_is_not_built(tmp_path, cach
         store({"of": "p"}, refuse, suffix=".bin")
 
 
-def test_a_missing_artifact_is_named(tmp_path):
-    with pytest.raises(ArtifactError, match=r"nowhere.npz cannot be read: No such file(.|\n)*Hint"):
-        Artifact.open(tmp_path / "nowhere.npz")
-
-
 def test_the_cache_is_its_owners(cache, monkeypatch, tmp_path):
-    assert cache_directory() == cache
-    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert (cache_directory(), stat.S_IMODE(cache.stat().st_mode)) == (cache, 0o700)
     monkeypatch.delenv("DPTEXT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache_directory() == tmp_path / "xdg" / "dptext"
@@ -121,11 +115,8 @@ def test_the_cache_is_its_owners(cache, monkeypatch, tmp_path):
 def test_store_builds_once(cache):
     first = store({"of": "a", "k": 2}, write(b"table"), suffix=".safetensors", provenance="test")
     again = store({"k": 2, "of": "a"}, refuse, suffix=".safetensors", provenance="test")
-    assert first == again
-    assert first.path.read_bytes() == b"table"
-    assert first.path.suffix == ".safetensors"
-    assert first.description == {"of": "a", "k": 2}
-    assert stat.S_IMODE(first.path.stat().st_mode) & 0o222 == 0
+    assert (first, first.path.read_bytes(), first.path.suffix) == (again, b"table", ".safetensors")
+    assert (first.description, stat.S_IMODE(first.path.stat().st_mode) & 0o222) == ({"of": "a", "k": 2}, 0)
     assert store({"of": "a", "k": 3}, write(b"other")).path != first.path
     assert not list(cache.glob(".building-*"))
 
@@ -143,18 +134,14 @@ def test_a_changed_entry_is_refused_and_can_be_deleted():
         store({"of": "b"}, refuse)
 
 
-def test_a_failed_build_leaves_nothing(cache):
+def test_a_failed_build_leaves_nothing_and_a_bad_cache_says_so(cache, tmp_path, monkeypatch):
     def full(path):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(ArtifactError, match=r"No space left on device(.|\n)*Hint: free some space"):
         store({"of": "c"}, full)
-    assert list(cache.iterdir()) == []
-    assert store({"of": "c"}, write(b"whole")).path.read_bytes() == b"whole"
-
-
-def test_a_cache_that_cannot_be_made_says_so(tmp_path, monkeypatch):
+    assert (list(cache.iterdir()), store({"of": "c"}, write(b"whole")).path.read_bytes()) == ([], b"whole")
     (tmp_path / "file").touch()
     monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ArtifactError, match=r"cannot be used(.|\n)*Hint: set DPTEXT_CACHE"):
@@ -201,8 +188,7 @@ def test_racing_processes_get_one_artifact(cache):
     for racer in racers:
         racer.join(60)
         assert racer.exitcode == 0
-    assert len(results) == 1
-    assert [entry.name[0] != "." for entry in cache.iterdir()] == [True]
+    assert (len(results), [entry.name[0] != "." for entry in cache.iterdir()]) == (1, [True])
 
 
 def test_tensor_files_are_read_by_the_library_and_always_have_the_same_bytes(tmp_path):

@@ -1,4 +1,4 @@
-"""What a type carries is not printed, and not published; its kind, its numbers, and the cells are."""
+"""Names that a type carries are not printed, and not published; its kind, its numbers, and the cells are."""
 
 import json
 
@@ -12,7 +12,6 @@ from dptext_etl.data_types import all_plain, carries, kind_of, named_as, parsed,
 
 RAW = "zxqvyuu"
 ENUM = pl.Enum(["a", RAW])
-
 CARRY = {
     "an Enum": (ENUM, ["a", None], pl.String(), "Enum"),
     "a named Categorical": (pl.Categorical(pl.Categories(RAW)), ["a", None], pl.String(), "Categorical"),
@@ -32,20 +31,15 @@ CARRY = {
     ),
     "an extension": (pl.Extension(RAW, pl.String, RAW), ["a", None], pl.String(), "Extension"),
     "extensions in a struct in a list": (
-        pl.List(pl.Struct({"a": pl.Extension(RAW, pl.Int64, RAW)})),
-        [[{"a": 1}], None],
-        pl.List(pl.Struct({"field_1": pl.Int64})),
-        "List of Struct of 1 field (Extension)",
+        pl.List(pl.Struct({"a": pl.Extension(RAW, pl.Int64, RAW)})), [[{"a": 1}], None],
+        pl.List(pl.Struct({"field_1": pl.Int64})), "List of Struct of 1 field (Extension)",
     ),
     "a map": (
-        pl.Map(pl.String, pl.Struct({RAW: ENUM})),
-        [{"x": {RAW: "a"}, "y": None}, None],
-        pl.Map(pl.String, pl.Struct({"field_1": pl.String})),
-        "Map of String to Struct of 1 field (Enum)",
+        pl.Map(pl.String, pl.Struct({RAW: ENUM})), [{"x": {RAW: "a"}, "y": None}, None],
+        pl.Map(pl.String, pl.Struct({"field_1": pl.String})), "Map of String to Struct of 1 field (Enum)",
     ),
     "no type": (pl.Null(), [None, None], pl.String(), "Null"),
-}
-
+}  # fmt: skip
 STAY = [
     pl.String(), pl.Int8(), pl.UInt64(), pl.Int128(), pl.Float64(), pl.Boolean(), pl.Binary(), pl.Date(), pl.Time(),
     pl.Decimal(12, 3), pl.Duration("ms"), pl.Datetime("ns"), pl.Datetime("us", "Europe/Vienna"),
@@ -74,13 +68,11 @@ def test_a_column_keeps_its_cells_and_loses_what_its_type_carries(name, engine):
         column = pl.Series("x", cells, dtype)
     found = all_plain(column.to_frame().lazy(), {"x": dtype}, rename=True).collect(engine=engine)["x"]
     assert found.dtype == expected == plain_type(dtype, rename=True)
-    assert values(found.to_list()) == values(cells)
-    assert kind_of(dtype) == printed
+    assert (values(found.to_list()), kind_of(dtype)) == (values(cells), printed)
     assert kind_of(expected) == kind_of(plain_type(dtype))
     assert all_plain(found.to_frame().lazy(), {"x": expected}, rename=True).collect()["x"].equals(found)
     inside = all_plain(column.to_frame().lazy(), {"x": dtype}).collect(engine=engine)["x"]
-    assert inside.to_list() == cells
-    assert inside.dtype == plain_type(dtype)
+    assert (inside.to_list(), inside.dtype) == (cells, plain_type(dtype))
 
 
 @pytest.mark.parametrize("dtype", STAY, ids=str)
@@ -105,24 +97,16 @@ def test_types_in_manifests_of_before_compare_as_what_is_published_now(name):
 @pytest.mark.parametrize(
     "written",
     [
-        "",
-        "__import__('os').system('x')",
-        "Struct(1)",
-        "Object(",
-        "pl",
-        "List()",
-        "String.x",
-        "Array(Int64)",
-        "Datetime(x=1)",
-        "(" * 9999,
+        "", "__import__('os').system('x')", "Struct(1)", "Object(", "pl", "List()", "String.x", "Array(Int64)",
+        "Datetime(x=1)", "(" * 9999,
     ],
-)
+)  # fmt: skip
 def test_what_is_no_type_is_none(written):
     assert parsed(written) is None
     assert published_kind(written) == written
 
 
-def test_no_printed_type_of_arrow_holds_a_name():
+def test_printed_types_hold_no_name_and_no_unknown_zone():
     inner = pa.struct([(RAW, pa.dictionary(pa.int8(), pa.string()))])
     types = [
         inner, pa.list_(inner), pa.large_list(pa.field(RAW, pa.int8())), pa.list_(inner, 2), pa.map_(inner, inner),
@@ -131,9 +115,6 @@ def test_no_printed_type_of_arrow_holds_a_name():
     ]  # fmt: skip
     assert RAW not in json.dumps([arrow_kind(dtype) for dtype in types])
     assert arrow_kind(pa.list_(inner)) == "list of struct of 1 field (dictionary of string)"
-
-
-def test_a_zone_that_no_clock_has_becomes_utc():
     dtype = pl.Datetime("us", RAW)
     assert (kind_of(dtype), plain_type(dtype)) == (str(pl.Datetime("us", "UTC")), pl.Datetime("us", "UTC"))
 

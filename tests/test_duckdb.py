@@ -1,4 +1,4 @@
-"""The SQL function of DuckDB refuses what it could only do wrongly; tests/contract has its texts."""
+"""The SQL function of DuckDB refuses calls that could only go wrong; tests/contract has its texts."""
 
 import pytest
 

@@ -11,7 +11,6 @@ from dptext_etl import errors
 from dptext_etl.errors import (
     BudgetError,
     DPTextError,
-    GateError,
     InputError,
     LedgerError,
     PolicyError,
@@ -22,21 +21,11 @@ from dptext_etl.errors import (
 SENTINEL = "a private sentence about lupus"
 
 
-def test_message_and_hint():
+def test_messages_and_pickles_hold_what_was_said():
     error = PolicyError("the column is missing", "name another")
-    assert str(error) == "the column is missing\nHint: name another"
-    assert str(PolicyError("plain")) == "plain"
-
-
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [(DPTextError, 1), (PolicyError, 5), (InputError, 5), (LedgerError, 5), (BudgetError, 3), (GateError, 4)],
-)
-def test_exit_codes(kind, code):
-    assert kind.exit_code == code
-
-
-def test_a_retry_can_help_where_nothing_was_refused():
+    assert (str(error), str(PolicyError("plain"))) == ("the column is missing\nHint: name another", "plain")
+    error = pickle.loads(pickle.dumps(BudgetError("over", "wait", {"rows": 3})))
+    assert (type(error), error.message, error.hint, error.fields) == (BudgetError, "over", "wait", {"rows": 3})
     again = {1: True, 2: False, 3: False, 4: False, 5: False, 6: True, 7: True, 8: False}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DPTextError)]
     assert {kind.exit_code: kind.transient for kind in kinds} == again
@@ -103,12 +92,7 @@ def test_a_cell_with_the_words_of_a_store_and_a_store_that_refuses_are_permanent
     assert (caught.value.exit_code, caught.value.transient) == (5, False)
 
 
-def test_errors_survive_pickling():
-    error = pickle.loads(pickle.dumps(BudgetError("over", "wait")))
-    assert (type(error), error.message, error.hint) == (BudgetError, "over", "wait")
-
-
-def test_seam_drops_what_the_library_said():
+def test_seam_drops_what_the_library_said_and_its_context():
     with pytest.raises(InputError) as caught, seam("reading the source", hint="look at the file"):
         raise ValueError(SENTINEL)
     error = caught.value
@@ -116,8 +100,6 @@ def test_seam_drops_what_the_library_said():
     assert error.__cause__ is None
     assert error.__context__ is None
 
-
-def test_seam_drops_context_inside_a_handler():
     def inner():
         try:
             {}[SENTINEL]

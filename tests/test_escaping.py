@@ -45,7 +45,7 @@ def same(text):
 
 
 @given(NAMES)
-def test_markdown_shows_a_name_as_it_is(name):
+def test_names_are_text_in_markdown_and_html_and_stay_on_one_line(name):
     shown, escaped = same(escaping.one_line(name)), escaping.markdown(name)
     for before, after, tags in (
         ("x ", " y", ["p"]),
@@ -56,33 +56,21 @@ def test_markdown_shows_a_name_as_it_is(name):
         found = Reader(READER.render(before + escaped + after))
         assert [tag for tag, _ in found.tags] == tags
         assert same(f"x {shown} y") in same("".join(found.texts))
-
-
-@given(NAMES)
-def test_html_in_markdown_is_text(name):
-    """Also where no one escaped it: a page of Markdown has only elements of Markdown."""
+    # Also where no one escaped it: a page of Markdown has only elements of Markdown
     found = Reader(html_output.of_markdown(f"x <i>{name}</i> <script>y</script>"))
     assert not {"i", "script"} & {tag for tag, _ in found.tags}
+    for page, plain in zip(pages(name), pages("x"), strict=True):
+        found, expected = Reader(page), Reader(plain)
+        assert found.tags == expected.tags
+        assert escaping.one_line(name) in "".join(found.texts)
+    assert not {"Cc", "Cf", "Cs", "Zl", "Zp"} & set(map(category, escaping.one_line(name)))
+    assert len(escaping.one_line(name).splitlines()) <= 1
 
 
 def pages(name):
     yield html_output.facts(name, {name: f"{name}."})
     yield html_output.table(name, [name], [[name]])
     yield html_output.document(name, html_output.facts(name, {name: [name, name]}))
-
-
-@given(NAMES)
-def test_html_shows_a_name_as_it_is(name):
-    for page, plain in zip(pages(name), pages("x"), strict=True):
-        found, expected = Reader(page), Reader(plain)
-        assert found.tags == expected.tags
-        assert escaping.one_line(name) in "".join(found.texts)
-
-
-@given(NAMES)
-def test_a_line_stays_one(name):
-    assert not {"Cc", "Cf", "Cs", "Zl", "Zp"} & set(map(category, escaping.one_line(name)))
-    assert len(escaping.one_line(name).splitlines()) <= 1
 
 
 @pytest.mark.parametrize("role", ["writer", "auditor", "owner"])

@@ -1,4 +1,4 @@
-"""Parts of other packages: what is found, and what is refused without quoting anything."""
+"""Parts of other packages are found, or refused without quoting anything."""
 
 import pytest
 from typer.testing import CliRunner
@@ -6,7 +6,6 @@ from typer.testing import CliRunner
 from dptext_etl import catalog, engines, extensions
 from dptext_etl.cli.app import app
 from dptext_etl.errors import PolicyError
-from dptext_etl.mechanism import Mechanism
 
 SECRET = "quoted by a library"
 
@@ -29,10 +28,20 @@ def install(tmp_path, monkeypatch):
     extensions.installed.cache_clear()
 
 
-def test_a_name_of_this_package_cannot_be_taken(install):
-    install("custext", "", "[dptext_etl.mechanisms]\ncustext = custext\n")
-    with pytest.raises(PolicyError, match=r"two packages bring 'custext' .*: dptext-etl and other"):
-        catalog.available()
+@pytest.mark.parametrize(
+    ("name", "source", "entry", "said"),
+    [
+        ("custext", "", "custext", r"two packages bring 'custext' .*: dptext-etl and other"),
+        ("shout_three", "", "shout", "the entry point shout of other must name a module called shout"),
+        ("shout_four", "", "shout_four", "must hold a Mechanism; it holds 0"),
+        ("shout_five", f"raise ValueError({SECRET!r})", "shout_five", "importing shout_five of other failed"),
+    ],
+)
+def test_a_part_that_is_none_is_refused_and_not_quoted(install, name, source, entry, said):
+    install(name, source, f"[dptext_etl.mechanisms]\n{entry} = {name}\n")
+    with pytest.raises(PolicyError, match=said) as caught:
+        _ = catalog.available(), catalog.load(entry)
+    assert SECRET not in str(caught.value)
 
 
 def test_two_packages_cannot_bring_one_name(install):
@@ -40,25 +49,6 @@ def test_two_packages_cannot_bring_one_name(install):
     install("shout_two", "", "[dptext_etl.mechanisms]\nshout_one = shout_two\n", package="third")
     with pytest.raises(PolicyError, match=r"two packages bring 'shout_one'.*: (other and third|third and other)"):
         catalog.load("shout_one")
-
-
-def test_the_module_has_the_name_of_the_entry_point(install):
-    install("shout_three", "", "[dptext_etl.mechanisms]\nshout = shout_three\n")
-    with pytest.raises(PolicyError, match="the entry point shout of other must name a module called shout"):
-        catalog.load("shout")
-
-
-def test_a_module_holds_one_part(install):
-    install("shout_four", "", "[dptext_etl.mechanisms]\nshout_four = shout_four\n")
-    with pytest.raises(PolicyError, match="must hold a Mechanism; it holds 0"):
-        extensions.load("mechanisms", "shout_four", Mechanism)
-
-
-def test_a_module_that_cannot_be_imported_is_not_quoted(install):
-    install("shout_five", f"raise ValueError({SECRET!r})", "[dptext_etl.mechanisms]\nshout_five = shout_five\n")
-    with pytest.raises(PolicyError, match="importing shout_five of other failed") as caught:
-        catalog.load("shout_five")
-    assert SECRET not in str(caught.value)
 
 
 def test_a_broken_command_leaves_the_help_of_all_others(install):

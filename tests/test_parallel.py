@@ -28,9 +28,7 @@ def test_results_come_in_order_and_few_items_are_under_way():
             yield item
 
     found = map_in_order(work, items(), 2)
-    assert next(found) == 0
-    assert len(taken) == 2
-    assert [0, *found] == [item * item for item in range(20)]
+    assert (next(found), len(taken), [0, *found]) == (0, 2, [item * item for item in range(20)])
     assert most == [2]
 
 

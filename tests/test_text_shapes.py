@@ -17,7 +17,6 @@ from .examples import examples
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "env:DPTEXT_SHAPES_SECRET"
-
 WORDS = {
     "Don't": ["Don't"],
     "don\u2019t can't\u2019ve": ["don\u2019t", "can't\u2019ve"],
@@ -41,7 +40,6 @@ WORDS = {
     " \t\r\n\u00a0\u3000": [],
     "": [],
 }
-
 pieces = st.one_of(
     st.text(max_size=20),
     st.text(alphabet="aeé\u0301\u0308\u200d\u00ad'\u2019.-_@/:0१½我ひカ한אم😀🇩🇪\u202e \n", max_size=20),

@@ -45,7 +45,6 @@ class Toy(Mechanism):
         return cls(epsilon=2.0)
 
 """
-
 STEPS = '''
 class Steps(Toy):
     """Makes one to five draws, as many as a byte of the record's key says: coins that no text decides."""
@@ -59,7 +58,6 @@ class Steps(Toy):
         words = [None if text is None else " ".join(text[i : i + 4] for i in range(0, len(text), 4)) for text in hexes]
         return Released(pa.array(words, pa.large_string()), self.positions(texts), pa.array(steps, pa.uint32()))
 '''
-
 FICKLE = '''
 class Fickle(Toy):
     """Releases other words at every computation, as a model on other hardware may."""
@@ -75,7 +73,6 @@ class Fickle(Toy):
         words = [None if text is None else os.urandom(4).hex() for text in texts.to_pylist()]
         return Released(pa.array(words, pa.large_string()), self.positions(texts))
 '''
-
 FAILING = '''
 class Failing(Toy):
     """States a delta, for as many records as are declared."""

@@ -1,8 +1,8 @@
-"""A Python that has imported what commands need, and forks for each of them: what takes seconds to begin takes none.
+"""A Python that has imported the modules of commands, and forks for each of them, so that they start at once.
 
 Started with a socket's path and what to import (`module`, or `package.*` for all that is in it). An order may name more
-in its variable `WARM`, which stays imported. Every connection (`warm_client.py`) hands over arguments as Python takes
-them (`-m module`, `-c code`, a script), a folder, an environment and three open files, and gets the number of the
+in its variable `WARM`, which stays imported. Every connection (`warm_client.py`) hands over arguments for Python
+(`-m module`, `-c code`, a script), a folder, an environment and three open files, and gets the number of the
 process and, once it has ended, its status. Who hangs up before has the process killed, like its own child.
 Nothing is run here itself: threads would not live through a fork.
 """
@@ -39,7 +39,7 @@ class Order(NamedTuple):
 
 
 def received(connection: socket.socket) -> Order | None:
-    """What a client asks for: eight bytes of length that carry its files, then JSON."""
+    """The order of a client: eight bytes of length that carry its files, then JSON."""
     size, files, _, _ = socket.recv_fds(connection, 8, len(STANDARD))
     said = b""
     while size and len(said) < int.from_bytes(size, "big"):
@@ -51,7 +51,7 @@ def received(connection: socket.socket) -> Order | None:
 
 
 def load(wanted: list[str]) -> None:
-    """Import modules (all of a package: `package.*`); what is not installed is not missed here."""
+    """Import modules (all of a package: `package.*`); missing packages are not missed here."""
     for name in wanted:
         package = name.removesuffix(".*")
         with contextlib.suppress(ImportError):
@@ -61,7 +61,7 @@ def load(wanted: list[str]) -> None:
 
 
 def serve(place: str) -> Order | None:
-    """Fork for every order; return in the child what it has to do, and in the server, once no one needs it, None."""
+    """Fork for every order; return in the child its order, and in the server, once no one needs it, None."""
     ready, listener = selectors.DefaultSelector(), socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(64)
@@ -99,7 +99,7 @@ def serve(place: str) -> Order | None:
                 connection.close()
                 continue
             load(order.environment.get("WARM", "").split())
-            gc.freeze()  # what a child never looks at stays shared with it, and its end takes no second
+            gc.freeze()  # untouched memory stays shared with a child, which then ends at once
             child = os.fork()
             if not child:
                 listener.close()

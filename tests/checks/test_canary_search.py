@@ -1,7 +1,8 @@
-"""Canary words are found however they are written, and nothing else is."""
+"""Canary words are found however they are written, and copies are counted by their definition."""
 
 import base64
 import gzip
+import unicodedata
 import urllib.parse
 
 import polars as pl
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from dptext_etl.checks import find
 from dptext_etl.checks.canaries import FORMS, Searcher
+from dptext_etl.checks.text_counts import CopyCount, count_copies
 from dptext_etl.errors import InputError
 
 TOKEN = "qzkvwxjyptbnmdfghlrc"
@@ -50,8 +52,7 @@ def test_found_in_any_case_and_order(token, before, after):
 )
 def test_found_in_every_form(form, write):
     written = write(f"a {TOKEN} b")
-    assert hits(written) == {form}
-    assert hits(pl.DataFrame({"a": [None, written]})) == {form}
+    assert (hits(written), hits(pl.DataFrame({"a": [None, written]}))) == ({form}, {form})
 
 
 def test_found_in_every_type_of_column():
@@ -74,7 +75,7 @@ def test_found_in_every_type_of_column():
         assert hits(pl.DataFrame(columns)), columns
 
 
-def test_found_across_neighboring_columns_of_one_row_only():
+def test_nothing_else_is_found_and_odd_tokens_are_refused():
     split = {"a": [f"x {TOKEN[:7]}", "y"], "n": [1, 2], "b": ["z", f"{TOKEN[7:]} y"]}
     assert find([TOKEN], pl.DataFrame(split)) == NOTHING
     joined = {"a": [f"x {TOKEN[:7]}", "y"], "n": [1, 2], "b": [f"{TOKEN[7:]} y", "z"]}
@@ -85,9 +86,15 @@ def test_found_across_neighboring_columns_of_one_row_only():
     assert find([TOKEN], pl.DataFrame(both)) == {**NOTHING, "plain": 2}
     missing = {"a": [None, f"x{TOKEN[:7]}"], "b": [TOKEN, None], "c": [None, TOKEN[7:]]}
     assert find([TOKEN], pl.DataFrame(missing)) == {**NOTHING, "plain": 1}
+    frame = pl.DataFrame({"a": ["the quick brown fox", None, TOKEN[:-1]], "b": [1.5, None, 2.0]})
+    assert find([TOKEN], frame) == NOTHING
+    assert find([TOKEN], "") == find([], frame) == find([TOKEN], pl.DataFrame()) == NOTHING
+    for token in ("short", "has space and more", "zahl1234567890123456", "ümlautümlautümlaut"):
+        with pytest.raises(InputError, match="ASCII letters"):
+            Searcher([token])
 
 
-def test_found_in_files_and_folders(tmp_path):
+def test_found_in_files_folders_and_the_metadata_of_parquet(tmp_path):
     (tmp_path / "deep").mkdir()
     frame = pl.DataFrame({"a": ["x", f"{TOKEN} y", "z"], "b": [1, 2, 3]})
     frame.write_parquet(tmp_path / "deep" / "zstd.parquet", compression="zstd")
@@ -101,15 +108,17 @@ def test_found_in_files_and_folders(tmp_path):
     assert find([TOKEN], tmp_path / "deep" / "zstd.parquet")["plain"] >= 1
     assert find([TOKEN], tmp_path / "clean") == NOTHING
     assert find([TOKEN], tmp_path)["plain"] >= 4
-
-
-def test_found_in_the_statistics_of_a_parquet_file_whose_column_is_gone(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.table({"a": ["x"]}).replace_schema_metadata({"note": f"min={TOKEN}"})
     pq.write_table(table, tmp_path / "meta.parquet")
     assert find([TOKEN], tmp_path / "meta.parquet")["plain"] == 1
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + TOKEN.encode() + b"PAR1")
+    with pytest.raises(InputError, match="searching for canaries failed") as caught:
+        find([TOKEN], tmp_path / "broken.parquet")
+    assert TOKEN not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
 
 
 def test_found_once_at_every_place_of_a_large_file(tmp_path):
@@ -119,21 +128,80 @@ def test_found_once_at_every_place_of_a_large_file(tmp_path):
         assert find([TOKEN], tmp_path / "big") == {**NOTHING, "plain": 1}, shift
 
 
-def test_nothing_is_found_where_nothing_is():
-    frame = pl.DataFrame({"a": ["the quick brown fox", None, TOKEN[:-1]], "b": [1.5, None, 2.0]})
-    assert find([TOKEN], frame) == NOTHING
-    assert find([TOKEN], "") == find([], frame) == find([TOKEN], pl.DataFrame()) == NOTHING
+PIECES = (
+    *"aB7\u00e9\u0130\u03a3\u00df\u24b6\u0301\u093e\u2019'_-.", "it's", "\u2026", "\U0001f600", " ", " ", " ", "\n",
+    "\xa0",
+)  # fmt: skip
+texts = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=24).map("".join),
+    st.text(st.characters(exclude_categories=("Cs", "Cn")), max_size=24),
+)
 
 
-def test_short_or_odd_tokens_are_refused():
-    for token in ("short", "has space and more", "zahl1234567890123456", "ümlautümlautümlaut"):
-        with pytest.raises(InputError, match="ASCII letters"):
-            Searcher([token])
+def words_of(text):
+    """The words of an original, as they are defined."""
+    lowered = pl.Series([text]).str.to_lowercase().str.replace_all("\u2019", "'", literal=True)
+    return lowered.str.extract_all(r"[\p{L}\p{M}\p{N}']+")[0].to_list()
 
 
-def test_errors_name_no_content(tmp_path):
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + TOKEN.encode() + b"PAR1")
-    with pytest.raises(InputError, match="searching for canaries failed") as caught:
-        find([TOKEN], tmp_path / "broken.parquet")
-    assert TOKEN not in str(caught.value)
-    assert caught.value.__cause__ is caught.value.__context__ is None
+def plain(raw, released, draws, ngram):
+    """Count the copies of a row word by word."""
+    if draws == 0:
+        return CopyCount()
+    before, after = words_of(raw), released.split(" ")
+    kept = sum(one == other for one, other in zip(before, after, strict=True)) if len(before) == len(after) else 0
+    compared = len(before) if len(before) == len(after) else 0
+    known, shared = before[:draws], False
+    if ngram is not None:
+        stretches = [known[at : at + ngram] for at in range(len(known) - ngram + 1)]
+        shared = any(after[at : at + ngram] in stretches for at in range(len(after) - ngram + 1))
+    return CopyCount(int(before == after), {draws: 1}, kept, compared, int(shared))
+
+
+@st.composite
+def releases(draw):
+    """A text, and another one, its own words with some replaced, or all of them after others."""
+    raw, other = draw(texts), draw(texts)
+    words = words_of(raw)
+    some = [draw(st.sampled_from([word, word, "a", "", "\u00e9"])) for word in words]
+    return raw, draw(st.sampled_from([other, " ".join(some), " ".join(["x", *words]), " ".join(words)]))
+
+
+@given(st.lists(st.tuples(releases(), st.integers(0, 30)), max_size=6), st.sampled_from([None, 1, 2, 3, 4, 5]))
+def test_counts_are_those_of_a_plain_search(rows, ngram):
+    raw, released, draws = ([row[0][0] for row in rows], [row[0][1] for row in rows], [row[1] for row in rows])
+    columns = (pl.Series(raw, dtype=pl.String), pl.Series(released, dtype=pl.String), pl.Series(draws, dtype=pl.UInt32))
+    each = [plain(*row, ngram) for row in zip(raw, released, draws, strict=True)]
+    assert count_copies(*columns, ngram) == sum(each, CopyCount())
+
+
+def test_every_character_is_in_words_where_its_category_says_so():
+    known = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in {"Cs", "Cn"}]
+    letters = pl.Series(known).str.contains(r"[\p{L}\p{M}\p{N}'\u2019]")
+    words = pl.Series(known).filter(letters)
+    lowered = words.str.to_lowercase().str.replace_all("\u2019", "'", literal=True)
+    found = count_copies(words, lowered, pl.repeat(1, len(words), dtype=pl.UInt32, eager=True))
+    assert found.copies == found.words_kept == len(words)
+    between = "a" + pl.Series(known).filter(~letters) + "b"
+    found = count_copies(between, pl.repeat("a b", len(between), eager=True), pl.repeat(2, len(between), eager=True))
+    assert found.copies == len(between)
+    assert min(len(words), len(between)) > 5_000
+
+
+def test_shared_stretches_are_counted_at_every_place_and_length():
+    raw = pl.Series([" ".join(row) for row in ("abcdefg", "abcdefg", "abc", "", "xyzabc", "aaaa")])
+    released = pl.Series([" ".join(row) for row in ("zzcdeyy", "abxcdxef", "abc", "abc", "abcxyz", "baaab")])
+    draws = pl.Series([7] * 6)
+    assert count_copies(raw, released, draws, 3).shared_ngrams == 4  # rows 0, 2, 4, 5
+    assert count_copies(raw, released, draws, 4).shared_ngrams == 0
+    assert count_copies(raw.head(0), released.head(0), draws.head(0), 3) == CopyCount()
+    # Every place of a stretch, in texts whose other words are all different
+    before = [f"b{at}" for at in range(40)]
+    for ngram in range(1, 14):
+        raw, released = [], []
+        for at in range(len(before) - ngram + 1):
+            for common in (ngram, ngram - 1):
+                raw.append(" ".join(before))
+                released.append(" ".join([*"xyz"[: at % 4], *before[at : at + common], "x"]))
+        draws = pl.repeat(40, len(raw), eager=True)
+        assert count_copies(pl.Series(raw), pl.Series(released), draws, ngram).shared_ngrams == len(raw) // 2

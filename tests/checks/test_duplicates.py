@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 from dptext_etl import load
 from dptext_etl.checks.comparison import Repeats
 from dptext_etl.checks.gates.record_gates import PairedCanaries, prefix_digests, prefix_words
+from dptext_etl.checks.text_counts import word_chance
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText
@@ -87,7 +89,7 @@ def test_independent_draws_agree_as_often_as_the_law_says(mechanism):
     assert found["rows of one text"].compared == math.comb(2 * shards, 2)
 
 
-def test_one_seed_for_all_rows_is_found(mechanism):
+def test_one_seed_is_found_likely_agreement_and_lost_rows_are_not(mechanism, small_vectors):
     random = np.random.default_rng(5)
     words = texts(mechanism)
     same = drawn(mechanism, random, words)
@@ -95,6 +97,13 @@ def test_one_seed_for_all_rows_is_found(mechanism):
     assert found["pairs of a shard"].beyond_chance
     assert found["rows of one text"].beyond_chance
     assert found["pairs of two shards"].compared == 0
+    mechanism = CusText(epsilon=200.0, k=10, vectors=small_vectors)
+    words = texts(mechanism)
+    found = fed(mechanism, {(0, half): (words, " ".join(words)) for half in range(2)})
+    assert not any(item.beyond_chance for item in found.values())
+    assert all(item.limit > item.compared for item in found.values())
+    words = texts(mechanism)
+    assert (fed(mechanism, {}), fed(mechanism, {(0, 0): (words, None), (0, 1): (words, "good")})) == ({}, {})
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3])
@@ -150,20 +159,6 @@ def test_a_repeated_word_is_judged_by_its_own_chance_not_by_the_mean_of_its_text
     assert compared.beyond_chance is found
 
 
-def test_where_agreement_is_likely_nothing_is_suspicious(small_vectors):
-    mechanism = CusText(epsilon=200.0, k=10, vectors=small_vectors)
-    words = texts(mechanism)
-    found = fed(mechanism, {(0, half): (words, " ".join(words)) for half in range(2)})
-    assert not any(item.beyond_chance for item in found.values())
-    assert all(item.limit > item.compared for item in found.values())
-
-
-def test_rows_that_were_lost_or_have_another_length_are_not_compared(mechanism):
-    words = texts(mechanism)
-    assert fed(mechanism, {}) == {}
-    assert fed(mechanism, {(0, 0): (words, None), (0, 1): (words, "good")}) == {}
-
-
 def test_heads_need_as_many_words_as_the_bound_says(mechanism):
     largest = mechanism.largest_probability()
     for rows in (2, 1_000, 10**6):
@@ -177,13 +172,19 @@ def test_heads_need_as_many_words_as_the_bound_says(mechanism):
 def test_heads_of_padded_texts_count_every_way_in_which_padding_vanishes():
     """Exact: the chance that two padded texts show the same first k words, over all texts, is below the bound."""
     p = {"<PAD>": 0.2, "a": 0.25, "b": 0.3, "c": 0.25}
-    largest, draws, k = 0.3, 6, 2
-    shown: dict[tuple[str, ...], float] = {}
+    draws, k, shown = 6, 2, {}
     for outcome in itertools.product(p, repeat=draws):
         visible = tuple(word for word in outcome if word != "<PAD>")
         if len(visible) >= k:
             shown[visible[:k]] = shown.get(visible[:k], 0) + math.prod(p[word] for word in outcome)
-    assert sum(chance**2 for chance in shown.values()) <= max(shown.values()) <= (largest / (1 - largest)) ** k
+    padded = {
+        "mode": "strict",
+        "word_disclosures": (),
+        "length": "fixed",
+        "largest_probability": lambda: max(p.values()),
+    }
+    bound = word_chance(SimpleNamespace(**padded))
+    assert sum(chance**2 for chance in shown.values()) <= max(shown.values()) <= bound**k < 1
 
 
 def test_equal_heads_are_found_and_short_texts_are_let_be(mechanism):

@@ -39,14 +39,14 @@ def policy(vectors, key="file:noise.key", *, epsilon=2.0, beta=None, columns=("t
 
 
 def decisions(facts, counts):
-    """What the gates of whole-run counts say; no gate judges them unless the policy sets beta."""
+    """Verdicts of the gates of whole-run counts; no gate judges them unless the policy sets beta."""
     names = {"copies_within_chance", "ngrams_within_chance"}
     kinds = [kind for kind in judges(facts, Stage.STAGED) if kind.name in names]
     staged = Candidate(facts, (), (), None, {}, copies=counts)
     return tuple(verdict for kind in kinds for verdict in verdicts_of(kind(staged)))
 
 
-def test_the_largest_probability_bounds_every_transition(small_vectors):
+def test_largest_probabilities_and_chances_of_runs_follow_from_the_configuration(small_vectors):
     for mechanism in (
         CusText(epsilon=0.5, k=7, vectors=small_vectors),
         CusText(epsilon=8.0, k=20, vectors=small_vectors),
@@ -55,25 +55,38 @@ def test_the_largest_probability_bounds_every_transition(small_vectors):
         exact = max(max(mechanism.transition(word)[1]) for word in mechanism.output_words())
         bound = mechanism.largest_probability()
         assert exact <= Fraction(bound) <= exact * (1 + Fraction(1, 10**11))
+    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
+    words, largest = ngram_words(mechanism), mechanism.largest_probability()
+    assert 200**2 * largest**words <= 1e-3 < 200**2 * largest ** (words - 1)
+    few, some, many = ngram_chances(mechanism, np.array([words - 1, 100, 10_000]))
+    assert (few, some) == (0, pytest.approx(100**2 * largest**words))
+    assert many <= 1
+    assert ngram_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
+    assert ngram_words(mechanism.model_copy(update={"mode": "faithful"})) is None
 
 
-def test_copies_are_counted_after_the_input_policy():
+def test_copies_are_counted_after_the_input_policy_and_add_up(small_vectors):
     raw = pl.Series(["Good, the word!", "good bad", "don\u2019t", "", None, "other"])
     released = pl.Series(["good the word", "good worse", "don't", "", None, "thing"])
     found = count_copies(raw, released, pl.Series([3, 2, 1, 0, 0, 1]))
     assert found == CopyCount(copies=2, rows_by_draws={1: 2, 2: 1, 3: 1}, words_kept=5, words_compared=7)
     with pytest.raises(InputError, match="2 texts, 1 releases"):
         count_copies(raw.head(2), released.head(1), pl.Series([1]))
-
-
-def test_counts_add_up_over_shards_and_survive_json():
     parts = [CopyCount(1, {2: 3}, 4, 6), CopyCount(0, {2: 1, 5: 2}, 1, 12), CopyCount()]
     total = parts[0] + parts[1] + parts[2]
     assert total == CopyCount(1, {2: 4, 5: 2}, 5, 18)
     assert CopyCount.from_dict(json.loads(json.dumps(total.as_dict()))) == total
+    raw = pl.Series(["Sentinelword one", "sentinelword two"])
+    found = count_copies(raw, raw.str.to_lowercase(), pl.Series([2, 2]))
+    said = repr(found) + repr(copy_reports(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
+    assert "sentinelword" not in said.lower()
+    blanks = count_copies(pl.Series(["", " "]), pl.Series(["", ""]), pl.Series([0, 0]))
+    assert blanks == CopyCount()
+    (found,) = copy_reports(policy(small_vectors, beta=1e-6), {"text": blanks})
+    assert found.verdict().passed
 
 
-def test_a_correct_release_stays_within_its_bound_and_a_copy_does_not(small_vectors):
+def test_a_release_stays_within_its_bound_and_copies_and_stretches_do_not(small_vectors):
     random = np.random.default_rng(1)
     column = ColumnPolicy(
         dataset="d",
@@ -98,20 +111,38 @@ def test_a_correct_release_stays_within_its_bound_and_a_copy_does_not(small_vect
     (caught,) = copy_reports(facts, {"text": count_copies(raw, raw, draws)})
     assert caught.copies == 3000
     assert caught.beyond_chance
+    random = np.random.default_rng(2)
+    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
+    words = sorted(word for word in mechanism.output_words() if word.isalpha())
+    raw = pl.Series([" ".join(random.choice(words, 60)) for _ in range(300)])
+    column = ColumnPolicy(
+        dataset="d", column="text", release="r", mechanism=mechanism, key="env:DPTEXT_SUITE_SECRET", allow={"cluster"}
+    )
+    out = release(raw.to_arrow(), pa.array([str(n) for n in range(len(raw))]), column)
+    text, draws, run = pl.Series(out.text), pl.Series(out.positions), ngram_words(mechanism)
+    paid = policy(small_vectors, beta=1e-6)
+    (fine,) = ngram_reports(paid, {"text": count_copies(raw, text, draws, run)})
+    assert not fine.beyond_chance
+    assert fine.expected < 1
+    stretch = (
+        raw.str.split(" ").list.head(run).list.join(" ") + " " + text.str.split(" ").list.slice(run).list.join(" ")
+    )
+    (caught,) = ngram_reports(paid, {"text": count_copies(raw, stretch, draws, run)})
+    assert (caught.copies, caught.beyond_chance) == (300, True)
+    copied, stretched = decisions(paid, {"text": count_copies(raw, stretch, draws, run)})
+    assert copied.passed
+    assert not stretched.passed
+    assert "300" not in stretched.message.replace(f"at most {caught.threshold}", "")
 
 
-def test_a_report_never_stops_a_publication(small_vectors):
+def test_counts_gate_only_where_beta_pays_for_it(small_vectors):
     everything = {"text": CopyCount(1000, {10: 1000}, 10_000, 10_000)}
     (found,) = copy_reports(policy(small_vectors), everything)
     assert found.beyond_chance
     assert not found.gating
     assert not found.verdict().passed, "a verdict is the one that was computed"
     assert "report only" in found.verdict().message
-    assert decisions(policy(small_vectors), everything) == ()
-    assert gate_delta(policy(small_vectors)) == 0
-
-
-def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
+    assert (decisions(policy(small_vectors), everything), gate_delta(policy(small_vectors))) == ((), 0)
     paid = policy(small_vectors, beta=1e-6)
     verdict, _ = decisions(paid, {"text": CopyCount(1000, {10: 1000})})
     assert not verdict.passed
@@ -121,13 +152,9 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     assert (fine.name, runs.name) == ("copies_within_chance", "ngrams_within_chance")
     as_fine, _ = decisions(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
     assert as_fine == decisions(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
-    assert gate_delta(paid) == 2 * 10**9
-    assert gate_delta(policy(small_vectors, beta=1e-9)) == 2 * 10**6
+    assert (gate_delta(paid), gate_delta(policy(small_vectors, beta=1e-9))) == (2 * 10**9, 2 * 10**6)
     with pytest.raises(InputError, match="1 columns have no copy count or no bound"):
         decisions(paid, {})
-
-
-def test_columns_and_counts_share_beta(small_vectors):
     both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
     counts = {"text": CopyCount(0, {1: 50}), "note": CopyCount(0, {1: 50})}
     assert [item.beta for item in copy_reports(both, counts)] == [2.5e-7, 2.5e-7]
@@ -135,36 +162,15 @@ def test_columns_and_counts_share_beta(small_vectors):
 
 
 def test_where_copies_are_likely_no_threshold_exists(small_vectors):
-    """At large epsilon a correct run copies everything, and the count can only be reported.
-
-    Specification: docs/spec/privacy.md#copy-gate.
-    """
     loud = policy(small_vectors, epsilon=400.0, beta=1e-6)
     (found,) = copy_reports(loud, {"text": CopyCount(50, {10: 50})})
     assert found.threshold is None
     assert not found.beyond_chance
     (verdict,) = decisions(loud, {"text": CopyCount(50, {10: 50})})
     assert verdict.passed
-
-
-def test_one_row_of_one_word_may_be_copied(small_vectors):
-    """CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (docs/spec/privacy.md#gates)."""
+    # CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (docs/spec/privacy.md#gates)
     (found,) = copy_reports(policy(small_vectors, beta=0.01), {"text": CopyCount(1, {1: 1})})
     assert found.threshold is None
-
-
-def test_rows_without_draws_are_no_copies(small_vectors):
-    blanks = count_copies(pl.Series(["", " "]), pl.Series(["", ""]), pl.Series([0, 0]))
-    assert blanks == CopyCount()
-    (found,) = copy_reports(policy(small_vectors, beta=1e-6), {"text": blanks})
-    assert found.verdict().passed
-
-
-def test_reports_hold_numbers_and_the_columns_name(small_vectors):
-    raw = pl.Series(["Sentinelword one", "sentinelword two"])
-    found = count_copies(raw, raw.str.to_lowercase(), pl.Series([2, 2]))
-    said = repr(found) + repr(copy_reports(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
-    assert "sentinelword" not in said.lower()
 
 
 def test_the_largest_probability_of_every_word_mechanism_bounds_its_laws(word_mechanism):
@@ -198,40 +204,3 @@ def test_survival_is_that_of_the_law(word_mechanism):
             continue
         exact = sum(chance for output, chance in law if output == word)
         assert exact <= word_mechanism.survival(word) <= exact + Fraction(1, 2**60)
-
-
-def test_the_chance_of_a_run_follows_from_the_configuration(small_vectors):
-    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
-    words, largest = ngram_words(mechanism), mechanism.largest_probability()
-    assert 200**2 * largest**words <= 1e-3 < 200**2 * largest ** (words - 1)
-    few, some, many = ngram_chances(mechanism, np.array([words - 1, 100, 10_000]))
-    assert few == 0
-    assert some == pytest.approx(100**2 * largest**words)
-    assert many <= 1
-    assert ngram_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
-    assert ngram_words(mechanism.model_copy(update={"mode": "faithful"})) is None
-
-
-def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
-    random = np.random.default_rng(2)
-    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
-    words = sorted(word for word in mechanism.output_words() if word.isalpha())
-    raw = pl.Series([" ".join(random.choice(words, 60)) for _ in range(300)])
-    column = ColumnPolicy(
-        dataset="d", column="text", release="r", mechanism=mechanism, key="env:DPTEXT_SUITE_SECRET", allow={"cluster"}
-    )
-    out = release(raw.to_arrow(), pa.array([str(n) for n in range(len(raw))]), column)
-    text, draws, run = pl.Series(out.text), pl.Series(out.positions), ngram_words(mechanism)
-    paid = policy(small_vectors, beta=1e-6)
-    (fine,) = ngram_reports(paid, {"text": count_copies(raw, text, draws, run)})
-    assert not fine.beyond_chance
-    assert fine.expected < 1
-    stretch = (
-        raw.str.split(" ").list.head(run).list.join(" ") + " " + text.str.split(" ").list.slice(run).list.join(" ")
-    )
-    (caught,) = ngram_reports(paid, {"text": count_copies(raw, stretch, draws, run)})
-    assert (caught.copies, caught.beyond_chance) == (300, True)
-    copied, stretched = decisions(paid, {"text": count_copies(raw, stretch, draws, run)})
-    assert copied.passed
-    assert not stretched.passed
-    assert "300" not in stretched.message.replace(f"at most {caught.threshold}", "")

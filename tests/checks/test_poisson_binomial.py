@@ -56,11 +56,14 @@ def test_probabilities_are_rounded_up(probability):
     assert round_up(probability) <= 1.0
 
 
-def test_where_copies_are_certain_no_count_is_suspicious():
-    assert threshold([1.0] * 50, 1e-9) == 51
-    assert threshold([0.99] * 50, 1e-9) == 51
+def test_certain_impossible_and_grouped_chances():
+    assert (threshold([1.0] * 50, 1e-9), threshold([0.99] * 50, 1e-9)) == (51, 51)
     assert threshold([0.5] * 50, 1e-9) <= 50
-    assert threshold([], 1e-9) == 1
+    assert (threshold([], 1e-9), grouped_threshold([1e-30], [10**9], 1e-9)) == (1, 1)
+    groups, counts = np.array([0.1, 0.4, 0.01]), np.array([300, 20, 1000])
+    assert grouped_threshold(groups, counts, 1e-9) == threshold(np.repeat(groups, counts), 1e-9)
+    large = grouped_threshold(groups, counts * 10**6, 1e-9)
+    assert 48_000_000 < large < 48_060_000
 
 
 def test_large_counts_take_the_chernoff_bound():
@@ -71,13 +74,6 @@ def test_large_counts_take_the_chernoff_bound():
         assert scipy_stats.binom.sf(limit - 1, n, p) <= 1e-9
         least = int(scipy_stats.binom.isf(1e-9, n, p))
         assert least <= limit <= least + 8 + 0.3 * np.sqrt(n * p * (1 - p))
-
-
-def test_grouped_counts_agree_with_written_out_ones():
-    groups, counts = np.array([0.1, 0.4, 0.01]), np.array([300, 20, 1000])
-    assert grouped_threshold(groups, counts, 1e-9) == threshold(np.repeat(groups, counts), 1e-9)
-    large = grouped_threshold(groups, counts * 10**6, 1e-9)
-    assert 48_000_000 < large < 48_060_000
 
 
 @given(st.lists(st.tuples(st.floats(-40, 0), st.integers(1, 10**7)), min_size=1, max_size=20), st.floats(1e-12, 0.4))
@@ -95,7 +91,3 @@ def test_the_chernoff_bound_is_the_least_of_its_whole_grid(groups, alarm):
     assert grouped_threshold(probabilities, counts, alarm) in {
         int(np.floor(least * (1 + sign * 1e-10))) + 1 for sign in (-1, 0, 1)
     }
-
-
-def test_a_billion_impossible_rows_allow_no_copy():
-    assert grouped_threshold([1e-30], [10**9], 1e-9) == 1

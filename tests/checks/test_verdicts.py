@@ -16,15 +16,12 @@ def verdict(*, passed=True, **counts):
     return Verdict("some_gate", passed, counts or {"rows": 3}, "3 rows looked at", "a bug")
 
 
-def test_a_verdict_travels_as_json_and_pickle():
+def test_verdicts_travel_and_all_must_have_passed():
     found = verdict(rows=3, bound=float("inf"))
     assert json.loads(json.dumps(found.as_dict()))["counts"] == {"rows": 3, "bound": "inf"}
     assert pickle.loads(pickle.dumps(found)) == found
     with pytest.raises(TypeError):
         found.counts["rows"] = 4
-
-
-def test_require_wants_verdicts_and_all_of_them_passed():
     require([verdict(), verdict()])
     with pytest.raises(GateError, match="no gate was evaluated"):
         require([])
@@ -40,7 +37,7 @@ def outcome(*, success=True, errored=False):
     )
 
 
-def test_a_record_succeeds_only_if_everything_was_evaluated_and_held(tmp_path):
+def test_records_hold_only_if_all_held_and_none_is_a_failure(tmp_path):
     good = VerdictRecord("suite", 2, (outcome(), outcome()))
     assert good.success
     good.require()
@@ -58,14 +55,11 @@ def test_a_record_succeeds_only_if_everything_was_evaluated_and_held(tmp_path):
             bad.require()
         bad.write(tmp_path / "verdict.json")
         assert not VerdictRecord.read(tmp_path / "verdict.json").success
-
-
-def test_no_record_is_a_failure(tmp_path):
     for content in (None, "", "{}", '{"format": "other"}', "not json"):
         if content is not None:
-            (tmp_path / "verdict.json").write_text(content)
+            (tmp_path / "other.json").write_text(content)
         with pytest.raises(GateError, match="reading a verdict failed"):
-            VerdictRecord.read(tmp_path / "verdict.json")
+            VerdictRecord.read(tmp_path / "other.json")
 
 
 def test_lineage_says_where_every_column_comes_from(small_vectors, tmp_path):

@@ -1,4 +1,4 @@
-"""`dptext explain`: what it says of every mechanism."""
+"""`dptext explain` describes every mechanism."""
 
 import math
 from fractions import Fraction
@@ -11,7 +11,7 @@ from dptext_etl.device import Computing
 from dptext_etl.mechanisms.custext import CusText
 from tests.quick import quick
 
-from ..command_line import dptext, facts
+from ..command_line import dptext, facts, refused, require_models
 
 
 def test_explain_states_the_exact_law(small_vectors):
@@ -36,14 +36,13 @@ def test_explain_states_the_exact_law(small_vectors):
     assert found["spend"]["epsilon"] == 150
     assert 0 <= found["spend"]["log10_odds"] - 150 / math.log(10) < 0.001, "rounded up"
     claim = found["guarantee"]
-    assert claim["class"] == "COND_PURE"
-    assert claim["unit"] == "word"
+    assert (claim["class"], claim["unit"]) == ("COND_PURE", "word")
     assert "cluster" in claim["disclosures"]
     assert all(item["meaning"] for item in found["parameters"])
     assert {item["name"] for item in found["parameters"]} == set(CusText.model_fields)
 
 
-def test_explain_is_readable(small_vectors):
+def test_explain_is_readable_and_says_where_no_table_computes(small_vectors):
     shown = dptext("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5").stdout
     for words in (
         "epsilon is per",
@@ -54,6 +53,10 @@ def test_explain_is_readable(small_vectors):
         "probability",
     ):
         assert words in shown
+    assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["computing"] is None
+    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--word", "unheardof")
+    assert {item["exact"] for item in found["example"]["outputs"]} == {"1/103"}
+    assert found["example"]["most_telling"] is None
 
 
 def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
@@ -109,12 +112,10 @@ def test_explain_says_what_each_length_gives(word_mechanism):
 )
 def test_what_has_no_theorem_is_refused_with_the_reason_and_what_has_one(given, said, instead):
     name, *parameters = given
-    done = dptext("explain", name, *(word for item in parameters for word in ("-p", item)))
-    assert done.exit_code == 5
-    assert said in done.stderr
-    assert instead in done.stderr
-    assert f"Hint: parameters of {name}" in done.stderr
-    assert "Value error" not in done.stderr
+    stderr = refused("explain", name, *(word for item in parameters for word in ("-p", item)))
+    for words in (said, instead, f"Hint: parameters of {name}"):
+        assert words in stderr
+    assert "Value error" not in stderr
 
 
 def test_explain_prints_the_lines_that_a_policy_needs():
@@ -125,20 +126,13 @@ def test_explain_prints_the_lines_that_a_policy_needs():
     assert facts("explain", "santext", "-p", "mode=faithful", "-p", "limit=300")["consent"][-1] == "publish = false"
 
 
-def test_a_word_outside_the_vocabulary_is_uniform(small_vectors):
-    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--word", "unheardof")
-    assert {item["exact"] for item in found["example"]["outputs"]} == {"1/103"}
-    assert found["example"]["most_telling"] is None
-
-
 MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
 
 
 @pytest.mark.parametrize("name", quick(sorted(MODELS, reverse=True)))
 def test_explain_states_what_a_model_can_tell(name):
     """Offline: the usual models are not here, so a small one replaces them, and the output says so."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     found = facts("explain", name)
@@ -161,35 +155,22 @@ def test_explain_states_what_a_model_can_tell(name):
     assert ("standard deviation" in shown) is (found["noise"] is not None)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick(sorted(MODELS, key=("adept", "dpmlm").__contains__, reverse=True), first=2))
 def test_explain_says_where_a_model_computes(name, computing):
-    pytest.importorskip("dptext_etl_models")
     """As it is set; the LSTM of adept knows only float32."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     dtype = "float32" if name == "adept" else computing.dtype
     assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
 
 
-def test_explain_says_where_no_table_computes(small_vectors):
-    assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["computing"] is None
-
-
-def test_records_of_one_person_lose_less_together_under_gaussian_noise():
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+def test_models_and_post_processing_are_explained_with_their_rules():
+    require_models()
     one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]
-    assert one["epsilon"] == pytest.approx(500)
-    assert ten["rule"] == "gaussian"
+    assert (one["epsilon"], ten["rule"]) == (pytest.approx(500), "gaussian")
     assert ten["epsilon"] < 10 * one["epsilon"]
-
-
-def test_a_post_processing_is_explained_too():
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    require_models()
     found = facts("explain", "rewrite_again")
-    assert tuple(found) == explain.KEYS
-    assert found["spend"]["epsilon"] == 0
+    assert (tuple(found), found["spend"]["epsilon"]) == (explain.KEYS, 0)
     assert {"model", "l_max", "training_provenance"} <= {item["name"] for item in found["parameters"]}
     assert all(item["meaning"] for item in found["parameters"])
     assert "sees only released texts" in dptext("explain", "rewrite_again").stdout

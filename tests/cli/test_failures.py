@@ -1,7 +1,6 @@
 """Nothing but our own sentences leaves a command that fails: no library's text, no argument, no local."""
 
 import json
-import pickle
 import subprocess
 import sys
 import textwrap
@@ -62,22 +61,12 @@ def test_an_unexpected_failure_says_its_type_only(error, name, frames):
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (errors.PolicyError, 5),
-        (errors.DisclosureError, 5),
-        (errors.KeyReferenceError, 5),
-        (errors.ArtifactError, 5),
-        (errors.InputError, 5),
-        (errors.LedgerError, 5),
-        (errors.UsageError, 2),
-        (errors.BudgetError, 3),
-        (errors.GateError, 4),
-        (errors.UnavailableLedgerError, 6),
-        (errors.LockedLedgerError, 6),
-        (errors.BusyError, 6),
-        (errors.DiskError, 7),
-        (errors.FullLedgerError, 7),
+        (errors.PolicyError, 5), (errors.DisclosureError, 5), (errors.KeyReferenceError, 5), (errors.ArtifactError, 5),
+        (errors.InputError, 5), (errors.LedgerError, 5), (errors.UsageError, 2), (errors.BudgetError, 3),
+        (errors.GateError, 4), (errors.UnavailableLedgerError, 6), (errors.LockedLedgerError, 6), (errors.BusyError, 6),
+        (errors.DiskError, 7), (errors.FullLedgerError, 7),
     ],
-)
+)  # fmt: skip
 def test_our_errors_say_their_sentence_and_hint(kind, code):
     done = CliRunner().invoke(failing(kind("this is so", "do that")), ["work"])
     assert (done.exit_code, done.stdout, done.stderr) == (code, "", "Error: this is so\nHint: do that\n")
@@ -122,25 +111,20 @@ def test_with_json_stdout_holds_one_object(error, code, exit_code, hint, emits):
     assert SENTINEL not in done.output
 
 
-def test_a_usage_error_is_json_too():
-    done = CliRunner().invoke(failing(ValueError()), ["work", "--json", "--nonsense"])
-    failed = json.loads(done.stdout)["error"]
-    assert (done.exit_code, failed["code"], failed["exit_code"]) == (2, "usage", 2)
-    assert "--nonsense" in failed["message"] or "--json" in failed["message"]
-
-
-def test_every_error_has_a_code_of_its_own():
-    """Except for ledgers: that a disk is full, a server away, or another process busy, is the same there."""
+def test_codes_belong_to_kinds_of_failures_and_the_application_shows_no_locals():
+    # except for ledgers: that a disk is full, a server away, or another process busy, is the same there
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     shared = [errors.FullLedgerError, errors.UnavailableLedgerError, errors.LockedLedgerError]
     assert len({kind.code for kind in kinds}) == len(kinds) - len(shared)
     assert [kind.code for kind in shared] == ["disk", "unavailable", "busy"]
-
-
-def test_an_exit_code_is_listed_and_belongs_to_one_kind_of_failure():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     assert {kind.exit_code for kind in kinds} | {0, errors.UNCHANGED, errors.INTERRUPTED} == set(errors.EXIT_CODES)
     assert len(set(errors.EXIT_CODES.values())) == len(errors.EXIT_CODES)
+    from dptext_etl.cli.app import app
+
+    assert not app.pretty_exceptions_show_locals
+    assert not app.pretty_exceptions_enable
+    assert app.info.cls in failures.Boundary.__subclasses__()
 
 
 @pytest.mark.parametrize(
@@ -156,15 +140,14 @@ def test_a_full_disk_is_one_failure_wherever_it_happens(full):
     assert CliRunner().invoke(failing(full), ["work"]).exit_code == errors.DISK
 
 
-def test_fields_outlive_a_pickle():
-    again = pickle.loads(pickle.dumps(errors.InputError("this is so", "do that", {"rows": 3})))
-    assert (again.message, again.hint, again.fields) == ("this is so", "do that", {"rows": 3})
-
-
-def test_usage_errors_exit_with_2():
+def test_usage_errors_exit_with_2_in_json_too():
     app = failing(ValueError())
     assert CliRunner().invoke(app, ["work", "--nonsense"]).exit_code == 2
     assert CliRunner().invoke(app, ["nothing"]).exit_code == 2
+    done = CliRunner().invoke(failing(ValueError()), ["work", "--json", "--nonsense"])
+    failed = json.loads(done.stdout)["error"]
+    assert (done.exit_code, failed["code"], failed["exit_code"]) == (2, "usage", 2)
+    assert "--nonsense" in failed["message"] or "--json" in failed["message"]
 
 
 def run_python(code):
@@ -195,14 +178,6 @@ def test_hooks_hold_outside_of_commands():
         else "ours"
         for name in ("ValueError", "KeyError", "ours", "RuntimeError")
     ]
-
-
-def test_the_application_shows_no_locals_and_no_tracebacks():
-    from dptext_etl.cli.app import app
-
-    assert not app.pretty_exceptions_show_locals
-    assert not app.pretty_exceptions_enable
-    assert app.info.cls in failures.Boundary.__subclasses__()
 
 
 def test_the_installed_command_is_guarded():

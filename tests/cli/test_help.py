@@ -25,14 +25,7 @@ def commands(group, words=()):
 ALL = dict(commands(typer.main.get_command(app)))
 
 
-def test_the_help_names_every_command():
-    group = typer.main.get_command(app)
-    context = click.Context(group)
-    names = group.list_commands(context)
-    assert [group.get_command(context, name).name for name in names] == names
-
-
-def test_the_commands_are_all_there():
+def test_the_commands_are_all_there_under_their_names():
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("dptext_etl_eval")
     kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
@@ -47,18 +40,18 @@ def test_the_commands_are_all_there():
     assert ("train", "masked-lm") in trainings
     made = {("key", "new"), ("corpus", "build"), ("corpus", "write"), ("corpus", "show"), ("corpus", "calibrate")}
     assert set(ALL) == {(name,) for name in single} | ledger | made | trainings
+    group = typer.main.get_command(app)
+    context = click.Context(group)
+    names = group.list_commands(context)
+    assert [group.get_command(context, name).name for name in names] == names
 
 
 FORBIDDEN = {
-    "--column": "--text",
-    "--output": "--out",
-    "--hidden": "--width",
-    "--person": "--subject",
-    "--record-id": "--id",
-}
-"""Other words for what a flag already says."""
+    "--column": "--text", "--output": "--out", "--hidden": "--width", "--person": "--subject", "--record-id": "--id",
+}  # fmt: skip
+"""Other words for a flag that exists."""
 SHARED = {"--text", "--id", "--subject", "--json", "--ledger", "--id-key", "--partition", "--device"}
-"""Flags that mean the same in every command that has them: they take a value of one kind everywhere."""
+"""Flags that mean the same in every command that has them: their value has one kind everywhere."""
 
 
 def options():
@@ -121,15 +114,6 @@ def _filled(item):
     return [value] if item.param_type_name == "argument" else [item.opts[0], value]
 
 
-def test_run_publishes_and_privatize_does_not():
-    assert not [words for words in ALL if any("privatize" in word for word in words)]
-    from dptext_etl import orchestration, polars, spark
-
-    doors = {name for module in (orchestration, polars, spark) for name in module.__all__}
-    assert {name for name in doors if name.startswith("run")} == {"run_frame"}
-    assert {name for name in doors if name.startswith("privatize")} == {"privatize"}
-
-
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_help_says_everything(words):
     shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "300", "TERMINAL_WIDTH": "300"})
@@ -144,12 +128,17 @@ def test_help_says_everything(words):
     assert "--json" in options or words == ("schema",)  # which prints nothing else
 
 
-def test_exit_codes_are_said():
+def test_version_exit_codes_and_doors_are_said():
+    assert CliRunner().invoke(app, ["--version"]).output.strip() == f"dptext {__version__}"
     said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
     assert "0 fine, 1 unexpected, 2 usage, 3 budget, 4 gate, 5 policy, 6 busy, 7 disk, 8 unchanged, 130 inter" in said
+    assert not [words for words in ALL if any("privatize" in word for word in words)]
+    from dptext_etl import orchestration, polars, spark
 
+    doors = {name for module in (orchestration, polars, spark) for name in module.__all__}
+    assert {name for name in doors if name.startswith("run")} == {"run_frame"}
+    assert {name for name in doors if name.startswith("privatize")} == {"privatize"}
 
-def test_paragraphs_flow():
     def work(thing: str) -> None:
         """Do it.
 
@@ -162,7 +151,3 @@ def test_paragraphs_flow():
     sample = typer.Typer()
     sample.command(cls=Command)(work)
     assert typer.main.get_command(sample).help == "Do it.\n\nA line that continues."
-
-
-def test_version():
-    assert CliRunner().invoke(app, ["--version"]).output.strip() == f"dptext {__version__}"

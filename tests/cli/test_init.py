@@ -1,4 +1,4 @@
-"""`dptext init` shows what it guessed and why, asks on a terminal, and prints no value of a cell."""
+"""`dptext init` shows its guesses and their reasons, asks on a terminal, and prints no value of a cell."""
 
 import json
 import os

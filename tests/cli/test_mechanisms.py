@@ -1,19 +1,20 @@
-"""`mechanisms`, `explain`, `preview`, `schema` and `-p name=value`: what can be known before anything is spent."""
+"""`mechanisms`, `explain`, `preview`, `schema`, `key`, and `-p name=value` answer before anything is spent."""
 
 import json
 import os
+import stat
 import subprocess
 import sys
 
 import pytest
 
-from dptext_etl import load
+from dptext_etl import keys, load
 from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import parse_parameters
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
-from ..command_line import dptext, facts
+from ..command_line import dptext, facts, refused, require_models
 from .test_explain import MODELS
 
 SENTINEL = "zzqsentinelqzz"
@@ -35,8 +36,7 @@ def test_mechanisms_lists_variants_classes_and_disclosures():
 
 def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
     """Nothing is downloaded; a model that is not on this machine is named with the line that brings it."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     here = {"english-small", "google/flan-t5-base"}
@@ -56,9 +56,8 @@ def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
 
 @pytest.mark.parametrize("name", ["dp_prompt", "dpbart", "dpmlm"])
 def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, monkeypatch):
-    """The usual model is not here, and none is taken in silence: another model is another configuration."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    """The usual model is not here, and none replaces it in silence: another model is another configuration."""
+    require_models()
     from dptext_etl_models.inference import language_model
 
     kind = load(name)
@@ -79,28 +78,33 @@ def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, mo
     assert caught.value.hint == "download it"
 
 
-def test_gaussian_noise_without_a_bound_names_the_line_to_write():
+def test_hints_and_ranges_of_models_name_the_line_to_write():
     pytest.importorskip("dptext_etl_models")
     with pytest.raises(PolicyError, match=r"write n_rec = 10_000 for at most 10,000 of them"):
         load("dpbart")(epsilon=5.0)
+    pytest.importorskip("dptext_etl_models")
+    kind = load("dpmlm")
+    assert parse_parameters(kind, "dpmlm", ["clip=-3.2,16.3"])["clip"] == (-3.2, 16.3)
+    assert parse_parameters(kind, "dpmlm", ["clip=range.json"])["clip"] == "range.json"
 
 
-def test_schema_is_that_of_the_policy_file():
+def test_schema_and_unknown_mechanisms_say_what_there_is():
     found = json.loads(dptext("schema").stdout)
     assert {"dataset", "source", "column", "ledger"} <= set(found["properties"])
+    for command in ("explain", "preview"):
+        stderr = refused(command, "no_such")
+        assert "custext" in stderr
+        assert "Hint:" in stderr
 
 
 @pytest.mark.parametrize(
     ("given", "values"),
     [
-        ([], {}),
-        (None, {}),
-        (["epsilon=2"], {"epsilon": 2.0}),
+        ([], {}), (None, {}), (["epsilon=2"], {"epsilon": 2.0}),
         (["epsilon=1e-1", "k=10", "variant=plus"], {"epsilon": 0.1, "k": 10, "variant": "plus"}),
-        (["vectors=a=b"], {"vectors": "a=b"}),
-        ([" k =7"], {"k": 7}),
+        (["vectors=a=b"], {"vectors": "a=b"}), ([" k =7"], {"k": 7}),
     ],
-)
+)  # fmt: skip
 def test_parameters_take_the_types_of_the_fields(given, values):
     found = parse_parameters(CusText, "custext", given)
     assert found == values
@@ -110,14 +114,10 @@ def test_parameters_take_the_types_of_the_fields(given, values):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["epsilon"], "NAME=VALUE"),
-        (["=2"], "NAME=VALUE"),
-        (["epsilom=2"], "did you mean 'epsilon'?"),
-        (["k=many"], "must be a whole number"),
-        (["k=2", "k=3"], "twice"),
-        (["variant=best"], "'plain' or 'plus'"),
+        (["epsilon"], "NAME=VALUE"), (["=2"], "NAME=VALUE"), (["epsilom=2"], "did you mean 'epsilon'?"),
+        (["k=many"], "must be a whole number"), (["k=2", "k=3"], "twice"), (["variant=best"], "'plain' or 'plus'"),
     ],
-)
+)  # fmt: skip
 def test_other_parameters_are_refused(given, said):
     with pytest.raises(PolicyError, match=said.replace("?", r"\?")):
         parse_parameters(CusText, "custext", given)
@@ -125,18 +125,9 @@ def test_other_parameters_are_refused(given, said):
 
 @pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "two"])
 def test_epsilons_that_mean_nothing_are_refused(epsilon):
-    done = dptext("explain", "custext", "-p", f"epsilon={epsilon}")
-    assert done.exit_code == 5
-    assert "custext: epsilon:" in done.stderr
-    assert "Hint: parameters of custext" in done.stderr
-
-
-def test_unknown_mechanisms_are_told_what_there_is():
-    for command in ("explain", "preview"):
-        done = dptext(command, "no_such")
-        assert done.exit_code == 5
-        assert "custext" in done.stderr
-        assert "Hint:" in done.stderr
+    stderr = refused("explain", "custext", "-p", f"epsilon={epsilon}")
+    assert "custext: epsilon:" in stderr
+    assert "Hint: parameters of custext" in stderr
 
 
 def test_mechanisms_are_listed_without_torch(tmp_path):
@@ -151,13 +142,6 @@ def test_mechanisms_are_listed_without_torch(tmp_path):
     assert set(MODELS) <= {item["name"] for item in json.loads(done.stdout)["mechanisms"]}
 
 
-def test_a_parameter_that_is_a_range_or_a_path_is_read_as_either():
-    pytest.importorskip("dptext_etl_models")
-    kind = load("dpmlm")
-    assert parse_parameters(kind, "dpmlm", ["clip=-3.2,16.3"])["clip"] == (-3.2, 16.3)
-    assert parse_parameters(kind, "dpmlm", ["clip=range.json"])["clip"] == "range.json"
-
-
 @pytest.mark.parametrize("command", ["run", "preview"])
 def test_where_models_compute_is_a_setting_of_the_process(command, monkeypatch):
     monkeypatch.setenv("DPTEXT_DEVICE", "auto")
@@ -169,3 +153,30 @@ def test_where_models_compute_is_a_setting_of_the_process(command, monkeypatch):
     shown = dptext(command, "--help").stdout
     assert "--device" in shown
     assert "--dtype" in shown
+
+
+def test_a_new_key_is_private_works_and_differs_from_others(tmp_path):
+    path = tmp_path / "noise.key"
+    done = dptext("key", "new", path, "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert (tuple(found), stat.S_IMODE(path.stat().st_mode)) == (("path", "reference", "mode"), 0o600)
+    text = path.read_text().strip()
+    assert len(bytes.fromhex(text)) == 32
+    assert text not in done.output
+    assert not keys.resolve(found["reference"]).published
+    for name in ("a", "b"):
+        assert dptext("key", "new", tmp_path / name).exit_code == 0
+    assert (tmp_path / "a").read_bytes() != (tmp_path / "b").read_bytes()
+
+
+def test_a_key_is_never_overwritten_and_needs_a_folder(tmp_path):
+    path = tmp_path / "noise.key"
+    assert dptext("key", "new", path).exit_code == 0
+    before = path.read_bytes()
+    done = dptext("key", "new", path)
+    assert done.exit_code == 5
+    assert "Hint:" in done.stderr
+    assert before.decode().strip() not in done.output
+    assert path.read_bytes() == before
+    assert "Hint:" in refused("key", "new", tmp_path / "nowhere" / "noise.key")

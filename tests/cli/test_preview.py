@@ -10,12 +10,12 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from tests.quick import quick
 
-from ..command_line import dptext, facts
+from ..command_line import dptext, facts, refused, require_models
 
 SENTINEL = "zzqsentinelqzz"
 
 
-def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
+def test_previews_draw_at_several_epsilons_under_different_keys(small_vectors):
     found = facts("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")
     assert tuple(found) == preview.KEYS
     assert found["ledgered"] is False
@@ -23,6 +23,8 @@ def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
     assert all(
         [item["epsilon"] for item in row["after"]] == list(CusText._shown_epsilons) for row in found["sentences"]
     )
+    words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
+    assert facts(*words) != facts(*words)
 
 
 SLOW = ("adept", "dp_paraphrase", "dp_prompt", "dpbart")
@@ -35,7 +37,7 @@ SLOW = ("adept", "dp_paraphrase", "dp_prompt", "dpbart")
 def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
     from dptext_etl_models.inference import language_model
 
-    """With what is installed, offline: nothing is downloaded, and what is drawn is another text."""
+    """Offline, with the installed models: nothing is downloaded, and the drawn text is another one."""
     monkeypatch.setattr(language_model, "_downloaded", None)
     done = dptext("preview", name, "--public-text", "the good hotel was clean", "--epsilon", 3, "--json")
     if done.exit_code:
@@ -53,9 +55,8 @@ def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
 
 
 def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
-    """What is on the machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    """The machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
+    require_models()
     from dptext_etl_models.inference import language_model
 
     kind, here = load("dpmlm"), set()
@@ -73,8 +74,7 @@ def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
 
 
 def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     kind = load("dpbart")
     assert kind._first_look({"model": "m"}) == {"n_rec": 10_000}
     assert kind._first_look({"model": "m", "noise": "laplace"}) == {}
@@ -82,8 +82,7 @@ def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
 
 
 def test_a_model_is_here_by_folder_by_name_or_from_the_hubs_cache(tmp_path, monkeypatch):
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference import language_model
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -109,21 +108,13 @@ def test_a_preview_takes_no_text_unless_it_is_called_public(small_vectors):
     assert [(item["epsilon"], item["spend"]) for item in row["after"]] == [(3.0, 9.0)]
 
 
-def test_two_previews_have_different_keys(small_vectors):
-    words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
-    assert facts(*words) != facts(*words)
-
-
 @pytest.mark.thorough
 def test_a_preview_of_a_model_that_fails_shows_no_random_words(monkeypatch):
     """Its words would look like words of a small epsilon."""
-    pytest.importorskip("dptext_etl_models")
-    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    require_models()
     from dptext_etl_models.inference.masked.model import MaskedModel
     from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
     DPMLM(epsilon=10.0, model="example-masked").scorer()  # built while the model is whole
     monkeypatch.setattr(MaskedModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("inside")))
-    done = dptext("preview", "dpmlm", "-p", "model=example-masked")
-    assert done.exit_code == 5
-    assert "fails on public texts" in done.stderr
+    assert "fails on public texts" in refused("preview", "dpmlm", "-p", "model=example-masked")

@@ -1,4 +1,4 @@
-"""What a run prints: every verdict as it was computed, and a report beyond its bound once more in the last line."""
+"""A run prints every verdict as it was computed, and a report beyond its bound once more in the last line."""
 
 import pytest
 
@@ -10,16 +10,9 @@ from dptext_etl.runner.summary import RunSummary
 def summary(*reports):
     largest = {"eps_pure": 1.0, "eps_approx": 1.0, "log10_odds": 0.4}
     remaining = {
-        "scope": "s",
-        "unit": "record",
-        "period": None,
-        "limits": {},
-        "used": {},
-        "left": {},
-        "units": 0,
-        "exhausted": 0,
-        "asked": [],
-    }
+        "scope": "s", "unit": "record", "period": None, "limits": {}, "used": {}, "left": {}, "units": 0,
+        "exhausted": 0, "asked": [],
+    }  # fmt: skip
     facts = {"spend": {"largest_record": largest}, "rows": {"released": 9, "new": 9}, "remaining": remaining}
     counts = dict.fromkeys(("draws", "seconds", "draws_per_second", "published_rows"), 9)
     names = dict.fromkeys(("dataset", "release", "published", "manifest", "staging"), "name")

@@ -1,4 +1,4 @@
-"""What a start imports: nothing that it does not use. The benchmarks report its duration."""
+"""A start imports only modules that it uses. The benchmarks report its duration."""
 
 import json
 import subprocess
@@ -31,8 +31,9 @@ def imported(program, watched, *words, folder=None):
     return json.loads(done.stderr.splitlines()[-1])
 
 
-def test_the_package_alone_is_light():
+def test_the_package_and_a_preview_import_nothing_heavy(tmp_path):
     assert imported(f"{SPIED}import dptext_etl", [*HEAVY, *COLUMNS, "typer", "rich"]) == []
+    assert imported(COMMAND, ["polars", "dptext_etl.ledger", "dptext_etl.runner", *HEAVY], "preview", "custext") == []
 
 
 @pytest.mark.parametrize(
@@ -42,10 +43,6 @@ def test_help_needs_no_columns(words):
     if "train" in words:
         pytest.importorskip("dptext_etl_models")
     assert imported(COMMAND, [*HEAVY, *TABLES, *COLUMNS], *words) == []
-
-
-def test_a_preview_needs_no_run(tmp_path):
-    assert imported(COMMAND, ["polars", "dptext_etl.ledger", "dptext_etl.runner", *HEAVY], "preview", "custext") == []
 
 
 def test_only_the_command_that_runs_is_built():

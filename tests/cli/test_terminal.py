@@ -1,4 +1,4 @@
-"""Readable on a terminal, plain in a pipe, JSON that every reader takes."""
+"""Readable on a terminal, plain in a pipe, JSON that every reader accepts."""
 
 import json
 import math
@@ -11,38 +11,23 @@ from dptext_etl.cli import terminal
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "-"),
-        ("", "-"),
-        ([], "-"),
-        (True, "yes"),
-        (12345, "12,345"),
-        (12345.0, "12,345"),
-        (0.12839, "0.12839"),
-        (1e300, "1e+300"),
-        (math.inf, "inf"),
-        (["a", "b"], "a, b"),
-        ({"a": 1, "b": None}, "a 1, b -"),
+        (None, "-"), ("", "-"), ([], "-"), (True, "yes"), (12345, "12,345"), (12345.0, "12,345"), (0.12839, "0.12839"),
+        (1e300, "1e+300"), (math.inf, "inf"), (["a", "b"], "a, b"), ({"a": 1, "b": None}, "a 1, b -"),
         ("[bold]x", "[bold]x"),
     ],
-)
+)  # fmt: skip
 def test_cells(value, text):
     assert terminal.number(value) == text
 
 
-def test_tables_are_plain_in_a_pipe(capsys):
+def test_tables_are_plain_in_a_pipe_and_json_holds_no_nan(capsys):
     terminal.table(("name", "value"), [("[red]a" * 60, 1), ("b", None)])
     terminal.pairs({"long": "x" * 500})
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [
-        ["name", "value"],
-        ["[red]a" * 60, "1"],
-        ["b", "-"],
-        ["long", "x" * 500],
-    ]
+        ["name", "value"], ["[red]a" * 60, "1"], ["b", "-"], ["long", "x" * 500],
+    ]  # fmt: skip
     assert all(line == line.rstrip() and "\x1b" not in line for line in lines)
-
-
-def test_json_holds_no_nan_and_no_infinity(capsys):
     terminal.emit({"a": math.inf, "b": [math.nan, {1, 2}], "c": {"d": (1, None)}})
     out = capsys.readouterr().out
     found = json.loads(out, parse_constant=pytest.fail)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, load
+from dptext_etl.column import release
 from dptext_etl.errors import PolicyError
 from tests import chosen
 
@@ -38,10 +39,8 @@ TEXTS = [
     "1 22 3.14 1,000 ½ 10th 2nd",
     "good",
 ]
-WORDS = {False: 300, True: 30}
-"""Words of the longest text, by whether a model scores them: one that scores whole texts takes seconds for 300."""
-
-
+WORDS = {False: 300, True: 12}
+"""Words of the longest text, by whether a model scores them: one that scores whole texts needs seconds for 300."""
 DIVIDED = " divided"
 """A mechanism under this name divides one budget of a record among its draws, by the words of the text itself."""
 
@@ -54,11 +53,18 @@ def dividing():
 
 
 def pytest_generate_tests(metafunc):
-    """Run a test that takes `mechanism` for each of the module's `MECHANISMS`, or for all: options are read by now."""
+    """Run a test of a `mechanism` for each of the module's `MECHANISMS`, or for all: options are read by now."""
     of_its_own = any("mechanism" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "mechanism" in metafunc.fixturenames and not of_its_own:
         names = getattr(metafunc.module, "MECHANISMS", None) or [*chosen.names(), *dividing()]
-        metafunc.parametrize("mechanism", names, indirect=True)
+        later = metafunc.definition.name in getattr(metafunc.module, "DIVIDED_MODELS_LATER", ())
+        marks = {name: pytest.mark.thorough for name in dividing() if later and of_a_model(name)}
+        rows = [pytest.param(name, marks=marks.get(name, ())) for name in names]
+        metafunc.parametrize("mechanism", rows, indirect=True)
+
+
+def of_a_model(name):
+    return load(name.removesuffix(DIVIDED)).accelerated
 
 
 @pytest.fixture
@@ -82,11 +88,11 @@ def example(name):
     return made
 
 
-@pytest.fixture
-def key(tmp_path):
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
     from dptext_etl import _kernel
 
-    path = tmp_path / "noise.key"
+    path = tmp_path_factory.mktemp("key") / "noise.key"
     _kernel.Secret().write(str(path))
     return f"file:{path}"
 
@@ -106,3 +112,17 @@ def texts(mechanism):
 @pytest.fixture
 def ids(texts):
     return pa.array([f"r{i}" for i in range(len(texts))])
+
+
+@pytest.fixture(scope="module")
+def releases():
+    return {}
+
+
+@pytest.fixture
+def released(request, policy, texts, ids, releases):
+    """The release of the texts by a mechanism, computed once for a file."""
+    name = request.node.callspec.params["mechanism"]
+    if name not in releases:
+        releases[name] = release(texts, ids, policy)
+    return releases[name]

@@ -35,7 +35,7 @@ def main(remote, key, rows, mechanisms, out):
 
 
 def view(spark, policy):
-    """What a view of the same policy gives, whose readers choose no id."""
+    """The texts of a view of the same policy, whose readers choose no id."""
     column = {"name": "text", "mechanism": policy.mechanism, "allow": policy.allow}
     entries = {"dataset": "demo", "release": "r1", "source": "a", "sink": "b", "id": "id", "unit": "record"}
     whole = Policy.parse({**entries, "key": policy.key, "ledger": {"url": "l.db"}, "keep": ["n"], "column": [column]})

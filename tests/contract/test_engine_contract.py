@@ -162,11 +162,8 @@ def test_a_run_publishes_charges_and_leaves_nothing_raw(engine, make_job, sentin
     job.forget_that_nothing_changed()
     again = engine.run(job)
     assert (again.rows["new"], again.rows["replayed"], again.changed, again.manifest) == (
-        0,
-        240,
-        False,
-        summary.manifest,
-    )
+        0, 240, False, summary.manifest,
+    )  # fmt: skip
     assert (job.charged(), used(job)) == (charged, spent)
 
 
@@ -183,12 +180,10 @@ DEFECTS = {
     "over the cap": (BudgetError, "exceed the cap", pl.lit(0).alias("other"), capped(100.0, on_cap="refuse")),
     "below min_released": (BudgetError, "min_released", pl.lit(0).alias("other"), capped(60.0)),
     "rows that are singled out": (
-        PolicyError,
-        "single out 240 of 240 rows",
-        pl.format("{}", "id").alias("own"),
+        PolicyError, "single out 240 of 240 rows", pl.format("{}", "id").alias("own"),
         {"keep": ["own"], "keep_unique": None},
     ),
-}
+}  # fmt: skip
 
 
 @on(DEFECTS, "over the cap")
@@ -319,13 +314,9 @@ def test_types_are_kept_and_carry_nothing_out_of_a_run(engine, make_job, reviews
     assert not any(sentinel.encode() in content for content in job.files().values())
     schema = json.loads((job.folder / "published.manifest.json").read_text())["schema"]
     assert {name: schema[name] for name in ("id", *kept)} == {
-        "id": "Struct of 2 fields (String, String)",
-        "level": "String",
-        "named": "Struct of 1 field (Int64)",
-        "inner": "List of Struct of 2 fields (Int64, String)",
-        "nothing": "String",
-        odd: "Int64",
-    }
+        "id": "Struct of 2 fields (String, String)", "level": "String", "named": "Struct of 1 field (Int64)",
+        "inner": "List of Struct of 2 fields (Int64, String)", "nothing": "String", odd: "Int64",
+    }  # fmt: skip
     require_same(job, other, by=pl.col("id").struct.field("field_2"))
 
 
@@ -350,11 +341,9 @@ def test_ids_of_every_type(engine, make_job, reviews, case):
 ODD = ['"quoted", and a comma', "two\nlines", " blanks ", "back\\slash", "", None, "ümlaut 漢字"]
 CELLS = {"zip": "0{}", "count": "{}", "share": "{}.5", "price": "{}.10", "code": "{}E5"}
 COARSE = [
-    {"column": "opened", "as": "month"},
-    {"column": "closed", "as": "year"},
-    {"column": "age", "bins": [18, 65]},
+    {"column": "opened", "as": "month"}, {"column": "closed", "as": "year"}, {"column": "age", "bins": [18, 65]},
     {"column": "shop", "top": ["a"]},
-]
+]  # fmt: skip
 
 
 def of_files(reviews, suffix):
@@ -508,10 +497,8 @@ def test_an_unlinked_release_has_the_bytes_and_the_charges_of_one_process(engine
         edit(one, topic=topic)
     expected, summary = engine.both(job, other)
     mine, theirs = ({name.rsplit("/")[-1]: data for name, data in one.files().items()} for one in (job, other))
-    assert mine == theirs
-    assert (summary.rows, summary.published_rows) == (expected.rows, rows)
-    assert summary.rows["over_contribution"] == 160
-    assert used(job) == used(other)
+    assert (mine, summary.rows, summary.published_rows) == (theirs, expected.rows, rows)
+    assert (summary.rows["over_contribution"], used(job)) == (160, used(other))
     with job.ledger() as ledger:
         assert ledger.releases.pinned_table(ledger.releases.find(job.policy().column_policy())) is not None
     path = job.folder / "raw.parquet"

@@ -25,36 +25,44 @@ from tests.computing import PLACES, place_name
 from tests.quick import quick
 
 FOREIGN = "qzxvjkwpqzxvjkwp"
+DIVIDED_MODELS_LATER = {
+    "test_every_string_layout_gives_the_same",
+    "test_it_reads_its_artifacts_where_they_are_put_and_builds_none",
+    "test_keys_records_releases_columns_and_texts_draw_apart",
+}
+"""Tests of code that a division of the budget does not change: with models, `make test-thorough` runs them."""
 
 
-def test_it_is_plain_frozen_data(mechanism):
+def test_it_is_plain_frozen_data_with_a_canonical_configuration_that_hides_paths(mechanism):
     again = pickle.loads(pickle.dumps(mechanism))
-    assert again == mechanism
-    assert again.cfg() == mechanism.cfg()
+    assert (again, again.cfg()) == (mechanism, mechanism.cfg())
     assert catalog.build({"name": mechanism.name, **mechanism.model_dump()}) == mechanism
     with pytest.raises(Exception, match="frozen"):
         mechanism.epsilon = 3.0
-
-
-def test_its_configuration_is_canonical_and_hides_paths(mechanism):
     configuration = mechanism.configuration()
     assert json.loads(json.dumps(configuration)) == configuration
     assert {"mechanism", "mechanism_version", "segmentation", "epsilon"} <= set(configuration)
     assert not any("/" in str(value) for value in configuration.values())
     assert float(configuration["epsilon"]) == mechanism.epsilon
-
-
-def test_another_epsilon_is_another_configuration(mechanism):
     assert mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2}).cfg() != mechanism.cfg()
+    dearer = mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2})
+    assert dearer.spend(3).eps_approx >= mechanism.spend(3).eps_approx
+    assert mechanism._hub_fields <= mechanism._artifact_fields <= type(mechanism).model_fields.keys()
 
 
-def test_its_guarantee_is_complete(mechanism):
+def test_its_guarantee_is_complete_and_says_what_nobody_checks_without_a_ledger(mechanism):
     guarantee = mechanism.guarantee
     assert guarantee.neighbours
     assert guarantee.unit
     assert "PRF" in guarantee.assumptions
     if guarantee.guarantee_class in (GuaranteeClass.PURE_LDP, GuaranteeClass.APPROX_LDP):
         assert Disclosure.LENGTH not in guarantee.disclosures
+    claim = mechanism.guarantee
+    assert UNIQUE_IDS not in claim.assumptions
+    assert claim.without_ledger().assumptions == claim.assumptions | {UNIQUE_IDS}
+    assert claim.without_ledger().guarantee_class is claim.guarantee_class
+    for one in options.examples(type(mechanism)).values():
+        assert ("SCORES_LOCAL" in one.guarantee.assumptions) is (one.computing is not None)
 
 
 def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
@@ -68,18 +76,6 @@ def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
         ideal = any(name.startswith("IDEAL_") for name in one.guarantee.assumptions)
         assert not (ideal and one.guarantee.guarantee_class is GuaranteeClass.PURE_LDP)
         assert one.spend(1).guarantee_class is one.guarantee.guarantee_class
-
-
-def test_rows_of_models_say_that_scores_are_local(mechanism):
-    for one in options.examples(type(mechanism)).values():
-        assert ("SCORES_LOCAL" in one.guarantee.assumptions) is (one.computing is not None)
-
-
-def test_without_a_ledger_nobody_checks_ids_and_the_claim_says_so(mechanism):
-    claim = mechanism.guarantee
-    assert UNIQUE_IDS not in claim.assumptions
-    assert claim.without_ledger().assumptions == claim.assumptions | {UNIQUE_IDS}
-    assert claim.without_ledger().guarantee_class is claim.guarantee_class
 
 
 def test_spends_grow_with_positions_and_compose(mechanism):
@@ -96,28 +92,10 @@ def test_spends_grow_with_positions_and_compose(mechanism):
     assert worst_spend(mechanism, 7).eps_pure <= worst_spend(mechanism).eps_pure
     for positions in (0, 1, 7):
         assert worst_spend(mechanism, positions) == mechanism.spend(min(positions, mechanism.most_positions))
-
-
-def test_the_factors_of_its_cost_multiply_to_what_is_charged(mechanism):
     for variant in options.examples(type(mechanism)).values():
         worst = variant.spend(3).eps_approx if variant.guarantee.unit != "record" else variant.spend(1).eps_approx
         product = math.prod(float(factor) for factor in variant._cost_factors(3).values())
         assert product * MICRO == pytest.approx(worst, rel=1e-12, abs=1)  # rounded up to a millionth
-
-
-def test_fields_that_may_name_a_hub_are_public_inputs(mechanism):
-    assert mechanism._hub_fields <= mechanism._artifact_fields <= type(mechanism).model_fields.keys()
-
-
-def test_a_larger_epsilon_costs_more(mechanism):
-    dearer = mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2})
-    assert dearer.spend(3).eps_approx >= mechanism.spend(3).eps_approx
-
-
-def test_null_in_null_out_and_rows_stay(policy, texts, ids):
-    released = privatize(texts, ids, policy)
-    assert len(released) == len(texts)
-    assert [value is None for value in released.to_pylist()] == [value is None for value in texts.to_pylist()]
 
 
 MODELS = [name for name in chosen.names() if load(name).accelerated]
@@ -140,7 +118,9 @@ def check_batches(policy, texts, ids):
     order = np.random.default_rng(0).permutation(len(texts))
     mixed, their_ids = (pa.chunked_array([one[:5], one[5:]]) for one in (texts.take(order), ids.take(order)))
     assert privatize(mixed, their_ids, policy).to_pylist() == [whole[i] for i in order]
-    assert [privatize(texts.slice(i, 1), ids.slice(i, 1), policy)[0].as_py() for i in range(len(texts))] == whole
+    places = range(0, len(texts), 2 if policy.mechanism.accelerated else 1)
+    for at in places:
+        assert privatize(texts.slice(at, 1), ids.slice(at, 1), policy)[0].as_py() == whole[at]
 
 
 def test_range_bounded_draws_are_all_that_is_charged(mechanism):
@@ -153,19 +133,17 @@ def test_range_bounded_draws_are_all_that_is_charged(mechanism):
         assert cost.rho == pytest.approx(sum(one.count * one.epsilon**2 for one in draws) / 8 * 1e6, abs=1)
 
 
-def test_every_string_layout_gives_the_same(policy, texts, ids):
-    if policy.mechanism.accelerated:  # short texts: layouts are read before a model sees them
-        texts, ids = texts.slice(0, 6), ids.slice(0, 6)
-    first, second, third = (
-        privatize(texts.cast(kind), ids, policy).to_pylist()
-        for kind in (pa.string(), pa.large_string(), pa.string_view())
-    )
-    assert first == second == third
+def test_every_string_layout_gives_the_same(policy, texts, ids, released):
+    """Texts are large strings elsewhere; models see a few short ones: layouts are read before."""
+    few = 6 if policy.mechanism.accelerated else len(texts)
+    for kind in (pa.string(), pa.string_view()):
+        found = privatize(texts.slice(0, few).cast(kind), ids.slice(0, few), policy)
+        assert found.to_pylist() == released.text.to_pylist()[:few]
 
 
-def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
+def test_keys_records_releases_columns_and_texts_draw_apart(policy):
     """Four records each: a small model may answer two of them alike by chance."""
-    words = 10 if policy.mechanism.accelerated else 40  # a model takes its time for each
+    words = 4 if policy.mechanism.accelerated else 40  # a model needs time for each
     text, here = " ".join(["good film about a doctor"] * words), ["a", "b", "c", "d"]
     long = pa.array([text] * 4)
     first = privatize(long, pa.array(here), policy).to_pylist()
@@ -182,27 +160,32 @@ def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
     assert len(set(first)) > 1  # equal texts of different records
 
 
-def test_positions_are_known_before_anything_is_drawn(policy, texts, ids):
-    counted = policy.mechanism.positions(texts).to_pylist()
-    assert counted == release(texts, ids, policy).positions.to_pylist()
+def test_rows_positions_spends_and_words_are_those_of_the_texts(policy, texts, ids, released):
+    """Nulls stay null, positions are known before anything is drawn, and a spend is a function of positions."""
+    mechanism, positions, words = policy.mechanism, policy.mechanism.positions(texts), policy.mechanism.output_words()
+    assert [text is None for text in released.text.to_pylist()] == [text is None for text in texts.to_pylist()]
+    assert positions.to_pylist() == released.positions.to_pylist()
+    few, charged = 3 if mechanism.accelerated else len(texts), spends(mechanism, positions)["eps_approx"]
+    rows = privatize(texts.slice(0, few), ids.slice(0, few), policy, spend=True).to_pylist()
+    for row, text, epsilon in zip(rows, released.text.to_pylist(), charged, strict=False):
+        assert (list(row), row["text"]) == (["text", "positions", "epsilon", "delta"], text)
+        assert row["epsilon"] in (math.inf, epsilon / 1e6)
+    for text in released.text.to_pylist() if words is not None else ():
+        assert set((text or "").split(" ")) - {""} <= words
 
 
-def test_what_is_reserved_is_never_less_than_what_is_spent(policy, texts, ids):
+def test_what_is_reserved_is_never_less_than_what_is_spent(policy, texts, released):
     mechanism = policy.mechanism
     positions = mechanism.positions(texts)
     draws, reserved = worst_case(mechanism, positions, texts)
-    taken = spends(mechanism, positions)
+    spent = spends(mechanism, positions)
     assert (positions.to_numpy() <= draws).all()
     for name in ADDITIVE:
-        assert (taken[name] <= reserved[name]).all()
+        assert (spent[name] <= reserved[name]).all()
     nulls = texts.is_null().to_numpy(zero_copy_only=False)
     assert not any(reserved[name][nulls].any() for name in ADDITIVE)
     if Disclosure.LENGTH not in mechanism.guarantee.disclosures:
         assert len(set(draws[~nulls].tolist())) == 1, "what is reserved would tell the length"
-
-
-def test_draws_that_were_made_are_charged_within_the_worst_case(policy, texts, ids):
-    mechanism, released = policy.mechanism, release(texts, ids, policy)
     if not mechanism.refundable:
         assert released.steps is None
         return
@@ -211,25 +194,14 @@ def test_draws_that_were_made_are_charged_within_the_worst_case(policy, texts, i
     assert (used >= 0).all()
 
 
-def test_spend_struct_is_a_function_of_positions(policy, texts, ids):
-    rows = privatize(texts, ids, policy, spend=True).to_pylist()
-    costs = spends(policy.mechanism, policy.mechanism.positions(texts))
-    for row, epsilon in zip(rows, costs["eps_approx"], strict=True):
-        assert list(row) == ["text", "positions", "epsilon", "delta"]
-        assert row["epsilon"] in (math.inf, epsilon / 1e6)
-
-
 ALIKE = [
     (
-        "the film was good",
-        f"the {FOREIGN} was good",
-        "THE, film... was; GOOD!",
-        "4711 7 good 1999",
+        "the film was good", f"the {FOREIGN} was good", "THE, film... was; GOOD!", "4711 7 good 1999",
         "good good good good",
     ),
     ("film", FOREIGN, "4711", "<Good>"),
     ("", "  ", "...", "?!"),
-]
+]  # fmt: skip
 """Texts in groups; texts of one group differ only in words, marks, case and numbers."""
 SETS = {Disclosure.CLUSTER, Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
 HIDDEN = ({}, {"length": "fixed", "n_max": 6}, {"length": "noisy", "n_max": 6, "epsilon_length": 2.0})
@@ -265,8 +237,7 @@ def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(me
                 continue  # which words are drawn is disclosed, as is their number
             assert all(len(set(column.tolist())) == 1 for column in worst_case(one, positions, texts)[1].values())
             if not (getattr(one, "length", None) == "noisy" or one.refundable):
-                assert len(set(positions.to_pylist())) == 1
-                assert len(set(released.positions.to_pylist())) == 1
+                assert (len(set(positions.to_pylist())), len(set(released.positions.to_pylist()))) == (1, 1)
             if by_word(one) is not None and one.length == "disclose":
                 assert [len(text.split()) for text in released.text.to_pylist()] == released.positions.to_pylist()
         if isinstance(one, WordMechanism) and not disclosed & SETS:
@@ -278,23 +249,11 @@ def test_foreign_words_never_survive_a_strict_release(policy, mechanism):
     if mechanism.mode != "strict":
         pytest.skip("faithful mode reproduces papers, which keep unknown words")
     shapes = [
-        FOREIGN,
-        FOREIGN.upper(),
-        f"the {FOREIGN}, and",
-        f"{FOREIGN}@example.org",
-        f"{FOREIGN}1 {FOREIGN}\u2019s",
+        FOREIGN, FOREIGN.upper(), f"the {FOREIGN}, and", f"{FOREIGN}@example.org", f"{FOREIGN}1 {FOREIGN}\u2019s",
         f"<{FOREIGN}>",
-    ]
+    ]  # fmt: skip
     released = privatize(pa.array(shapes), pa.array([str(i) for i in range(len(shapes))]), policy).to_pylist()
     assert not any(FOREIGN in str(text).lower() for text in released)
-
-
-def test_released_words_come_from_the_output_words(policy, texts, ids, mechanism):
-    words = mechanism.output_words()
-    if words is None:
-        pytest.skip("this mechanism's outputs are no words of a fixed set")
-    for text in privatize(texts, ids, policy).to_pylist():
-        assert set((text or "").split(" ")) - {""} <= words
 
 
 @pytest.mark.parametrize(
@@ -325,9 +284,10 @@ def test_a_failure_never_quotes_or_passes_a_text(policy, monkeypatch):
 
 
 def test_it_reads_its_artifacts_where_they_are_put_and_builds_none(
-    policy, mechanism, texts, ids, tmp_path, monkeypatch
+    policy, mechanism, texts, ids, released, tmp_path, monkeypatch
 ):
-    expected = privatize(texts, ids, policy).to_pylist()
+    few = 6 if mechanism.accelerated else len(texts)
+    texts, ids, expected = texts.slice(0, few), ids.slice(0, few), released.text.to_pylist()[:few]
     arrived = {}
     for role, artifact in mechanism.artifacts().items():
         path = tmp_path / role / f"arrived{artifact.path.suffix}"

@@ -1,4 +1,4 @@
-"""What is printed as a bound is what the ledger charges, for every mechanism; where no bound holds, none is printed."""
+"""Every printed bound equals the charge of the ledger, for every mechanism; where no bound holds, none is printed."""
 
 import re
 
@@ -16,11 +16,11 @@ from dptext_etl.runner.statement_facts import _column, _record
 from tests import chosen
 
 BETA = 3 * 10**5
-"""What the copy gate may add to delta, in steps of 10^-15."""
+"""The copy gate may add this to delta, in steps of 10^-15."""
 
 
 def charged(mechanism, words, delta):
-    """What the ledger reserves for a text of `draws` draws: epsilon and delta, or None."""
+    """The ledger's reservation for a text of `draws` draws: epsilon and delta, or None."""
     _, found = worst_case(mechanism, pa.array([words], pa.uint32()), pa.array(["word"]))
     if found["eps_approx"][0] == INFINITE:
         return None
@@ -93,11 +93,9 @@ def test_the_parameter_is_not_the_bound(every):
     times = claim["unit_epsilon"] if claim["unit_epsilon"] == "inf" else claim["unit_epsilon"] / claim["parameter"]
     mechanism = policy.mechanism
     known = {
-        ("dpmlm", "plusminus"): 2,
-        ("diffractor", "tem"): getattr(mechanism, "gamma", 0),
-        ("diffractor", "geometric"): float(getattr(mechanism, "_loss_range", 0)),
-        ("santext", "plus"): "inf",
-    }
+        ("dpmlm", "plusminus"): 2, ("diffractor", "tem"): getattr(mechanism, "gamma", 0),
+        ("diffractor", "geometric"): float(getattr(mechanism, "_loss_range", 0)), ("santext", "plus"): "inf",
+    }  # fmt: skip
     if (name, variant) in known:
         assert times == known[name, variant]
         assert claim["largest_epsilon"] != claim["parameter"]

@@ -10,7 +10,6 @@ from tests.later import later
 
 later("nltk", reason="nltk is not installed (extra: allocation)")
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -39,12 +38,9 @@ def cells(utility):
     }
 
 
-def test_differences_within_the_spread_are_none(utility):
+def test_use_and_protection_are_counted_beyond_the_spread(utility, cells):
     assert utility.clear([0.5, 0.6], [0.55, 0.7]) == 0.0
     assert utility.clear([0.5, 0.6], [0.7, 0.8]) == pytest.approx(-0.2)
-
-
-def test_use_and_protection_are_counted_at_the_same_budget(utility, cells):
     counted = utility.counts({"toy": cells})
     assert counted["use"] == (0, 1, 4), "one of four figures of use is clearly lower"
     assert counted["protection"] == (2, 0, 2)
@@ -62,19 +58,15 @@ def test_at_equal_use_the_even_division_has_another_budget(utility, cells):
     assert utility.NOTHING not in utility.conclusion({"custext": {"toy": better}})
 
 
-def test_the_page_leaves_no_figure_out(utility):
+def test_the_page_leaves_no_figure_out_and_has_the_librarys_own(utility):
     names = ("figure", "custext", "single", "dpmlm", "conclusion", "when", "longest")
     page = utility.page({name: f"<{name}>" for name in names})
     assert "[[" not in page
     assert all(f"<{name}>" in page for name in names)
-
-
-def test_the_papers_figure_is_what_the_library_gives(utility):
-    """The page that is read is the one that the code makes, without WordNet, which not everybody has."""
+    # The page that is read is the one that the code makes, without WordNet, which not everybody has
     made = utility.figure(Path("nowhere")).splitlines()
     shown = (ROOT / "studies" / "reports" / "allocation.md").read_text(encoding="utf-8").splitlines()
-    assert len(made) == 10
-    assert [line for line in made if line not in shown] == []
+    assert (len(made), [line for line in made if line not in shown]) == (10, [])
 
 
 def test_a_release_is_measured_through_the_library(utility):
@@ -82,6 +74,5 @@ def test_a_release_is_measured_through_the_library(utility):
     texts = ["play a song of the band now", "book a nice hotel room for us", "a loud song by the band", "rooms here"]
     data = utility.measures.DataSet("toy", texts * 6, ["music", "hotel"] * 12, None, "", texts * 3, ["m", "h"] * 6)
     found = utility.measures.figures(data, data.texts)
-    assert found["kept"] == 1.0
-    assert set(found) == {"kept", "learnt", "read", "found"}
+    assert (found["kept"], set(found)) == (1.0, {"kept", "learnt", "read", "found"})
     assert utility.measures.cut("one, two three " * 20).count("one") == 11

@@ -1,4 +1,4 @@
-"""The image under deploy/ is built from what the repository has and pins, and does not run as root."""
+"""The image under deploy/ is built from files and pins of the repository, and does not run as root."""
 
 import re
 from importlib.util import find_spec
@@ -13,24 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 IMAGE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
 
 
-def test_spark_and_its_python_package_have_one_version():
+def test_the_image_is_pinned_and_unprivileged_and_has_the_archives_packages():
     pinned = re.search(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
     assert re.findall(r"^ARG SPARK=(\S+)", IMAGE, flags=re.MULTILINE) == [pinned[1]]
     assert "--constraint /tmp/install/constraints.txt" in IMAGE
-
-
-def test_it_runs_as_another_user_than_root():
     users = re.findall(r"^USER (\S+)", IMAGE, flags=re.MULTILINE)
     assert users == ["185"]
     assert IMAGE.index("USER") < IMAGE.index("ENTRYPOINT")
-
-
-def test_it_imports_what_workers_import():
     tried = re.search(r'python3 -c "import (.+)"', IMAGE)
     assert all(find_spec(name) for name in tried[1].split(", "))
-
-
-def test_every_base_is_named_with_its_version():
     versions = dict(re.findall(r"^ARG (PYTHON|SPARK)=([\d.]+)$", IMAGE, flags=re.MULTILINE))
     bases = re.findall(r"^FROM (\S+)", IMAGE, flags=re.MULTILINE)
     assert len(bases) == 2
@@ -40,17 +31,11 @@ def test_every_base_is_named_with_its_version():
             tag = tag.replace(f"${{{name}}}", version)
         assert re.match(r"\d+\.\d+", tag), f"{image} is taken in whatever version there is"
     assert ":latest" not in IMAGE
-
-
-def test_it_holds_no_secret_and_nothing_of_the_checkout_but_the_wheel():
     copied = re.findall(r"^COPY (?!--from)(.+)$", IMAGE, flags=re.MULTILINE)
     assert copied == ["constraints.txt dist/*.whl /tmp/install/"]
     assert not re.search(r"^ADD ", IMAGE, flags=re.MULTILINE)
     names = re.findall(r"\b([A-Z_]+)=", IMAGE)
     assert not [name for name in names if any(said in name for said in ("SECRET", "KEY", "PASSWORD", "TOKEN"))]
-
-
-def test_archive_and_image_install_the_same_packages():
     packed = (ROOT / "deploy" / "pack").read_text(encoding="utf-8")
     for text in (IMAGE, packed):
         assert re.search(r"pip install [^\n]*--constraint", text)

@@ -1,4 +1,4 @@
-"""docs/extending.md reveals the truth: a package of three files is installed, and everything finds what it brings.
+"""docs/extending.md reveals the truth: a package of three files is installed, and everything finds its parts.
 
 `tests/leaks/test_gates_one_file.py` checks that its gate stops a run.
 """
@@ -77,19 +77,15 @@ print(json.dumps({{
 
 @pytest.fixture(scope="module")
 def found(site):
-    """What a process with the package finds."""
+    """The findings of a process with the package."""
     return json.loads(python(site, "-c", ASKED))
 
 
-def test_the_command_line_finds_the_mechanism(found):
+def test_commands_runs_and_doctests_find_the_package(found):
     assert NAME in found["mechanisms"]
     explained = found["explained"]
-    assert explained["name"] == NAME
-    assert explained["parameters"][0]["meaning"] == "Per word."
+    assert (explained["name"], explained["parameters"][0]["meaning"]) == (NAME, "Per word.")
     assert explained["law"]["epsilon_table"] <= 1.0
-
-
-def test_its_docstring_example_runs_and_runs_use_the_gate(found):
     failed, attempted = found["doctest"]
     assert (failed, attempted > 0) == (0, True)
     assert GATE in found["gates"]
@@ -111,10 +107,7 @@ def test_the_page_obeys_the_house_style(site, module):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engines", "count"),
-    [
-        ("not spark and not engine_contract", range(25, 60)),
-        ("spark and not engine_contract", range(4, 10)),
-    ],
+    [("not spark and not engine_contract", range(25, 60)), ("spark and not engine_contract", range(4, 10))],
     ids=["most engines", "the one with servers"],
 )
 def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, count):
@@ -124,16 +117,13 @@ def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, 
     assert int(passed.group(1)) in count
 
 
-def test_a_process_without_the_package_names_it_and_the_command(found):
-    """What Spark's driver sends to its workers holds the name of the package."""
+def test_a_process_without_the_package_names_it_and_a_policy_is_refused(found):
+    # What Spark's driver sends to its workers holds the name of the package
     with pytest.raises(
         PolicyError, match=f"the mechanism {NAME} comes with dptext-weekday, which is not installed here"
     ) as said:
         WorkerPolicy.model_validate_json(found["sent"]).column_policy()
     assert "Hint: pip install dptext-weekday" in str(said.value)
-
-
-def test_a_policy_without_the_package_is_refused():
     refused = dptext("explain", NAME)
     assert refused.exit_code == 5
     assert "there is no mechanism 'weekday'; available: " in refused.output

@@ -11,7 +11,6 @@ import pytest
 from tests.later import later
 
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
-
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = [("UCI", "custext", "", 2.0, 0), ("UCI", "surrogate", "everyday-30k", 4.0, 1)]
 TAKEN = ("downstream", "nearest_neighbour", "words_kept")
@@ -21,21 +20,9 @@ TAKEN = ("downstream", "nearest_neighbour", "words_kept")
 def frontier():
     sys.path.insert(0, str(ROOT / "studies"))
     names = (
-        "baselines",
-        "cells",
-        "data",
-        "forms",
-        "masked",
-        "of_draws",
-        "of_latents",
-        "of_surrogate",
-        "page",
-        "paper_001",
-        "plan",
-        "printed",
-        "shares",
-        "tidy",
-    )
+        "baselines", "cells", "data", "forms", "masked", "of_draws", "of_latents", "of_surrogate", "page", "paper_001",
+        "plan", "printed", "shares", "tidy",
+    )  # fmt: skip
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
     sys.path.remove(str(ROOT / "studies"))
     for name in [name for name in sys.modules if name.partition(".")[0] in ("frontier", "surrogate_measures")]:
@@ -84,11 +71,10 @@ def test_a_stopped_run_goes_on_and_a_new_measure_takes_the_kept_release(frontier
     monkeypatch.setattr(frontier.cells, "released", lambda *_: pytest.fail("released once more"))
     assert frontier.cells.measured(one, only=["words_kept"]) == first
     more = frontier.cells.measured(one, only=["words_kept", "diversity"])
-    assert set(more["scores"]) == {"words_kept", "diversity"}
-    assert frontier.cells.kept_figures(one) == more
+    assert (set(more["scores"]), frontier.cells.kept_figures(one)) == ({"words_kept", "diversity"}, more)
 
 
-def test_the_file_has_every_mechanism_that_needs_no_large_model_and_stays_small(frontier):
+def test_the_file_has_every_mechanism_and_baseline_and_stays_small(frontier):
     table = frontier.tidy.read()
     assert dict(table.schema) == frontier.tidy.SCHEMA
     lines = {(line.mechanism, line.variant) for line in frontier.plan.lines({})}
@@ -96,6 +82,14 @@ def test_the_file_has_every_mechanism_that_needs_no_large_model_and_stays_small(
     assert set(measured.select("mechanism", "variant").unique().rows()) == lines
     assert set(measured["dataset"]) == set(frontier.data.CUTS)
     assert frontier.tidy.FILE.stat().st_size < 2 << 20
+    table = frontier.tidy.read().filter(pl.col("measure") == frontier.baselines.MEASURE)
+    labeled = [name for name, cut in frontier.data.CUTS.items() if cut.label]
+    wanted = {(f"{name} (baselines)", what) for name in labeled for what in ("label names alone", "public data alone")}
+    assert set(table.select("dataset", "figure").rows()) == wanted
+    surrogate = frontier.tidy.read().filter(pl.col("measure") == "surrogate_utility")
+    for name in surrogate.filter(pl.col("dataset").str.ends_with(" (surrogate)"))["dataset"].unique():
+        here = set(surrogate.filter(pl.col("dataset") == name)["figure"])
+        assert {"label names alone", "public data alone"} <= here, name
 
 
 def test_the_report_is_made_of_the_file_and_loads_nothing(frontier):
@@ -138,23 +132,21 @@ def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_
     assert frontier.tidy.read(path).equals(after)
 
 
-def test_the_page_says_where_a_release_brought_nothing(frontier):
+def test_the_page_advises_a_release_only_where_it_brings_something(frontier):
     verdict, free = frontier.baselines.verdict, {"label names alone": 0.6, "public data alone": 0.7}
     assert verdict(free, {4.0: 0.6, 8.0: 0.65}) == "<b>publish nothing</b>, do this instead: public data alone"
     assert verdict(free, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
     assert verdict({"no texts at all": 0.3}, {4.0: 0.6}) == "more than no texts at all from ε = 4 on"
     assert verdict(free, {2.0: 0.75, 4.0: 0.71, 8.0: 0.8}) == "more than public data alone from ε = 8 on", "noise at 4"
-
-
-def test_every_labeled_set_has_both_baselines(frontier):
-    table = frontier.tidy.read().filter(pl.col("measure") == frontier.baselines.MEASURE)
-    labeled = [name for name, cut in frontier.data.CUTS.items() if cut.label]
-    wanted = {(f"{name} (baselines)", what) for name in labeled for what in ("label names alone", "public data alone")}
-    assert set(table.select("dataset", "figure").rows()) == wanted
-    surrogate = frontier.tidy.read().filter(pl.col("measure") == "surrogate_utility")
-    for name in surrogate.filter(pl.col("dataset").str.ends_with(" (surrogate)"))["dataset"].unique():
-        here = set(surrogate.filter(pl.col("dataset") == name)["figure"])
-        assert {"label names alone", "public data alone"} <= here, name
+    advice, free = frontier.forms.advice, {"label names alone": 0.6, "public data alone": 0.5}
+    lost = "<b>publish nothing, do this instead</b>: label names alone"
+    assert advice(free, {"surrogate": 0.3, "synthetic": 0.61}) == lost
+    assert advice(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic table"
+    assert advice(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate, row by row"
+    printed = {("a", 1): 0.9, ("b", 1): 0.5, ("c", 1): 0.49, ("a", 2): 0.9, ("b", 2): 0.5}
+    ours = {("a", 1): 0.7, ("b", 1): 0.8, ("c", 1): 0.2, ("a", 2): 0.8, ("b", 2): None}
+    said = frontier.printed.order(printed, ours)
+    assert said == "<b>The printed order holds in 1 of 2 comparisons</b>; it does not hold: a over b at ε = 1."
 
 
 @pytest.mark.thorough
@@ -176,14 +168,6 @@ def test_every_form_is_measured_under_every_key(frontier):
     for name in forms.PLAN:
         for form in forms.SAYS:
             assert set(forms.reached(table, name, form)) == set(forms.EPSILONS), (name, form)
-
-
-def test_a_form_that_loses_to_a_guess_is_not_advised(frontier):
-    advice, free = frontier.forms.advice, {"label names alone": 0.6, "public data alone": 0.5}
-    lost = "<b>publish nothing, do this instead</b>: label names alone"
-    assert advice(free, {"surrogate": 0.3, "synthetic": 0.61}) == lost
-    assert advice(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic table"
-    assert advice(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate, row by row"
 
 
 @pytest.mark.thorough
@@ -245,7 +229,7 @@ def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(fro
     frontier.cells.measured(other, only=["words_kept"])
     assert frontier.masked.attacked(other, memory)
     assert [count for count, _ in seen] == [frontier.masked.ROWS] * 2
-    assert seen[0][1] != seen[1][1]  # what one release says is not taken for the next one's
+    assert seen[0][1] != seen[1][1]  # one release is not confused with the next
     sizes = {row["measure"]: row["n"] for row in frontier.tidy.rows([one])}
     assert sizes == {"words_kept": 150, frontier.masked.NAME: frontier.masked.ROWS}
 
@@ -260,16 +244,8 @@ def test_printed_gains_reproduce_but_for_two_and_dividing_wins_three_cells_of_tw
             for way, row in zip(("evenly", "by scores"), both, strict=True):
                 found = zip(row[3:], again[(*name, way)], strict=True)
                 apart += sum(abs(printed - value) > paper.NEAR for printed, value in found)
-    assert apart == 2
-    assert again["1-Diffractor", "1", "evenly"][0] == pytest.approx(0.725, abs=1e-3)
+    assert (apart, again["1-Diffractor", "1", "evenly"][0]) == (2, pytest.approx(0.725, abs=1e-3))
     assert paper.better(paper.gains(paper.YELP, paper.YELP.accuracy), paper.YELP) == 3
-
-
-def test_printed_orders_are_counted_where_both_were_measured(frontier):
-    printed = {("a", 1): 0.9, ("b", 1): 0.5, ("c", 1): 0.49, ("a", 2): 0.9, ("b", 2): 0.5}
-    ours = {("a", 1): 0.7, ("b", 1): 0.8, ("c", 1): 0.2, ("a", 2): 0.8, ("b", 2): None}
-    said = frontier.printed.order(printed, ours)
-    assert said == "<b>The printed order holds in 1 of 2 comparisons</b>; it does not hold: a over b at ε = 1."
 
 
 def test_every_line_has_one_size_on_a_data_set_and_three_keys(frontier):
@@ -279,8 +255,7 @@ def test_every_line_has_one_size_on_a_data_set_and_three_keys(frontier):
         sizes=pl.col("n").n_unique(), size=pl.col("n").max(), keys=pl.col("key").n_unique(), rows=pl.len()
     )
     budgets = table.group_by("dataset", "mechanism", "variant").agg(pl.col("epsilon").n_unique())
-    assert set(found["sizes"]) == {1}
-    assert set(found["keys"]) == {3}
+    assert (set(found["sizes"]), set(found["keys"])) == ({1}, {3})
     assert found["rows"].sum() == 3 * budgets["epsilon"].sum()
     lines = {(line.mechanism, line.variant): line for line in frontier.plan.lines({})}
     for row in found.to_dicts():

@@ -28,14 +28,10 @@ def corpus(utility):
     return utility.Corpus("toy", texts, labels, ["play it", "weather there"] * 10, ["music", "weather"] * 10)
 
 
-def test_f1_is_one_where_words_tell_and_low_where_none_does(utility, corpus):
+def test_f1_and_bleu_of_known_texts(utility, corpus):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
-    assert utility.f1(corpus.texts, corpus) == 1.0
-    assert utility.f1(["same"] * 40, corpus) == pytest.approx(1 / 3)
+    assert (utility.f1(corpus.texts, corpus), utility.f1(["same"] * 40, corpus)) == (1.0, pytest.approx(1 / 3))
     assert utility.f1([""] * 40, corpus) == pytest.approx(1 / 3)
-
-
-def test_bleu_is_100_for_equal_texts_and_falls_with_changed_words(utility):
     pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
     before = ["Play a very good song for me", "what is the weather like today"]
     assert utility.bleu(before, [text.lower() for text in before]) == pytest.approx(100.0)
@@ -88,7 +84,6 @@ def test_rows_of_the_tidy_file_have_every_line_and_both_figures(utility):
     lines = [{"name": name, "epsilon": e, "bleu": 5.0, "f1": 0.4} for name in utility.LINES for e in utility.EPSILONS]
     rows = utility.tidy_rows({"Snips": [original, *lines]}, 20, {"beams": 1})
     fact, *found = rows
-    assert (fact["figure"], fact["value"]) == ("beams", 1)
-    assert len(found) == 2 * len(lines)
+    assert (fact["figure"], fact["value"], len(found)) == ("beams", 1, 2 * len(lines))
     assert {(row["mechanism"], row["variant"]) for row in found} == set(utility.LINES.values())
     assert {row["raw"] for row in found if row["figure"].startswith("macro-F1")} == {0.9}

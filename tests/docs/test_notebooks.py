@@ -1,4 +1,4 @@
-"""The notebooks in `examples/` run from top to bottom, hold no output, and show what they make as tables."""
+"""The notebooks in `examples/` run from top to bottom, hold no output, and show their results as tables."""
 
 import json
 import os

@@ -13,7 +13,7 @@ MADE = {"docs/x.md"}
 
 
 def named(path: Path) -> set[str]:
-    """The paths that a file names, without what may not be there yet."""
+    """The paths that a file names, without those that may not be there yet."""
     return {found.rstrip("/") for found in NAMED.findall(path.read_text(encoding="utf-8"))} - MADE
 
 

@@ -13,7 +13,6 @@ import pytest
 from dptext_etl import Ledger, Policy, _kernel, run
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "table-formats.md").read_text(encoding="utf-8").partition("{#dbt}")[2]
 (POLICY,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -93,14 +92,10 @@ def test_the_dbt_package_calls_the_function_and_reads_what_is_published(folder):
     packages, profile, sources = (textwrap.dedent(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
     (inside,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     files = {
-        "dbt_project.yml": PROJECT["dbt_project.yml"],
-        "packages.yml": packages,
-        "profiles.yml": profile,
-        "models/raw_reviews.sql": RAW,
-        "models/inside.sql": inside,
-        "models/outside.sql": "select * from {{ source('released', 'reviews') }}",
-        "models/sources.yml": sources,
-    }
+        "dbt_project.yml": PROJECT["dbt_project.yml"], "packages.yml": packages, "profiles.yml": profile,
+        "models/raw_reviews.sql": RAW, "models/inside.sql": inside,
+        "models/outside.sql": "select * from {{ source('released', 'reviews') }}", "models/sources.yml": sources,
+    }  # fmt: skip
     dbt("deps", files)
     dbt("run", files)
     with duckdb.connect("demo.duckdb", read_only=True) as connection:

@@ -21,7 +21,7 @@ from tests.spark_sessions import WORKER_SECRET
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|train|calibrate)|dpmlm|dp_prompt|dpbart")
-"""What the two other packages bring."""
+"""Names from the two other packages."""
 MORE = "transformers.models.bart.modeling_bart transformers.models.gpt2.modeling_gpt2 dptext_etl_eval.*"
 """What their commands import."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,8 +65,7 @@ LATER = {"allocation", "evidence", "models", "great-expectations"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in LATER)) for page in PAGES],
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.thorough] * (page.stem in LATER)) for page in PAGES]
 )
 def test_every_example_runs(page, left):
     if NEEDS_MORE.search(page.read_text(encoding="utf-8")):
@@ -77,12 +76,12 @@ def test_every_example_runs(page, left):
     left(page)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
-def test_every_block_says_its_language(page):
-    fences = re.findall(r"^```(\w*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert fences[1::2] == [""] * (len(fences) // 2)
-    other_programs = {"py"}  # a file that another program runs, in a separate test
-    assert set(fences[::2]) <= {"python", "sh", "toml", "yaml", "text", "sql", "", *other_programs}
+def test_every_block_says_its_language():
+    for page in (*PAGES, ROOT / "CONTRIBUTING.md"):
+        fences = re.findall(r"^```(\w*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert fences[1::2] == [""] * (len(fences) // 2), page
+        other_programs = {"py"}  # a file that another program runs, in a separate test
+        assert set(fences[::2]) <= {"python", "sh", "toml", "yaml", "text", "sql", "", *other_programs}, page
 
 
 def test_init_and_all_pages_agree_on_key_and_release(tmp_path):

@@ -22,12 +22,21 @@ def numbers(text):
     return {int(number) for number in re.findall(r"\d+", text)}
 
 
-def test_the_page_sorts_all_exit_codes():
+def test_the_page_and_the_service_sort_all_exit_codes():
     page = (ROOT / "docs" / "dagster.md").read_text()
     rows = [numbers(cell) for cell in re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)]
     assert rows == [{0}, TRANSIENT, REFUSALS, {130}]
     line = (FOLDER / "crontab").read_text().splitlines()[-1]
     assert line in page
+    service, timer = (configparser.ConfigParser(strict=False) for _ in range(2))
+    for one in (service, timer):
+        one.optionxform = str
+    service.read(FOLDER / "dptext.service")
+    timer.read(FOLDER / "dptext.timer")
+    assert numbers(service["Service"]["RestartForceExitStatus"]) == TRANSIENT
+    assert numbers(service["Service"]["RestartPreventExitStatus"]) == REFUSALS
+    assert (service["Service"]["Type"], service["Unit"]["StartLimitBurst"]) == ("oneshot", "4")
+    assert "OnCalendar" in timer["Timer"]
 
 
 @pytest.mark.parametrize("code", sorted(EXIT_CODES))
@@ -40,18 +49,6 @@ def test_the_script_repeats_a_command(tmp_path, code):
     assert done.returncode == code
     waits = ["sleep 60", "run", "sleep 600", "run", "sleep 3600", "run"] if code in TRANSIENT else []
     assert (tmp_path / "log").read_text().splitlines() == ["run", *waits]
-
-
-def test_the_service_repeats_the_same_codes():
-    service, timer = (configparser.ConfigParser(strict=False) for _ in range(2))
-    for one in (service, timer):
-        one.optionxform = str
-    service.read(FOLDER / "dptext.service")
-    timer.read(FOLDER / "dptext.timer")
-    assert numbers(service["Service"]["RestartForceExitStatus"]) == TRANSIENT
-    assert numbers(service["Service"]["RestartPreventExitStatus"]) == REFUSALS
-    assert (service["Service"]["Type"], service["Unit"]["StartLimitBurst"]) == ("oneshot", "4")
-    assert "OnCalendar" in timer["Timer"]
 
 
 @pytest.mark.parametrize("code", sorted(EXIT_CODES))

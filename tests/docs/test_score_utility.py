@@ -13,7 +13,6 @@ from tests.later import later
 later("transformers", reason="torch and transformers are not installed (extra: models)")
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
 later("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -33,18 +32,14 @@ def corpus(score_utility):
     return score_utility.Corpus("toy", texts, labels, texts, labels)
 
 
-def test_bleu_is_that_of_equal_and_of_foreign_texts(score_utility):
+def test_bleu_and_likeness_of_equal_and_of_foreign_texts(score_utility):
     before = ["one two three four five six", "seven eight nine ten eleven twelve"]
     whole, each = score_utility.overlaps(before, before)
-    assert whole == pytest.approx(100)
-    assert each == pytest.approx([100, 100])
+    assert (whole, each) == (pytest.approx(100), pytest.approx([100, 100]))
     whole, each = score_utility.overlaps(before, [before[0], "a b c d e f"])
     assert 0 < whole < 100
     assert each[0] == pytest.approx(100)
     assert each[1] < 1
-
-
-def test_likeness_is_the_cosine_of_means_text_by_text(score_utility):
     vectors = WordVectors.load(limit=400)
     good, film = (vectors.vectors[vectors.index[word]].astype(float) for word in ("good", "people"))
     expected = good @ film / np.linalg.norm(good) / np.linalg.norm(film)

@@ -13,7 +13,6 @@ from dptext_etl.corpora import Corpus
 from tests.later import later
 
 later("sklearn", reason="scikit-learn is not installed (extra: eval)")
-
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = (["play a song of the band", "book a hotel room for us"] * 20, ["music", "hotel"] * 20)
 TEST = (["a new album by the singer", "rooms of a cheap hotel", "a song"], ["music", "hotel", "music"])
@@ -28,16 +27,13 @@ def utility(monkeypatch):
     sys.modules.pop("surrogate_measures")
 
 
-def test_learners_see_words_vectors_or_both(utility):
+def test_learners_are_shared_and_see_words_vectors_or_both(utility):
     place = Corpus.open("example")
     assert utility.measures.f1(TRAIN, (TRAIN[0], TRAIN[1])) == 1.0
     assert utility.measures.f1(TRAIN, TEST, place, words=False) == 1.0  # album, singer: no word of the training texts
     assert utility.measures.f1(TRAIN, (TEST[0], ["hotel", "music", "hotel"]), place, words=False) == 0.0
     assert utility.measures.guessing(TEST, (TRAIN[0], ["hotel"] * 40)) == 0.5
-
-
-def test_no_study_or_example_brings_a_learner_of_its_own():
-    """Except the figures of synthetic tables and of the papers' pairs, and the comparison with the former learner."""
+    # Except the figures of synthetic tables and of the papers' pairs, and the comparison with the former learner
     exempt = {"synthetic_utility.py", "former_learner.py", "setups.py"}
     for folder in ("studies", "examples"):
         for path in (ROOT / folder).rglob("*.*"):
@@ -49,8 +45,7 @@ def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
     kept = utility.FigureCache(tmp_path / "figures.jsonl")
     assert kept.figure(("one", 1), lambda: 0.5) == 0.5
     again = utility.FigureCache(tmp_path / "figures.jsonl")
-    assert again.figure(("one", 1), lambda: 0.9) == 0.5
-    assert again.figure(("one", 2), lambda: 0.9) == 0.9
+    assert (again.figure(("one", 1), lambda: 0.9), again.figure(("one", 2), lambda: 0.9)) == (0.5, 0.9)
 
 
 def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
@@ -79,16 +74,13 @@ def test_the_examples_of_the_how_to_page_run(capsys):
     assert "travel" in capsys.readouterr().out
 
 
-def test_the_tidy_file_has_every_line_at_every_epsilon(utility):
+def test_the_tidy_file_has_every_line_and_encoder_at_every_epsilon(utility):
     table = pl.read_parquet(ROOT / "docs" / "frontier.parquet").filter(pl.col("measure") == "surrogate_utility")
     for name, plan in utility.PLAN.items():
         here = table.filter(pl.col("dataset") == f"{name} (surrogate)", pl.col("figure") == utility.F1)
         assert set(here["variant"]) == {line.title for line in plan}
         assert len(here) == len(plan) * len(utility.EPSILONS) * len(utility.SEEDS)
         assert here["value"].is_between(0.0, 1.0, closed="none").all()
-
-
-def test_the_tidy_file_has_every_encoder_at_every_epsilon(utility):
     table = pl.read_parquet(ROOT / "docs" / "frontier.parquet").filter(pl.col("measure") == "encoder_utility")
     for name, lines in utility.ENCODERS.items():
         here = table.filter(pl.col("dataset") == name + utility.BESIDE, pl.col("figure") == utility.F1)

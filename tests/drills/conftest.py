@@ -1,4 +1,4 @@
-"""How often a drill is repeated, what it reports, and processes that run policies and die when revealed."""
+"""How often a drill is repeated, its report, and processes that run policies and die when revealed."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Drill:
 
     @property
     def whole(self) -> bool:
-        """Whether someone asked for drills: then they take the time that they take."""
+        """Whether someone asked for drills, which then may last long."""
         return "out" in self._asked
 
     def tell(self, name: str, done: str, found: str) -> None:
-        """Report what was done and what was found; called last, when every assertion held."""
+        """Report the work and the findings; called last, when every assertion held."""
         seconds = time.perf_counter() - self._began
         if "out" in self._asked:
             with Path(self._asked["out"]).open("a") as file:
@@ -71,7 +71,7 @@ class Zygote:
         self._process.stdin.flush()
 
     def end(self) -> dict:
-        """Wait for it: exit status (-9 if killed), seconds, what it said, the steps that it reached."""
+        """Wait for it: exit status (-9 if killed), seconds, output, the steps that it reached."""
         answer = json.loads(self._process.stdout.readline())
         answer["said"] = self.said.read_text() if self.said.exists() else ""
         answer["steps"] = self.steps.read_text().splitlines() if self.steps.exists() else []
@@ -81,6 +81,12 @@ class Zygote:
     def run(self, policy, **how) -> dict:
         self.begin(policy, **how)
         return self.end()
+
+    def finish(self, policy, **how) -> dict:
+        """Run a policy that nothing disturbs."""
+        answer = self.run(policy, **how)
+        assert answer["status"] == 0, answer
+        return answer
 
     def close(self) -> None:
         self._process.stdin.close()
@@ -103,7 +109,7 @@ def zygotes(tmp_path):
 
 
 class Books:
-    """What must be equal however a run came about: files, charges, balances; and a ledger that verifies."""
+    """Facts that every way to run must leave equal: files, charges, balances; and a ledger that verifies."""
 
     def __init__(self, job, **changes) -> None:  # noqa: F811
         policy = job.policy(**changes)

@@ -1,4 +1,4 @@
-"""One of many processes that charge the same keys under one cap; says what it did as JSON."""
+"""One of many processes that charge the same keys under one cap; reports as JSON."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ STATED |= {"worst_case": Spend(eps_pure=10 * EPSILON, eps_approx=10 * EPSILON)}
 
 
 def charge_all(place, id_key, name, keys, people, per_subject, batch):
-    """Reserve every batch in its own order, and commit what it may."""
+    """Reserve every batch in its own order, and commit the records within the cap."""
     cap = Cap(epsilon=float(per_subject), period="2026")
     starts = list(range(0, keys, batch))
     random.Random(name).shuffle(starts)

@@ -34,7 +34,7 @@ SPARK = (
 
 
 class Kind(NamedTuple):
-    """What is asked of a drill: its file of tests, and the counts that make it whole."""
+    """The request for a drill: its file of tests, and the counts that make it whole."""
 
     tests: tuple[str, ...]
     full: dict[str, int]

@@ -44,8 +44,7 @@ def test_eight_processes_and_one_cap(drill, tmp_path, request, warm, store):
         total.update(one["outcomes"])
         assert one["batches"] * batch == keys == sum(one["outcomes"].values()), "a batch was lost"
         assert one["committed"] == people * CAP
-    assert total["RESERVED"] == people * CAP
-    assert total["OVER_CAP"] == writers * people * (RECORDS - CAP)
+    assert (total["RESERVED"], total["OVER_CAP"]) == (people * CAP, writers * people * (RECORDS - CAP))
     with Ledger.open(place, asked["id_key"], read_only=True) as ledger:
         report = ledger.verify()
         assert report.ok, report.problems

@@ -42,7 +42,7 @@ main()
 
 
 def run(policy, **environment):
-    """Run a policy as a command, and return its exit code and what it said."""
+    """Run a policy as a command, and return its exit code and output."""
     command = [sys.executable, "-m", "dptext_etl.cli", "run", str(policy), "--json"]
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600

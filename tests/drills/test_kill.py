@@ -6,7 +6,6 @@ from collections import Counter
 
 RUNS_KILLED_AGAIN = 3
 """A run and what resumes it are killed up to this number of times before one is let through."""
-
 SHARD = 20
 """Rows; small, so that a run is mostly shards being reserved, computed, staged and committed."""
 
@@ -17,9 +16,7 @@ def test_kill_at_random_instants(drill, make_job, zygotes, books):
     lengths = []
     for name in ("undisturbed", "undisturbed too", "undisturbed again"):
         whole = make_job(name, shard_rows=SHARD)
-        answer = zygote.run(whole.policy())
-        assert answer["status"] == 0, answer
-        lengths.append(answer["seconds"])
+        lengths.append(zygote.finish(whole.policy())["seconds"])
     expected, length = books(whole), min(lengths)
     fell, runs, came_late = Counter(), 0, 0
     while sum(fell.values()) < kills:
@@ -34,8 +31,7 @@ def test_kill_at_random_instants(drill, make_job, zygotes, books):
                 break
             fell[(answer["steps"] or ["the beginning"])[-1]] += 1
             left -= 1
-        answer = zygote.run(job.policy())
-        assert answer["status"] == 0, answer
+        zygote.finish(job.policy())
         assert books(job) == expected
         assert not list((job.folder / "published.staging").rglob("shard-*"))
         runs += 1

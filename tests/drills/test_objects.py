@@ -11,7 +11,6 @@ from dptext_etl.storage import Storage
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 moto = pytest.importorskip("moto.server", reason="moto's server is not installed")
-
 SINK = "s3://bucket/published/reviews"
 CHILD = """
 import json, sys, time
@@ -42,12 +41,9 @@ def bucket(monkeypatch):
     names = {"aws_access_key_id": "test", "aws_secret_access_key": "x", "region_name": "us-east-1"}
     boto3.client("s3", endpoint_url=place, **names).create_bucket(Bucket="bucket")
     yield {
-        "aws_endpoint_url": place,
-        "aws_access_key_id": "test",
-        "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
+        "aws_endpoint_url": place, "aws_access_key_id": "test", "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
+        "aws_region": "us-east-1", "aws_allow_http": "true",
+    }  # fmt: skip
     server.stop()
 
 
@@ -72,8 +68,7 @@ def test_a_crowd_at_one_sink(job, bucket, warm, drill):
     assert versions == list(range(1, writers + 1))
     store = Storage.open(SINK, bucket)
     manifest = json.loads(store.read("manifest.json"))
-    assert manifest["version"] == writers
-    assert scan_published(SINK, bucket).collect().height == 240
+    assert (manifest["version"], scan_published(SINK, bucket).collect().height) == (writers, 240)
     (last,) = (policy for policy in policies if policy.release == manifest["release"])
     assert all(verdict.passed for verdict in check_published(SINK, last))
     folders = {name.partition("/")[0] for name in store.names() if "/part-" in name}

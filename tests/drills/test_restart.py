@@ -22,9 +22,7 @@ def test_the_server_is_restarted_within_a_run(drill, make_job, zygotes, books, p
     lengths = []
     for name in ("undisturbed", "undisturbed too"):
         whole, place = make_job(name, shard_rows=20), on(postgres)
-        answer = zygote.run(whole.policy(**place))
-        assert answer["status"] == 0, answer
-        lengths.append(answer["seconds"])
+        lengths.append(zygote.finish(whole.policy(**place))["seconds"])
     expected = books(whole, **place)
     while sum(ended.values()) < restarts:
         runs += 1
@@ -38,8 +36,7 @@ def test_the_server_is_restarted_within_a_run(drill, make_job, zygotes, books, p
             assert answer["status"] == 3, answer
             said.update(words for words in GONE if words in answer["said"])
         ended["refused and resumed" if answer["status"] else "went through"] += 1
-        answer = zygote.run(job.policy(**place))
-        assert answer["status"] == 0, answer
+        zygote.finish(job.policy(**place))
         assert books(job, **place) == expected
         shutil.rmtree(job.folder)
     assert sum(said.values()) == ended["refused and resumed"], "an error that does not say that the server had gone"

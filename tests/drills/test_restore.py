@@ -54,7 +54,7 @@ def test_a_ledger_restored_from_a_copy(drill, make_job):
             more += 1
             summary = job.run(release=f"new{more}", cap=lower)
         new = used(job)
-        for name, amount in new.items():  # what this ledger knows, and what the copy had forgotten
+        for name, amount in new.items():  # charges that this ledger knows, and those that the copy had forgotten
             assert amount + true[name] - old[name] <= CAP * 10**6
         with job.ledger() as ledger:
             assert ledger.verify().ok

@@ -43,8 +43,7 @@ def named(form, job):
 
 def require_one_version(form, job, expected):
     count, rows = versions(form, job)
-    assert count == 1
-    assert rows.column("id").to_pylist() == expected["id"].to_list()
+    assert (count, rows.column("id").to_pylist()) == (1, expected["id"].to_list())
     assert rows.column("review").to_pylist() == expected["review"].to_list()
     first, second = named(form, job)
     assert second.startswith(f"{first}@{form}-")

@@ -21,7 +21,7 @@ REFUSED = 3
 
 
 def act(order):
-    """Run one policy; what it says goes into a file, and every step that it reaches."""
+    """Run one policy; its output goes into a file, and every step that it reaches."""
     if order.get("file_limit") is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_limit"], resource.RLIM_INFINITY))
     said = Path(order["said"])

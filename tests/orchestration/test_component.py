@@ -1,7 +1,7 @@
 """The Dagster component: YAML becomes the same definitions as Python, and scaffolding writes files that load."""
 
 import importlib.metadata
-from textwrap import dedent
+import shutil
 
 import polars as pl
 import pytest
@@ -9,32 +9,22 @@ import pytest
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.policy import Policy
 from tests.later import later
+from tests.policy_files import custext_column, write_policy
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
 resolved = later("dagster.components.resolved.errors")
 components = later("dptext_etl.orchestration.component")
-
 STEPS = ("staged_notes", "published_notes")
 
 
 @pytest.fixture
 def folder(tmp_path, small_vectors):
-    (tmp_path / "privacy.toml").write_text(
-        dedent(f"""\
-            dataset = "notes"
-            release = "1"
-            source = "raw/{{partition}}.parquet"
-            sink = "published/{{partition}}"
-            id = "id"
-            unit = "record"
-            key = "env:DPTEXT_SECRET"
-            ledger = {{ url = "sqlite:///ledger.db" }}
-            [[column]]
-            name = "note"
-            mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}
-            allow = ["cluster"]
-            """)
+    column = custext_column(small_vectors, "note")
+    places = {"source": "raw/{partition}.parquet", "sink": "published/{partition}", "key": "env:DPTEXT_SECRET"}
+    names = {"dataset": "notes", "release": "1", "id": "id", "unit": "record"}
+    write_policy(
+        tmp_path / "privacy.toml", {**names, **places, "ledger": {"url": "sqlite:///ledger.db"}, "column": [column]}
     )
     return tmp_path
 
@@ -49,20 +39,23 @@ def keys(defs):
     return defs.resolve_job_def("run_notes").partitions_def.get_partition_keys()
 
 
-def test_the_component_is_registered():
-    found = importlib.metadata.entry_points(group="dagster_dg_cli.registry_modules")
-    (ours,) = (point for point in found if point.name == "dptext_etl")
-    module = ours.load()
-    assert "PolicyComponent" in dir(module)
-    assert module.PolicyComponent is components.PolicyComponent
-
-
-def test_a_policy_becomes_definitions(folder):
+def test_a_policy_becomes_definitions_under_the_names_that_are_written(folder):
     defs = load(folder, partitions=["a", "b"])
     dg.Definitions.validate_loadable(defs)
     assert keys(defs) == ["a", "b"]
     assert {"ledger_notes", "key_notes", "table_notes"} <= set(defs.resources)
     assert defs.executor is None
+    assert keys(load(folder, partitions=["007", "202601", "1e3", "0x10"])) == ["007", "202601", "1e3", "0x10"]
+    with pytest.raises(PolicyError, match="cannot be read"):
+        load(folder, policy=str(folder / "no.toml"))
+    properties = components.PolicyComponent.get_model_cls().model_json_schema()["properties"]
+    assert set(properties) == set(components.PolicyComponent.model_fields)
+    assert all(item.get("description") for item in properties.values())
+    found = importlib.metadata.entry_points(group="dagster_dg_cli.registry_modules")
+    (ours,) = (point for point in found if point.name == "dptext_etl")
+    module = ours.load()
+    assert "PolicyComponent" in dir(module)
+    assert module.PolicyComponent is components.PolicyComponent
 
 
 @pytest.mark.parametrize(
@@ -80,10 +73,6 @@ def test_a_policy_becomes_definitions(folder):
 )
 def test_time_partitions_have_names_that_can_stand_in_a_path(folder, said, first):
     assert keys(load(folder, partitions=said)) == first
-
-
-def test_names_stay_as_they_are_written(folder):
-    assert keys(load(folder, partitions=["007", "202601", "1e3", "0x10"])) == ["007", "202601", "1e3", "0x10"]
 
 
 def test_partitions_can_be_a_template(folder):
@@ -107,8 +96,7 @@ def test_the_rest_of_the_attributes(folder):
     )
     graph = defs.resolve_asset_graph()
     staged, published = (graph.get(dg.AssetKey(name)) for name in STEPS)
-    assert staged.pools == {"heavy"}
-    assert staged.automation_condition.get_label() == "eager"
+    assert (staged.pools, staged.automation_condition.get_label()) == ({"heavy"}, "eager")
     assert published.automation_condition.get_label() == "after the gates"
     assert staged.backfill_policy == published.backfill_policy == dg.BackfillPolicy.single_run()
     assert defs.executor is dg.multiprocess_executor
@@ -119,30 +107,18 @@ def test_the_rest_of_the_attributes(folder):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"backfill": "all"},
-        {"partitions": {"type": "yearly", "start_date": "2026"}},
-        {"partition": ["a"]},
+        {"backfill": "all"}, {"partitions": {"type": "yearly", "start_date": "2026"}}, {"partition": ["a"]},
         {"policy": 3},
     ],
-)
+)  # fmt: skip
 def test_what_the_schema_does_not_know_is_refused(folder, wrong):
     with pytest.raises((ValueError, resolved.ResolutionException)):
         load(folder, **{"partitions": ["a"], **wrong})
 
 
-def test_a_policy_that_is_not_there_is_told(folder):
-    with pytest.raises(PolicyError, match="cannot be read"):
-        load(folder, policy=str(folder / "no.toml"))
-
-
-def test_every_attribute_is_described():
-    properties = components.PolicyComponent.get_model_cls().model_json_schema()["properties"]
-    assert set(properties) == set(components.PolicyComponent.model_fields)
-    assert all(item.get("description") for item in properties.values())
-
-
 def scaffold(folder, **options):
     target = folder / "defs" / "calls"
+    shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     request = dg.ScaffoldRequest(
         type_name="dptext_etl.orchestration.PolicyComponent",
@@ -153,13 +129,6 @@ def scaffold(folder, **options):
     )
     components.PolicyScaffolder().scaffold(request)
     return (target / "defs.yaml").read_text()
-
-
-def test_scaffolding_writes_a_policy_that_loads(tmp_path):
-    said = scaffold(tmp_path)
-    assert "policy: '{{ context.project_root }}/calls.toml'" in said
-    policy = Policy.load(tmp_path / "calls.toml")
-    assert (policy.dataset, policy.key) == ("calls", "env:DPTEXT_SECRET")
 
 
 def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
@@ -173,55 +142,51 @@ def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "raw")
     assert "executor: in_process" in scaffold(tmp_path, source="calls.parquet")
     policy = Policy.load(tmp_path / "calls.toml")
-    assert policy.dataset == "calls"
-    assert [column.name for column in policy.columns] == ["utterance"]
-    assert policy.id == "ref"
-    assert policy.source == str(tmp_path / "raw" / "calls.parquet")
+    assert (policy.dataset, [column.name for column in policy.columns]) == ("calls", ["utterance"])
+    assert (policy.id, policy.source) == ("ref", str(tmp_path / "raw" / "calls.parquet"))
     assert 'source = "raw/calls.parquet"' in (tmp_path / "calls.toml").read_text()
     assert policy.key == "env:DPTEXT_SECRET"
 
 
-def test_scaffolding_takes_the_names_of_columns(tmp_path):
+def test_scaffolding_writes_a_policy_that_loads_with_the_names_of_columns(tmp_path):
     pl.DataFrame({"ticket": ["t1"], "who": ["a"], "said": ["too small"]}).write_csv(tmp_path / "raw.csv")
     with pytest.raises(InputError, match="dptext init --text"):
         scaffold(tmp_path, source=str(tmp_path / "raw.csv"))
-    (tmp_path / "defs" / "calls").rmdir()
     scaffold(tmp_path, source=str(tmp_path / "raw.csv"), id="ticket", subject="who", text="said")
     policy = Policy.load(tmp_path / "calls.toml")
     assert (policy.id, policy.subject, [column.name for column in policy.columns]) == ("ticket", "who", ["said"])
+    said = scaffold(tmp_path)
+    assert "policy: '{{ context.project_root }}/calls.toml'" in said
+    policy = Policy.load(tmp_path / "calls.toml")
+    assert (policy.dataset, policy.key) == ("calls", "env:DPTEXT_SECRET")
 
 
 def test_scaffolding_proposes_one_process_for_small_partitions_alone(folder, monkeypatch):
     policy = folder / "privacy.toml"
-    for path in (folder / "raw").glob("*"):
-        path.unlink()
     assert "executor" not in scaffold(folder, policy=str(policy)), "there is no file to go by"
     (folder / "raw").mkdir(exist_ok=True)
     (folder / "raw" / "a.parquet").write_bytes(bytes(400))
-    (folder / "defs" / "calls" / "defs.yaml").unlink()
-    (folder / "defs" / "calls").rmdir()
     assert "executor: in_process" in scaffold(folder, policy=str(policy))
     monkeypatch.setattr("dptext_etl.orchestration.component.SMALL", 399)
-    (folder / "defs" / "calls" / "defs.yaml").unlink()
-    (folder / "defs" / "calls").rmdir()
     assert "executor" not in scaffold(folder, policy=str(policy))
 
 
-def test_scaffolding_keeps_a_policy_that_is_there(folder):
+def test_scaffolding_keeps_a_policy_that_is_there_or_says_that_none_can_be_written(folder, tmp_path):
     before = (folder / "privacy.toml").read_text()
     said = scaffold(folder, policy=str(folder / "privacy.toml"))
     assert (folder / "privacy.toml").read_text() == before
     assert "policy: '{{ context.project_root }}/privacy.toml'" in said
+    with pytest.raises(InputError, match="writing the policy"):
+        scaffold(tmp_path, policy=str(tmp_path / "no" / "where.toml"))
 
 
 def test_a_synthetic_table_is_scaffolded_and_becomes_definitions(tmp_path):
     """Its gates are the blocking checks; there is no report of copies."""
-    made = '{ name = "maxent", epsilon = 1.0, delta = 1e-8, corpus = "example" }'
-    (tmp_path / "privacy.toml").write_text(
-        'dataset = "notes"\nrelease = "1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
-        'key = "env:DPTEXT_SECRET"\nledger = { url = "sqlite:///ledger.db" }\n'
-        f'[synthetic]\ncolumn = "note"\nrows = 10\nmechanism = {made}\n'
-    )
+    made = {"name": "maxent", "epsilon": 1.0, "delta": 1e-8, "corpus": "example"}
+    names = {"dataset": "notes", "release": "1", "id": "id", "unit": "record", "key": "env:DPTEXT_SECRET"}
+    names |= {"source": "raw.parquet", "sink": "published", "ledger": {"url": "sqlite:///ledger.db"}}
+    synthetic = {"column": "note", "rows": 10, "mechanism": made}
+    write_policy(tmp_path / "privacy.toml", {**names, "synthetic": synthetic})
     scaffold(tmp_path, policy=str(tmp_path / "privacy.toml"))
     defs = load(tmp_path, schedule="@daily")
     dg.Definitions.validate_loadable(defs)
@@ -229,8 +194,3 @@ def test_a_synthetic_table_is_scaffolded_and_becomes_definitions(tmp_path):
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} >= {"raw_notes", *STEPS}
     checks = {key.name for key in graph.asset_check_keys if key.asset_key.to_user_string() == "staged_notes"}
     assert checks == {"row_count", "raw_column_absent", "texts_in_corpus", "labels_in_list"}
-
-
-def test_a_policy_that_cannot_be_written_is_told(tmp_path):
-    with pytest.raises(InputError, match="writing the policy"):
-        scaffold(tmp_path, policy=str(tmp_path / "no" / "where.toml"))

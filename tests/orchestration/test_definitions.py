@@ -1,4 +1,4 @@
-"""The code location: names, partitions, resources and what it says before anything runs."""
+"""The code location: names, partitions, resources and messages before anything runs."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ from dptext_etl import Ledger, Policy, orchestration
 from dptext_etl.errors import KeyReferenceError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from tests.later import later
+from tests.policy_files import custext_column, policy_in
 
 dg = later("dagster", reason="dagster is not installed")
 naming = later("dptext_etl.orchestration.names")
@@ -19,26 +20,11 @@ steps = later("dptext_etl.orchestration.steps")
 @pytest.fixture
 def make_policy(tmp_path, small_vectors):
     def make(**changes):
-        values = {
-            "dataset": "care notes",
-            "release": "r1",
-            "source": str(tmp_path / "raw" / "{partition}.parquet"),
-            "sink": str(tmp_path / "published" / "{partition}"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": "env:DPTEXT_SECRET",
-            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
-            "column": [
-                {
-                    "name": "note",
-                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors},
-                    "allow": ["cluster"],
-                }
-            ],
-            **changes,
-        }
-        return Policy.parse(values)
+        places = {"source": str(tmp_path / "raw" / "{partition}.parquet")}
+        places |= {"sink": str(tmp_path / "published" / "{partition}"), "key": "env:DPTEXT_SECRET"}
+        return policy_in(
+            tmp_path, custext_column(small_vectors, "note"), **{"dataset": "care notes", **places, **changes}
+        )
 
     return make
 
@@ -61,24 +47,14 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
     found = {(check.asset_key.to_user_string(), check.name): check for check in checks}
     assert all(check.description for check in checks)
     assert {name for (asset, name), check in found.items() if check.blocking and asset == "staged_care_notes"} == {
-        "raw_column_absent",
-        "canary_text_absent",
-        "canary_rows_complete",
-        "canary_words_replaced",
-        "canary_rows_reproducible",
-        "duplicates_within_chance",
-        "words_in_output_set",
-        "rows_ledgered",
+        "raw_column_absent", "canary_text_absent", "canary_rows_complete", "canary_words_replaced",
+        "canary_rows_reproducible", "duplicates_within_chance", "words_in_output_set", "rows_ledgered",
         "one_text_per_record",
-    }
+    }  # fmt: skip
     assert {name for (asset, name), check in found.items() if check.blocking and asset == "published_care_notes"} == {
-        "published_files",
-        "raw_column_absent",
-        "canary_text_absent",
-        "words_in_output_set",
-        "rows_ledgered",
+        "published_files", "raw_column_absent", "canary_text_absent", "words_in_output_set", "rows_ledgered",
         "one_text_per_record",
-    }
+    }  # fmt: skip
     assert {key for key, check in found.items() if not check.blocking} == {("staged_care_notes", "report_copies")}
     job = defs.resolve_job_def("run_care_notes")
     assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
@@ -102,20 +78,25 @@ def test_maintenance_is_a_check_with_a_job_and_a_schedule_apart_from_the_run(mak
     assert len(list((tmp_path / "backups").iterdir())) == 1
 
 
-def test_definitions_of_several_datasets_can_be_merged(make_policy):
+def test_options_of_definitions_reach_executors_backfills_and_assets(make_policy):
+    plain = orchestration.build_definitions(make_policy(), partitions=["a"], executor=None)
+    assert plain.executor is None
+    chosen = orchestration.build_definitions(make_policy(), partitions=["a"], executor=dg.multiprocess_executor)
+    assert chosen.resolve_job_def("run_care_notes").executor_def.name == "multiprocess"
     merged = dg.Definitions.merge(
         *(orchestration.build_definitions(make_policy(dataset=name), partitions=["a"]) for name in ("notes", "calls"))
     )
     dg.Definitions.validate_loadable(merged)
     assert {job.name for job in merged.jobs} == {"run_notes", "run_calls"}
     assert {"ledger_notes", "ledger_calls", "key_notes", "key_calls"} <= set(merged.resources)
+    defs = orchestration.build_definitions(make_policy(publish=False), partitions=["a"])
+    assert dg.AssetKey("published_care_notes") not in defs.resolve_asset_graph().get_all_asset_keys()
 
+    def policies(**options):
+        graph = orchestration.build_definitions(make_policy(), partitions=["a", "b"], **options).resolve_asset_graph()
+        return {graph.get(dg.AssetKey(f"{stage}_care_notes")).backfill_policy for stage in ("staged", "published")}
 
-def test_the_executor_is_the_code_locations_where_none_is_given(make_policy):
-    plain = orchestration.build_definitions(make_policy(), partitions=["a"], executor=None)
-    assert plain.executor is None
-    chosen = orchestration.build_definitions(make_policy(), partitions=["a"], executor=dg.multiprocess_executor)
-    assert chosen.resolve_job_def("run_care_notes").executor_def.name == "multiprocess"
+    assert (policies(), policies(backfill="single_run")) == ({None}, {dg.BackfillPolicy.single_run()})
 
 
 class Accelerated(CusText):
@@ -146,28 +127,6 @@ def test_the_pool_is_the_mechanisms_or_the_one_that_is_named(make_policy, kind, 
     assert not pools["published_care_notes"]
 
 
-def test_a_backfill_takes_a_run_per_partition_or_one_for_all(make_policy):
-    def policies(**options):
-        graph = orchestration.build_definitions(make_policy(), partitions=["a", "b"], **options).resolve_asset_graph()
-        return {graph.get(dg.AssetKey(f"{stage}_care_notes")).backfill_policy for stage in ("staged", "published")}
-
-    assert policies() == {None}
-    assert policies(backfill="single_run") == {dg.BackfillPolicy.single_run()}
-
-
-def test_nothing_is_published_where_the_policy_says_so(make_policy):
-    defs = orchestration.build_definitions(make_policy(publish=False), partitions=["a"])
-    assert dg.AssetKey("published_care_notes") not in defs.resolve_asset_graph().get_all_asset_keys()
-
-
-def test_definitions_hold_references_and_no_secret(make_policy, monkeypatch):
-    secret = "ab" * 32
-    monkeypatch.setenv("DPTEXT_SECRET", secret)
-    defs = orchestration.build_definitions(make_policy(), partitions=["a"])
-    assert defs.resources["key_care_notes"].reference == "env:DPTEXT_SECRET"
-    assert secret not in repr(defs.resources) + str(defs.resolve_asset_graph().asset_nodes)
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -176,30 +135,34 @@ def test_definitions_hold_references_and_no_secret(make_policy, monkeypatch):
     ],
 )
 def test_a_resource_takes_the_name_of_a_key_and_never_a_key(made):
-    """Dagster shows what a resource is configured with."""
+    """Dagster shows the configuration of a resource."""
     with pytest.raises(KeyReferenceError, match="may be a key itself") as caught:
         made("ab" * 32)
     assert "abab" not in str(caught.value)
     assert made(dg.EnvVar("NOISE_KEY_REFERENCE"))
 
 
-def test_a_deployment_sets_ledger_and_key(make_policy):
+def test_a_deployment_sets_references_and_definitions_hold_no_secret(make_policy, monkeypatch):
     ledger = orchestration.LedgerResource(url="sqlite:///elsewhere.db", id_key="file:ids.key")
     key = orchestration.KeyResource(reference="file:noise.key")
     defs = orchestration.build_definitions(make_policy(), partitions=["a"], ledger=ledger, key=key)
     assert defs.resources["ledger_care_notes"].url == "sqlite:///elsewhere.db"
     assert defs.resources["key_care_notes"].reference == "file:noise.key"
+    secret = "ab" * 32
+    monkeypatch.setenv("DPTEXT_SECRET", secret)
+    defs = orchestration.build_definitions(make_policy(), partitions=["a"])
+    assert defs.resources["key_care_notes"].reference == "env:DPTEXT_SECRET"
+    assert secret not in repr(defs.resources) + str(defs.resolve_asset_graph().asset_nodes)
 
 
 def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, monkeypatch):
-    """Dagster shows resources, and a policy is printed: neither ever holds what is in the variable."""
+    """Dagster shows resources, and a policy is printed: neither ever holds the value of the variable."""
     from dptext_etl.orchestration import resources
 
     monkeypatch.setenv("DPTEXT_LEDGER_SECRET_URL", f"sqlite:///{tmp_path}/held.db?password=hunter2")
     given = orchestration.LedgerResource(url=dg.EnvVar("DPTEXT_LEDGER_SECRET_URL"))
     policy = make_policy()
     key = orchestration.KeyResource.of(policy)
-
     name = naming.names(policy)
 
     @dg.asset(required_resource_keys=name.resources)
@@ -222,10 +185,16 @@ def test_a_password_is_no_configuration(url):
     assert "hunter2" not in str(caught.value)
 
 
-def test_partitions_are_the_files_that_match_the_source(make_policy, tmp_path):
+def test_partitions_are_files_or_times(make_policy, tmp_path):
     touch(*(tmp_path / "raw" / name for name in ("2026-02.parquet", "2026-01.parquet", "notes.txt")))
     defs = orchestration.build_definitions(make_policy())
     assert defs.resolve_job_def("run_care_notes").partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
+    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-04")
+    defs = orchestration.build_definitions(make_policy(), partitions=months)
+    job = defs.resolve_job_def("run_care_notes")
+    assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02", "2026-03"]
+    hours = dg.HourlyPartitionsDefinition("2026-01-01T00", fmt="%Y-%m-%dT%H")
+    assert orchestration.build_definitions(make_policy(), partitions=hours)
 
 
 @pytest.mark.parametrize(
@@ -244,13 +213,6 @@ def test_templates_are_read_as_globs(make_policy, tmp_path, template, found):
     assert naming.discovered(make_policy(source=str(tmp_path / template))) == found
 
 
-def test_partitions_by_time_are_taken(make_policy):
-    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-04")
-    defs = orchestration.build_definitions(make_policy(), partitions=months)
-    job = defs.resolve_job_def("run_care_notes")
-    assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02", "2026-03"]
-
-
 @pytest.mark.parametrize(
     "partitions",
     [
@@ -267,25 +229,14 @@ def test_partitions_that_cannot_stand_in_a_path_are_refused(make_policy, partiti
         orchestration.build_definitions(make_policy(), partitions=partitions())
 
 
-def test_hours_are_taken_under_names_that_can_stand_in_a_path(make_policy):
-    hours = dg.HourlyPartitionsDefinition("2026-01-01T00", fmt="%Y-%m-%dT%H")
-    assert orchestration.build_definitions(make_policy(), partitions=hours)
-
-
-def test_partitions_that_cannot_be_found_are_asked_for(make_policy):
+def test_partitions_that_cannot_be_found_are_asked_for(make_policy, tmp_path):
     with pytest.raises(PolicyError, match=r"no file matches[\s\S]*Hint: pass partitions"):
         orchestration.build_definitions(make_policy())
     remote = make_policy(source="s3://raw/{partition}.parquet", sink="s3://out/{partition}", staging="staging")
     with pytest.raises(PolicyError, match=r"cannot be listed[\s\S]*Hint: pass partitions"):
         orchestration.build_definitions(remote)
-
-
-def test_partitions_of_a_source_without_any_are_refused(make_policy):
     with pytest.raises(PolicyError, match=r"Hint: write \{partition\}"):
         orchestration.build_definitions(make_policy(source="raw.parquet", sink="out"), partitions=["a"])
-
-
-def test_a_policy_file_that_says_too_little_is_told(tmp_path):
     (tmp_path / "privacy.toml").write_text('dataset = "notes"\n')
     with pytest.raises(PolicyError, match="release: is missing"):
         orchestration.build_definitions(tmp_path / "privacy.toml")

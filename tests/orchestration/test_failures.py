@@ -19,7 +19,6 @@ from tests.later import later
 dg = later("dagster", reason="dagster is not installed")
 errors = later("dagster._utils.error")
 steps = later("dptext_etl.orchestration.steps")
-
 SENTINEL = "zzqsentinelqzz"
 
 
@@ -40,8 +39,7 @@ def caught(error):
 def test_our_errors_keep_their_sentence_and_exit_code(error, code):
     failure = caught(error("3 rows are wrong", "mend them"))
     assert failure.description == "3 rows are wrong\nHint: mend them"
-    assert failure.metadata["exit_code"].value == code
-    assert failure.metadata["error"].value == error.__name__
+    assert (failure.metadata["exit_code"].value, failure.metadata["error"].value) == (code, error.__name__)
     assert not failure.allow_retries
 
 
@@ -73,11 +71,8 @@ def test_nothing_of_the_chain_is_left(error):
     assert SENTINEL not in "".join(traceback.format_exception_only(failure))
 
 
-def test_an_interrupt_passes():
+def test_an_interrupt_passes_and_a_failure_is_told_once():
     with pytest.raises(KeyboardInterrupt), steps.as_failure("staging"):
         raise KeyboardInterrupt
-
-
-def test_a_failure_is_told_once():
     with pytest.raises(dg.Failure, match="inner"), steps.as_failure("outer"), steps.as_failure("inner"):
         fail(RuntimeError(SENTINEL))

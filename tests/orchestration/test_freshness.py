@@ -9,11 +9,10 @@ from dptext_etl import orchestration
 from dptext_etl.errors import PolicyError
 from tests.later import later
 
-from .test_location import QUIET, make_policy, write
+from .test_location import QUIET, make_policy, write, write_file
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
-
 __all__ = ["make_policy"]  # a fixture
 
 
@@ -53,21 +52,13 @@ def test_a_release_is_fresh_from_its_publication_on(make_policy, tmp_path):
     assert published(orchestration.build_definitions(make_policy())).freshness_policy is None
 
 
-def test_the_component_takes_it_as_dagsters_own_assets_do(make_policy, tmp_path):
-    policy = tmp_path / "privacy.toml"
-    policy.write_text(
-        f'dataset = "notes"\nrelease = "r1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
-        f'key = "{make_policy().key}"\nledger = {{ url = "sqlite:///ledger.db" }}\n'
-        '[[column]]\nname = "note"\nmechanism = { name = "custext", epsilon = 2.0 }\nallow = ["cluster"]\n'
-    )
+def test_the_component_takes_freshness_as_dagsters_own_assets_do(make_policy, tmp_path):
+    policy = write_file(make_policy(), tmp_path / "privacy.toml")
     window = "fail_window=datetime.timedelta(days=31), warn_window=datetime.timedelta(days=28)"
     said = {"policy": str(policy), "freshness_policy": f"{{{{ dg.FreshnessPolicy.time_window({window}) }}}}"}
     defs = orchestration.PolicyComponent.from_attributes_dict(attributes=said).build_defs(
         trees.ComponentTree.for_test().load_context
     )
     assert published(defs).freshness_policy == monthly()
-
-
-def test_what_is_not_published_has_no_freshness(make_policy):
     with pytest.raises(PolicyError, match="publish = false"):
         orchestration.build_definitions(make_policy(publish=False), freshness_policy=monthly())

@@ -11,9 +11,7 @@ from .test_location import K8S, make_policy
 
 dg = later("dagster", reason="dagster is not installed")
 k8s = later("dagster_k8s", reason="dagster-k8s is not installed (extra: dev)")
-
 __all__ = ["make_policy"]  # a fixture
-
 GPU = {"nvidia.com/gpu": "1"}
 
 
@@ -27,31 +25,31 @@ class Cluster:
         self.jobs.append((namespace, body))
 
 
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory):
+    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("dagster"))) as instance:
+        yield instance
+
+
 @pytest.fixture
-def launched(tmp_path, monkeypatch):
+def launched(tmp_path, instance, monkeypatch):
     """Launch a run of a job; return launcher, run, and the container that the cluster was asked for."""
+    from dagster._core.code_pointer import FileCodePointer
+    from dagster._core.launcher import LaunchRunContext
+    from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
+
     monkeypatch.setattr("dagster_k8s.launcher.load_kubernetes_config", lambda **options: None)
 
     def launch(job):
         cluster = Cluster()
-        launcher = k8s.K8sRunLauncher(
-            service_account_name="dptext",
-            instance_config_map="dagster",
-            dagster_home="/opt/dagster",
-            job_image="ours/dptext:1",
-            k8s_client_batch_api=cluster,
-            k8s_client_core_api=cluster,
-        )
-        from dagster._core.code_pointer import FileCodePointer
-        from dagster._core.launcher import LaunchRunContext
-        from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
-
+        names = {"service_account_name": "dptext", "instance_config_map": "dagster", "dagster_home": "/opt/dagster"}
+        clients = {"k8s_client_batch_api": cluster, "k8s_client_core_api": cluster}
+        launcher = k8s.K8sRunLauncher(job_image="ours/dptext:1", **names, **clients)
         repository = RepositoryPythonOrigin(sys.executable, FileCodePointer("defs.py", "defs", str(tmp_path)))
-        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-            launcher.register_instance(instance)
-            origin = JobPythonOrigin(job.name, repository)
-            run = instance.create_run_for_job(job, tags=job.run_tags, job_code_origin=origin)
-            launcher.launch_run(LaunchRunContext(run, workspace=None))
+        launcher.register_instance(instance)
+        origin = JobPythonOrigin(job.name, repository)
+        run = instance.create_run_for_job(job, tags=job.run_tags, job_code_origin=origin)
+        launcher.launch_run(LaunchRunContext(run, workspace=None))
         ((_, made),) = cluster.jobs
         (container,) = made.spec.template.spec.containers
         return launcher, run, container
@@ -80,7 +78,7 @@ EXECUTORS = {
     "pods": lambda: k8s.k8s_job_executor,
     "configured pods": lambda: k8s.k8s_job_executor.configured({"step_k8s_config": {}}),
 }
-ASSET_JOB = "__ASSET_JOB"  # what a click, a backfill, and automation run
+ASSET_JOB = "__ASSET_JOB"  # a click, a backfill, and automation run it
 
 
 @pytest.mark.parametrize(
@@ -110,14 +108,11 @@ def test_what_computes_staging_asks_for_one_gpu(make_policy, launched, executor,
         assert not getattr(step_container(launcher, run, job, step).resources, "limits", None)
 
 
-def test_staging_takes_a_slot_of_the_pool_in_every_kind_of_run(make_policy):
+def test_pools_schedules_and_sensors_hold_in_every_kind_of_run(make_policy):
     defs = orchestration.build_definitions(make_policy(), pool="gpu")
     for job in (defs.resolve_job_def("run_notes"), defs.resolve_implicit_global_asset_job_def()):
         pools = {node.name: node.definition.pool for node in job.nodes}
         assert {name for name, pool in pools.items() if pool == "gpu"} == {"staged_notes"}
-
-
-def test_a_schedule_and_a_sensor_start_runs_with_the_tags_of_the_job(make_policy):
     defs = orchestration.build_definitions(make_policy(dagster={"tags": TAGS}), schedule="@daily", watch_source=True)
     assert {item.job_name for item in [*defs.schedules, *defs.sensors]} == {"run_notes"}
 

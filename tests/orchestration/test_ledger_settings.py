@@ -23,28 +23,19 @@ def spec(tmp_path):
     return made
 
 
-def test_every_door_has_every_field():
+def test_every_door_has_and_passes_every_field(spec, monkeypatch):
     for kind in (resources.LedgerResource, component.LedgerAttributes, AccountTerms):
         assert set(LedgerSpec.model_fields) <= set(kind.model_fields)
-
-
-def test_dagsters_resource_takes_and_gives_every_field(spec):
+    attributes = component.LedgerAttributes(**spec.model_dump())
+    resource = resources.LedgerResource(**attributes.model_dump())
+    assert {name: getattr(resource, name) for name in LedgerSpec.model_fields} == spec.model_dump()
+    monkeypatch.setenv("LEDGER_SECRET", "postgresql://127.0.0.1/dptext")
+    assert for_workers(spec) == spec
+    carried = AccountTerms(**spec.model_dump(), ledger_id="x", cap=None, on_cap="quarantine", unit="record")
+    assert {name: getattr(carried, name) for name in LedgerSpec.model_fields} == spec.model_dump()
     policy = SimpleNamespace(ledger=spec, model_copy=lambda update: SimpleNamespace(**update))
     resource = resources.LedgerResource.of(policy)
     key = SimpleNamespace(reference="env:KEY_SECRET")
     context = SimpleNamespace(resources=SimpleNamespace(ledger=resource, key=key))
     there = resources.deployed(policy, context, SimpleNamespace(ledger="ledger", key="key"))
     assert there.ledger == spec
-
-
-def test_the_component_passes_every_field(spec):
-    attributes = component.LedgerAttributes(**spec.model_dump())
-    resource = resources.LedgerResource(**attributes.model_dump())
-    assert {name: getattr(resource, name) for name in LedgerSpec.model_fields} == spec.model_dump()
-
-
-def test_workers_of_spark_get_every_field(spec, monkeypatch):
-    monkeypatch.setenv("LEDGER_SECRET", "postgresql://127.0.0.1/dptext")
-    assert for_workers(spec) == spec
-    carried = AccountTerms(**spec.model_dump(), ledger_id="x", cap=None, on_cap="quarantine", unit="record")
-    assert {name: getattr(carried, name) for name in LedgerSpec.model_fields} == spec.model_dump()

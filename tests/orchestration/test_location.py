@@ -9,10 +9,10 @@ import pytest
 from dptext_etl import Policy, _kernel, orchestration
 from dptext_etl.errors import GateError, PolicyError
 from tests.later import later
+from tests.policy_files import custext_column, policy_in, write_policy
 
 dg = later("dagster", reason="dagster is not installed")
 trees = later("dagster.components.core.component_tree")
-
 K8S = {"dagster-k8s/config": {"container_config": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -22,24 +22,16 @@ def make_policy(tmp_path, small_vectors):
     _kernel.Secret().write(str(tmp_path / "noise.key"))
 
     def make(**changes):
-        mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors}
-        values = {
-            "dataset": "notes",
-            "release": "r1",
-            "source": str(tmp_path / "raw.parquet"),
-            "sink": str(tmp_path / "published"),
-            "staging": str(tmp_path / "inside"),
-            "id": "id",
-            "unit": "record",
-            "key": f"file:{tmp_path / 'noise.key'}",
-            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
-            "cap": {"measure": "pure", "epsilon": 4.2, "period": "2026"},
-            "column": [{"name": "note", "mechanism": mechanism, "allow": ["cluster"]}],
-            **changes,
-        }
-        return Policy.parse(values)
+        cap = {"measure": "pure", "epsilon": 4.2, "period": "2026"}
+        facts = {"dataset": "notes", "sink": str(tmp_path / "published"), "cap": cap, **changes}
+        return policy_in(tmp_path, custext_column(small_vectors, "note"), **facts)
 
     return make
+
+
+def write_file(policy, path, **changes):
+    """Write a policy as a file."""
+    return write_policy(path, policy.model_dump(mode="json", by_alias=True, exclude_none=True) | changes)
 
 
 def write(path, rows=40):
@@ -115,7 +107,7 @@ def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_pa
         orchestration.check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, lengths])))
 
 
-def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
+def test_tags_and_retries_reach_runs_and_steps(make_policy):
     policy = make_policy(dagster={"tags": K8S})
     for defs in (orchestration.build_definitions(policy), orchestration.build_definitions(make_policy(), op_tags=K8S)):
         job = defs.resolve_job_def("run_notes")
@@ -126,9 +118,6 @@ def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
         assert "dagster-k8s/config" not in job.get_node_named("published_notes").definition.tags
     assert "dagster" not in make_policy().model_dump(by_alias=True)
     assert Policy.parse(policy.model_dump(by_alias=True)) == policy
-
-
-def test_a_failed_step_is_tried_again(make_policy):
     again = dg.RetryPolicy(max_retries=3)
     job = orchestration.build_definitions(make_policy(), retry_policy=again).resolve_job_def("run_notes")
     assert {job.get_node_named(name).definition.retry_policy for name in ("staged_notes", "gates_notes")} == {again}
@@ -244,29 +233,16 @@ def test_a_schedule_is_that_of_the_job_or_of_its_partitions(make_policy, tmp_pat
 
 
 def test_the_component_has_the_same_settings(make_policy, tmp_path):
-    policy = tmp_path / "privacy.toml"
-    values = make_policy()
-    policy.write_text(
-        f'dataset = "notes"\nrelease = "r1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
-        f'key = "{values.key}"\nledger = {{ url = "sqlite:///ledger.db" }}\n'
-        '[dagster]\ntags = { "team" = "privacy" }\n'
-        '[[column]]\nname = "note"\nmechanism = { name = "custext", epsilon = 2.0 }\nallow = ["cluster"]\n'
-    )
+    policy = write_file(make_policy(), tmp_path / "privacy.toml", dagster={"tags": {"team": "privacy"}})
     attributes = {
-        "policy": str(policy),
-        "key_prefix": "v2",
-        "source_asset": "dump/notes",
-        "max_retries": 2,
-        "owners": ["team:privacy"],
-        "schedule": "@daily",
-        "watch_source": True,
-    }
+        "policy": str(policy), "key_prefix": "v2", "source_asset": "dump/notes", "max_retries": 2,
+        "owners": ["team:privacy"], "schedule": "@daily", "watch_source": True,
+    }  # fmt: skip
     component = orchestration.PolicyComponent.from_attributes_dict(attributes=attributes)
     defs = component.build_defs(trees.ComponentTree.for_test().load_context)
     assert keys(defs) == {"dump/notes", "v2/staged_notes", "v2/published_notes"}
     job = defs.resolve_job_def("run_v2_notes")
-    assert (job.executor_def.name, defs.executor) == ("in_process", None)
-    assert job.run_tags["team"] == "privacy"
+    assert (job.executor_def.name, defs.executor, job.run_tags["team"]) == ("in_process", None, "privacy")
     assert job.get_node_named("v2__staged_notes").definition.retry_policy.max_retries == 2
     assert {item.name for item in [*defs.schedules, *defs.sensors]} == {"schedule_v2_notes", "sensor_v2_notes"}
 

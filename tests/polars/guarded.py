@@ -8,8 +8,6 @@ import dptext_etl.polars
 from dptext_etl import ColumnPolicy
 
 RAW = ["review"]
-
-
 FRAME = pl.DataFrame({"id": ["a", "b"], "review": ["good film", "bad plot"], "stars": [5, 1], "tags": [["x"], ["y"]]})
 
 

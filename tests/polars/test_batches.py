@@ -69,7 +69,7 @@ def test_eager_lazy_and_streaming_give_the_same(policy, frame, expected):
     assert len(set(expected)) == len([text for text in expected if text]) + 1, "equal texts of two records differ"
 
 
-def test_the_spend_stands_beside_the_text(policy, frame, expected):
+def test_the_spend_stands_beside_the_text_and_a_plan_holds_no_secret(policy, frame, expected, tmp_path):
     out = frame.select(pl.col("text").dptext.privatize(policy, id="id", spend=True))
     assert out.schema["text"] == dptext_etl.polars.SPEND
     rows = out["text"].to_list()
@@ -78,9 +78,6 @@ def test_the_spend_stands_beside_the_text(policy, frame, expected):
         (True, 0, 0.0, 0.0),
         (False, 2, 2.0, 0.0),
     }
-
-
-def test_a_plan_can_be_sent_and_holds_no_secret(policy, frame, tmp_path):
     plan = frame.lazy().with_columns(pl.col("text").dptext.privatize(policy, id="id"))
     secret = (tmp_path / "noise.key").read_text().strip()
     assert secret not in plan.explain()

@@ -9,8 +9,6 @@ from dptext_etl.errors import GateError, PolicyError
 from .guarded import FRAME, RAW, col, guard, release
 
 pytestmark = pytest.mark.usefixtures("secret")
-
-
 CLEAN = {
     "dropped": lambda lf: lf.drop("review"),
     "selected away": lambda lf: lf.select("id", "stars"),
@@ -63,8 +61,6 @@ LEAKS = {
     "a series of members": lambda lf: lf.select("id", x=col("id").is_in(FRAME["review"].implode())),
     "a series that fills": lambda lf: lf.select("id", x=col("id").fill_null(FRAME["review"])),
 }
-
-
 CHOICES = {
     "filtered": lambda lf: lf.filter(col("review").str.contains("good")).select("id"),
     "filtered later": lambda lf: (
@@ -80,8 +76,6 @@ CHOICES = {
     "filtered by a series": lambda lf: lf.filter(col("id").is_in(FRAME["review"].implode())).select("id"),
     "grouped": lambda lf: lf.group_by("review").agg(pl.len()).select("len"),
 }
-
-
 OPAQUE = {
     "a Python function": lambda lf: lf.select(x=col("review").map_elements(len, return_dtype=pl.Int64)),
     "a function of frames": lambda lf: lf.map_batches(lambda frame: frame),
@@ -119,7 +113,7 @@ def test_what_cannot_be_followed_is_refused(source, name):
 
 
 def test_raw_text_beside_a_proper_release_is_refused(source, lf, policy):
-    """The ways that were found: another source of the same text, joined or put below what was released."""
+    """The ways that were found: another source of the same text, joined or put below the released rows."""
     released = lf.select("id", release(policy))
     for plan in (
         released.join(source.select("id", comment="review"), on="id"),
@@ -131,28 +125,17 @@ def test_raw_text_beside_a_proper_release_is_refused(source, lf, policy):
             guard(plan, policy)
 
 
-def test_a_field_of_a_struct_is_a_column_too():
+def test_fields_of_structs_and_the_storage_of_extensions_are_columns():
     nested = pl.LazyFrame({"id": ["a"], "doc": [{"review": "good film"}], "many": [[{"review": "x"}]]})
     for plan in (nested.select("doc"), nested.select(x=col("doc").struct.field("review")), nested.select("many")):
         with pytest.raises(GateError, match="unreleased, in column"):
             dptext_etl.polars.guard(plan, raw=RAW)
     dptext_etl.polars.guard(nested.select("id"), raw=RAW)
-
-
-def test_the_storage_of_an_extension_is_read():
     nested = FRAME.select("id", doc=_extended()).lazy()
     for plan in (nested, nested.select(x=col("doc").ext.storage()), nested.select(pl.concat_list("doc"))):
         with pytest.raises(GateError, match=r"unreleased, in column|does not show"):
             dptext_etl.polars.guard(plan, raw=RAW)
     dptext_etl.polars.guard(nested.select("id"), raw=RAW)
-
-
-def test_a_step_of_an_unknown_form_is_refused(lf, monkeypatch):
-    monkeypatch.setattr("dptext_etl.polars.plan_expressions.Expressions.content", lambda *_: {}[FRAME["review"][0]])
-    with pytest.raises(GateError, match="a form that the guard does not know") as caught:
-        dptext_etl.polars.guard(lf.select("id"), raw=RAW)
-    assert "good film" not in str(caught.value)
-    assert caught.value.__cause__ is None
 
 
 def test_a_released_column_is_followed_no_further(lf, any_policy):
@@ -179,35 +162,31 @@ def test_a_released_column_is_followed_no_further(lf, any_policy):
         guard(lf.filter(col("review") != "").with_columns(release(any_policy)), any_policy)
 
 
-def test_record_ids_are_no_raw_text(policy, lf):
-    plan = lf.with_columns(release(policy, id=col("review").str.slice(0, 3)))
-    with pytest.raises(GateError, match="enters a release as the record id"):
-        guard(plan, policy)
-
-
-def test_a_sink_is_an_output(lf, tmp_path, policy):
-    guard(lf.with_columns(release(policy)).sink_parquet(tmp_path / "out.parquet", lazy=True), policy)
-    with pytest.raises(GateError, match="unreleased"):
-        guard(lf.sink_parquet(tmp_path / "out.parquet", lazy=True), policy)
-
-
-def test_frames_in_memory_and_sql(policy):
+def test_memory_sql_and_unknown_steps_are_followed_or_refused(policy, lf, monkeypatch):
     frame = FRAME.lazy()
     guard(frame.with_columns(release(policy)), policy)
     query = pl.SQLContext(t=frame).execute("select id, review as r from t where stars > 1")
     with pytest.raises(GateError, match="unreleased, in column"):
         guard(query, policy)
     guard(pl.SQLContext(t=frame).execute("select id from t"), policy)
+    monkeypatch.setattr("dptext_etl.polars.plan_expressions.Expressions.content", lambda *_: {}[FRAME["review"][0]])
+    with pytest.raises(GateError, match="a form that the guard does not know") as caught:
+        dptext_etl.polars.guard(lf.select("id"), raw=RAW)
+    assert "good film" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
-def test_a_mistyped_name_is_said(lf):
+def test_names_that_are_mistyped_or_missing_are_said(lf, tmp_path, policy):
     for raw in (["reveiw"], "reveiw"):
         with pytest.raises(PolicyError, match="no source of the plan has a column 'reveiw'"):
             dptext_etl.polars.guard(lf.drop("review"), raw=raw)
     with pytest.raises(PolicyError, match="knows no raw column"):
         dptext_etl.polars.guard(lf)
-
-
-def test_one_name_is_one_column(lf):
     with pytest.raises(GateError, match="unreleased, in column"):
         dptext_etl.polars.guard(lf, raw="review")
+    guard(lf.with_columns(release(policy)).sink_parquet(tmp_path / "out.parquet", lazy=True), policy)
+    with pytest.raises(GateError, match="unreleased"):
+        guard(lf.sink_parquet(tmp_path / "out.parquet", lazy=True), policy)
+    plan = lf.with_columns(release(policy, id=col("review").str.slice(0, 3)))
+    with pytest.raises(GateError, match="enters a release as the record id"):
+        guard(plan, policy)

@@ -14,8 +14,6 @@ from dptext_etl.polars.plan_expressions import RELEASES, Mark
 from .guarded import RAW, SOURCES, col, guard, make_policy, release
 
 pytestmark = pytest.mark.usefixtures("secret")
-
-
 OWN_ROWS = {
     "as it is": lambda lf, p: lf.select(release(p)),
     "cleaned": lambda lf, p: lf.select(
@@ -50,8 +48,6 @@ OWN_ROWS = {
     "grouped": lambda lf, p: lf.group_by("stars").agg(release(p)),
     "by SQL": lambda lf, p: pl.SQLContext(t=lf).execute("select id, trim(review) as review from t").select(release(p)),
 }
-
-
 OTHER_ROWS = {
     "an aggregate": lambda lf, p: lf.select(release(p, col("review").first())),
     "a maximum": lambda lf, p: lf.select(release(p, col("review").max())),
@@ -150,14 +146,11 @@ def test_a_release_that_is_not_the_policys_is_refused(lf, kind, what):
         guard(plan, mine)
 
 
-def test_a_column_that_the_policy_does_not_name_is_refused(lf, policy):
+def test_columns_that_the_policy_lacks_and_benchmarks_are_no_releases(lf, policy):
     other = policy.model_copy(update={"column": "note"})
     both = lf.with_columns(note=col("review"))
     with pytest.raises(GateError, match="the policy has no text column 'review'"):
         dptext_etl.polars.guard(both.select(release(policy)), raw=RAW, policy=other, id="id")
-
-
-def test_benchmarks_are_no_releases(lf, policy):
     faithful = make_policy(type(policy.mechanism)(**{**policy.mechanism.model_dump(), "mode": "faithful"}))
     plan = lf.select("id", release(faithful))
     with pytest.raises(GateError, match="mode faithful"):
@@ -183,7 +176,7 @@ def test_a_policy_of_a_dataset_names_columns_and_ids(lf, policy, tmp_path):
 
 
 def test_a_mark_on_anything_else_is_no_release(lf, policy):
-    """The kernel's functions, called by hand, say nothing of what they release."""
+    """The kernel's functions, called by hand, say nothing of the release."""
     from polars.plugins import register_plugin_function
 
     from dptext_etl import _kernel

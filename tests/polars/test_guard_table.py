@@ -1,4 +1,4 @@
-"""The table of docs/polars.md says what the guard does with each plan, and each line that it proposes passes."""
+"""The table of docs/polars.md has the guard's answer to each plan, and each line that it proposes passes."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,7 @@
-"""`privatize_table` gives back a table of the library that it came from, with the texts that an expression releases."""
+"""`privatize_table` returns a table of the library that it came from; other versions of Polars are refused."""
+
+import tomllib
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -6,17 +9,16 @@ import pytest
 
 from dptext_etl import load, privatize_table
 from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.polars.namespace import NEXT_MAJOR, OLDEST, require_known_polars
 
 from .guarded import make_policy
 
 RAW = pl.DataFrame(
     {
-        "stars": [5, 1, 3, 2],
-        "id": ["a", "b", "c", "d"],
-        "review": ["a good film", None, "", "zzqsentinelqzz and a bad plot"],
-        "day": [None, 2, 3, 4],
+        "stars": [5, 1, 3, 2], "id": ["a", "b", "c", "d"],
+        "review": ["a good film", None, "", "zzqsentinelqzz and a bad plot"], "day": [None, 2, 3, 4],
     }
-)
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -109,12 +111,10 @@ def test_a_categorical_text_comes_back_as_strings(kind, policy, expected):
 
 
 NOTHING = {
-    "Polars": lambda raw: raw,
-    "lazy": lambda raw: raw.lazy(),
-    "Arrow": lambda raw: raw.to_arrow(),
+    "Polars": lambda raw: raw, "lazy": lambda raw: raw.lazy(), "Arrow": lambda raw: raw.to_arrow(),
     "pandas": lambda raw: raw.to_pandas(),
     "pandas of Arrow types": lambda raw: raw.to_pandas(use_pyarrow_extension_array=True),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", NOTHING)
@@ -143,8 +143,7 @@ def test_a_relation_of_duckdb_stays_in_its_connection(policy, expected):
     out = privatize_table(reviews, policy, id="id")
     assert type(out) is type(reviews)
     rows = expected.filter(pl.col("stars") > 1).rows()
-    assert out.fetchall() == rows
-    assert connection.sql("SELECT count(*) FROM out").fetchall() == [(3,)]
+    assert (out.fetchall(), connection.sql("SELECT count(*) FROM out").fetchall()) == (rows, [(3,)])
     assert len(out.join(reviews.set_alias("raw_rows"), "id").fetchall()) == 3
 
 
@@ -198,3 +197,19 @@ def test_what_is_wrong_is_said_without_a_text(policy):
         privatize_table(arrow, policy)
     with pytest.raises(PolicyError, match="names no column"):
         privatize_table(arrow, make_policy(load("custext").example(), column=None), id="id")
+
+
+@pytest.mark.parametrize("version", ["2.1.0", "2.1.0-rc.1", "2.40.1", "2.99"])
+def test_known_versions_pass(version):
+    require_known_polars(version)
+
+
+@pytest.mark.parametrize("version", ["1.44.2", "2.0.9", "3.0.0", "10.1", "main", "2", "", "2.x"])
+def test_others_are_refused_with_a_sentence(version):
+    with pytest.raises(PolicyError, match=r"pip install 'polars>=2\.1,<3'"):
+        require_known_polars(version)
+
+
+def test_the_package_asks_for_the_same_versions():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert f"polars>={OLDEST[0]}.{OLDEST[1]},<{NEXT_MAJOR}" in project["dependencies"]

@@ -20,7 +20,7 @@ def _scripts(monkeypatch):
 
 
 def with_data(read):
-    """What a part reads, or a skip where the shared data are missing."""
+    """The input of a part, or a skip where the shared data are missing."""
     if not (BENCHMARKS.parents[2] / "shared" / "data").is_dir():
         pytest.skip("shared/data is missing next to this checkout")
     return read()
@@ -85,13 +85,6 @@ def test_surrogate_texts_are_distinct_and_stand_in_no_corpus():
     assert all(len(text.split()) == LENGTH for text in texts)
 
 
-@pytest.mark.thorough
-def test_reviews_are_distinct():
-    from tasks import imdb
-
-    assert with_data(lambda: imdb(WORDS)[0]["text"].is_unique().all())
-
-
 def test_texts_of_models_are_distinct_and_as_long_as_they_say():
     from dpmlm_tasks import LONG, alike, long_texts, texts
     from gpu_models import WHOLE
@@ -105,7 +98,20 @@ def test_texts_of_models_are_distinct_and_as_long_as_they_say():
 
 
 @pytest.mark.thorough
-def test_tables_that_parts_write_are_distinct(tmp_path):
+def test_short_texts_and_rows_of_scale_are_distinct(tmp_path):
+    from run_tasks import short_texts
+
+    texts = with_data(lambda: short_texts(ROWS))["text"]
+    assert (len(texts), texts.n_unique()) == (ROWS, ROWS)
+    from scale_tasks import table
+
+    with_data(lambda: table(str(tmp_path), ROWS))
+    for name, rows in [("raw.parquet", ROWS), ("more.parquet", ROWS + 1_000)]:
+        texts = pl.read_parquet(tmp_path / name)["text"]
+        assert (len(texts), texts.n_unique()) == (rows, rows)
+    from tasks import imdb
+
+    assert with_data(lambda: imdb(WORDS)[0]["text"].is_unique().all())
     import bench_start
     import spark_tasks
 
@@ -113,21 +119,3 @@ def test_tables_that_parts_write_are_distinct(tmp_path):
     assert pl.read_parquet(tmp_path / "raw.parquet")["text"].is_unique().all()
     texts = pl.read_parquet(with_data(lambda: spark_tasks.tweets(tmp_path, 20_000)))["text"]
     assert texts.is_unique().all()
-
-
-@pytest.mark.thorough
-def test_short_texts_are_distinct():
-    from run_tasks import short_texts
-
-    texts = with_data(lambda: short_texts(ROWS))["text"]
-    assert (len(texts), texts.n_unique()) == (ROWS, ROWS)
-
-
-@pytest.mark.thorough
-def test_rows_of_scale_are_distinct(tmp_path):
-    from scale_tasks import table
-
-    with_data(lambda: table(str(tmp_path), ROWS))
-    for name, rows in [("raw.parquet", ROWS), ("more.parquet", ROWS + 1_000)]:
-        texts = pl.read_parquet(tmp_path / name)["text"]
-        assert (len(texts), texts.n_unique()) == (rows, rows)

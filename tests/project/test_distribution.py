@@ -1,4 +1,4 @@
-"""What is handed out: wheels that a tag builds, versions that agree, extras that name no package of someone else's."""
+"""Published packages: wheels that a tag builds, versions that agree, extras that name no package of someone else's."""
 
 import os
 import re
@@ -30,15 +30,17 @@ def steps(path):
     return [step for job in workflow(path)["jobs"].values() for step in job["steps"]]
 
 
-def test_there_is_a_workflow_for_changes_and_one_for_tags():
+def test_workflows_are_for_changes_and_tags_and_build_for_both_kinds_of_machine():
     changes, tags = (workflow(ROOT / ".github" / "workflows" / f"{name}.yml")[True] for name in ("ci", "wheels"))
     assert changes["push"]["branches"] == ["main"]
     assert "pull_request" in changes
     assert tags == {"push": {"tags": ["v*"]}}
+    job = workflow(ROOT / ".github" / "workflows" / "wheels.yml")["jobs"]["wheels"]
+    assert job["strategy"]["matrix"]["runner"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_what_a_workflow_calls_is_there(path):
+def test_a_workflow_calls_what_is_there_and_may_do_little(path):
     targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     called = [step["run"].split() for step in steps(path) if "run" in step]
     assert called
@@ -49,10 +51,6 @@ def test_what_a_workflow_calls_is_there(path):
             assert os.access(ROOT / program, os.X_OK)
         else:
             assert program == "grep"
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_may_do_little_and_not_for_ever(path):
     found = workflow(path)
     assert found["permissions"] == {"contents": "read"}
     assert all(job["timeout-minutes"] <= 90 for job in found["jobs"].values())
@@ -70,34 +68,25 @@ def test_a_tag_of_another_version_builds_nothing(tag, fits):
     assert (done.returncode == 0) == fits
 
 
-def test_wheels_are_built_for_both_kinds_of_machine():
-    job = workflow(ROOT / ".github" / "workflows" / "wheels.yml")["jobs"]["wheels"]
-    assert job["strategy"]["matrix"]["runner"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
-
-
-def test_all_versions_agree():
+def test_versions_agree_and_packages_say_that_they_are_typed():
     kernel = tomllib.loads((ROOT / "kernel" / "Cargo.toml").read_text())["package"]["version"]
     locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     others = [tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("models", "eval")]
     versions = [
-        kernel,
-        _kernel.VERSION,
-        dptext_etl.__version__,
-        *(project["version"] for project in others),
+        kernel, _kernel.VERSION, dptext_etl.__version__, *(project["version"] for project in others),
         *(project["dependencies"][0].removeprefix(f"{PROJECT['name']}==") for project in others),
         *(item["version"] for item in locked if item["name"] == "dptext-kernel"),
-    ]
+    ]  # fmt: skip
     assert versions == [PROJECT["version"]] * len(versions)
+    packages = ("dptext_etl", "udfs", "models/dptext_etl_models", "eval/dptext_etl_eval")
+    assert all((ROOT / package / "py.typed").is_file() for package in packages)
 
 
-def test_the_readme_names_the_wheel_that_is_built():
+def test_the_readme_names_the_wheel_and_nobody_is_sent_to_an_index_for_it():
     oldest = re.search(r"^oldest=(\S+)$", (ROOT / ".ci" / "wheel").read_text(), flags=re.MULTILINE)[1]
     abi = "".join(PROJECT["requires-python"].removeprefix(">=").split("."))
     wheel = f"dist/dptext_etl-{PROJECT['version']}-cp{abi}-abi3-{oldest}_x86_64.whl"
     assert f'```sh\nWHEEL={wheel}\npip install "$WHEEL"' in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_nobody_is_sent_to_an_index_for_a_name_that_is_not_ours():
     assert NAME.search("pip install 'dptext-etl[spark]'")
     assert NAME.search("install dptext-etl-models for a small one")
     texts = [*PAGES, *ROOT.glob("dptext_etl/**/*.py"), *ROOT.glob("udfs/**/*.py")]
@@ -108,8 +97,3 @@ def test_nobody_is_sent_to_an_index_for_a_name_that_is_not_ours():
 def test_a_hint_names_the_extra(extra):
     assert extensions.pip_install(extra) == f"pip install 'dptext-etl[{extra}]'"
     assert extra in PROJECT["optional-dependencies"]
-
-
-def test_packages_say_that_they_are_typed():
-    packages = ("dptext_etl", "udfs", "models/dptext_etl_models", "eval/dptext_etl_eval")
-    assert all((ROOT / package / "py.typed").is_file() for package in packages)

@@ -1,9 +1,8 @@
-"""What holds for the project as a whole: names, versions, pins, weight, messages of the Makefile."""
+"""The project as a whole: names, versions, pins, weight, rooms of files, messages of the Makefile."""
 
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import os
 import re
@@ -11,10 +10,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
+import dptext_etl
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -25,7 +27,6 @@ EXTRAS = {
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}
 TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers"}
 PUBLIC = {"available", "load", "privatize", "privatize_table", "run", "ColumnPolicy", "Policy", "Ledger"}
-
 pins = [line.partition("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
 constraints = {item.name.lower(): item for item in map(Requirement, filter(None, pins))}
 
@@ -45,10 +46,16 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
 
 
-def test_extras_have_their_names():
+def test_extras_licenses_and_names_are_as_they_are_stated():
     assert set(PROJECT["project"]["optional-dependencies"]) == EXTRAS
     (everything,) = (item for group, item in requirements() if group == "all")
     assert everything.extras == EXTRAS - {"all", "dev"}
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    named = re.compile("hel" + "per|ut" + "ils|mana" + "ger|anony" + "mi|sani" + "tize", re.IGNORECASE)
+    names = [path.relative_to(ROOT).as_posix() for path in tracked()]
+    assert not [name for name in names if named.search(name)]
 
 
 @pytest.mark.parametrize(("group", "requirement"), requirements(), ids=str)
@@ -59,46 +66,31 @@ def test_what_is_pinned_is_what_is_allowed(group, requirement):
         assert requirement.specifier.contains(version), f"{group}: {requirement} against {pin}"
 
 
-def test_every_direct_dependency_is_pinned():
+def test_pins_are_complete_and_name_nothing_forbidden():
     missing = {item.name.lower() for _, item in requirements()} - set(constraints)
     missing -= {"dptext-etl", "dptext-etl-models", "dptext-etl-eval"}
     assert not missing
-
-
-def test_nothing_forbidden_is_named():
     named = set(constraints) | {item.name.lower() for _, item in requirements()}
     assert not named & FORBIDDEN
-
-
-def test_spark_always_comes_with_connect():
     assert all("connect" in item.extras for _, item in requirements() if item.name == "pyspark")
-
-
-def test_dagster_packages_share_one_version():
+    light = {item.name for group, item in requirements() if group in {"core", "dagster", "gx"}}
+    assert not light & {"torch", "transformers", "pyspark", "sentence-transformers"}
     versions = {name: str(pin.specifier) for name, pin in constraints.items() if name.startswith("dagster")}
     libraries = versions.pop("dagster-k8s")  # 1.13.27 has libraries in version 0.29.27
     (version,) = set(versions.values())
     assert libraries.rpartition(".")[2] == version.rpartition(".")[2]
 
 
-def test_core_and_demo_install_no_torch():
-    light = {item.name for group, item in requirements() if group in {"core", "dagster", "gx"}}
-    assert not light & {"torch", "transformers", "pyspark", "sentence-transformers"}
-
-
-def test_license_is_apache():
-    text = (ROOT / "LICENSE").read_text()
-    assert "Apache License" in text
-    assert "END OF TERMS AND CONDITIONS" in text
-
-
-def test_public_names_resolve():
+def test_public_names_resolve_and_init_files_hold_re_exports():
     import dptext_etl
 
     assert set(dptext_etl.__all__) == PUBLIC == set(dir(dptext_etl))
     assert all(getattr(dptext_etl, name) is not None for name in PUBLIC)
     with pytest.raises(AttributeError, match="no attribute"):
         dptext_etl.anything_else  # noqa: B018
+    for path in [*ROOT.glob("dptext_etl/**/__init__.py"), *ROOT.glob("udfs/**/__init__.py")]:
+        names = re.findall(r"^(?:class|def) (\w+)", path.read_text(), flags=re.MULTILINE)
+        assert set(names) <= {"__getattr__", "__dir__"}, path.relative_to(ROOT)
 
 
 def test_a_room_imports_no_neighbor_of_another_trade():
@@ -106,12 +98,6 @@ def test_a_room_imports_no_neighbor_of_another_trade():
     program = f"import json, sys, {rooms}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not TRADES & {name.partition(".")[0] for name in json.loads(done.stdout)}
-
-
-def test_init_files_hold_re_exports_alone():
-    for path in [*ROOT.glob("dptext_etl/**/__init__.py"), *ROOT.glob("udfs/**/__init__.py")]:
-        names = re.findall(r"^(?:class|def) (\w+)", path.read_text(), flags=re.MULTILINE)
-        assert set(names) <= {"__getattr__", "__dir__"}, path.relative_to(ROOT)
 
 
 def imported(source: str, package: tuple[str, ...]) -> list[str]:
@@ -152,12 +138,6 @@ def test_tracked_files_hold_no_path_of_a_machine_and_no_secret():
         for pattern in (home, secret):
             found = pattern.search(text)
             assert found is None, f"{path.relative_to(ROOT)}:{text[: found.start()].count(chr(10)) + 1}"
-
-
-def test_words_that_are_not_of_the_field():
-    named = re.compile("hel" + "per|ut" + "ils|mana" + "ger|anony" + "mi|sani" + "tize", re.IGNORECASE)
-    names = [path.relative_to(ROOT).as_posix() for path in tracked()]
-    assert not [name for name in names if named.search(name)]
 
 
 def make(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -224,15 +204,13 @@ def test_what_is_missing_is_named_in_one_sentence(tmp_path, target, programs, se
     assert sentence in said[0]
 
 
-@pytest.mark.thorough
-def test_every_module_of_the_package_imports():
-    missing = []
-    for path in sorted(ROOT.glob("dptext_etl/**/*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        if not name.endswith("__main__"):
-            try:
-                importlib.import_module(name)
-            except ModuleNotFoundError as exc:
-                if (exc.name or "").partition(".")[0] in {"dptext_etl", "udfs"}:
-                    missing.append(name)
-    assert not missing
+CORE = Path(dptext_etl.__file__).parent
+FILES = [path for path in CORE.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"}]
+
+
+def test_files_have_names_of_their_own_and_at_most_600_lines():
+    names = Counter(path.name for path in FILES)
+    assert [name for name, count in names.items() if count > 1] == []
+    lines = {path.relative_to(CORE).as_posix(): len(path.read_text("utf-8").splitlines()) for path in FILES}
+    assert {name: count for name, count in lines.items() if count > 600} == {}
+    assert len(lines) > 100, "these are the files of the core"

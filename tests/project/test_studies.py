@@ -135,12 +135,6 @@ def test_shapes_of_text_are_named_once(study):
     assert len({row[0] for row in rows}) == len(rows) == len(study("shapes").SHAPES)
 
 
-def test_a_task_of_a_contributor_opens_files_that_exist(study):
-    tasks = study("contributor_tasks").tasks()
-    assert len(tasks) > 3
-    assert all(named >= 1 for _, named in tasks.values())
-
-
 def test_a_static_embedding_becomes_word_vectors_whose_sums_are_its_own(study, tmp_path):
     static = study("static_vectors")
     place = Corpus.open("example")

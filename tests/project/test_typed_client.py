@@ -1,4 +1,4 @@
-"""What a user's own type checker sees: strict mypy passes a client of ten lines, and finds what is wrong in others."""
+"""A user's own type checker: strict mypy passes a client of ten lines, and finds the mistakes in others."""
 
 import subprocess
 import sys
@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("mypy", reason="mypy is not installed (extra: dev)")
 pytestmark = pytest.mark.thorough  # a minute of mypy, which `make lint` runs over the same annotations
-
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = """
 import polars as pl
@@ -55,7 +54,7 @@ strict = True
 [mypy-dagster.*,pyspark.*,pyarrow.*,numpy.*]
 follow_imports = skip
 """
-"""What a client would write, except for the last two lines: they spare mypy libraries that it does not use."""
+"""Lines of a client, except for the last two lines: they spare mypy libraries that it does not use."""
 
 
 @pytest.fixture

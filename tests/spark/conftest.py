@@ -1,4 +1,4 @@
-"""A column policy and a ledger for films, as functions on Spark take them."""
+"""A column policy and a ledger for films, as functions on Spark expect them."""
 
 import pyarrow as pa
 import pytest

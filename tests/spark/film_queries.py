@@ -9,7 +9,6 @@ from dptext_etl.mechanisms.custext import CusText
 from tests.later import later
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
-
 ARROW = tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1)
 FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
 ROWS = [(f"r{i}", None if i % 9 == 0 else f"a good film {'again ' * (i % 4)}", i, f"u{i % 5}") for i in range(200)]
@@ -27,7 +26,7 @@ def failure(spark, query):
 
 
 def probe(carried):
-    """Report what a worker holds."""
+    """Report the state of a worker."""
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 

@@ -1,6 +1,5 @@
-"""Sixty films with their reviews, and what a function that charges a ledger says of them."""
+"""Sixty films with their reviews, and the results of a function that charges a ledger."""
 
-from importlib.metadata import version
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -10,11 +9,10 @@ from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import LedgerSpec
 from dptext_etl.spark import register as register_as
-from tests.later import later
 
-later("pyspark", reason="pyspark is not installed (extra: spark)")
+from .film_queries import FORMS  # and skips without Spark
 
-FORM = "arrow" if tuple(map(int, version("pyspark").split(".")[:2])) >= (4, 1) else "pandas"
+FORM = FORMS[0]
 ROWS = [(f"r{i}", f"a good film number {'again ' * (i % 3)}", f"u{i % 4}", i) for i in range(60)]
 CLUSTER = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "spark://head:7077"))
 LOCAL = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "local[2]"))
@@ -34,10 +32,6 @@ def ids(rows=ROWS):
 
 def expected(policy):
     return privatize(texts(), ids(), policy).to_pylist()
-
-
-def column(spark, query):
-    return [row[0] for row in spark.sql(query).collect()]
 
 
 def counts(url):

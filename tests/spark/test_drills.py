@@ -1,15 +1,19 @@
-"""Drills in separate Spark applications: speculation, and what the logs of a failing query hold."""
+"""Drills in separate Spark applications: speculation, the logs of a failing query, and a declarative pipeline."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, Ledger, _kernel, privatize
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.polars import privatize as expression_of
 
 MARK = "qzxvjkwpqzxvjkwp"
 ROWS = [(f"r{i}", f"a good film {MARK} {i}", i) for i in range(40)]
@@ -17,7 +21,7 @@ ROWS = [(f"r{i}", f"a good film {MARK} {i}", i) for i in range(40)]
 
 @pytest.fixture
 def asked(java, spark_settings, tmp_path):
-    """What an application receives, without its queries."""
+    """The input of an application, without its queries."""
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     policy = {"dataset": "films", "column": "review", "release": "1", "allow": ["cluster"]}
     policy |= {"mechanism": {"name": "custext", "epsilon": 2.0}, "key": f"file:{tmp_path / 'noise.key'}"}
@@ -26,7 +30,7 @@ def asked(java, spark_settings, tmp_path):
 
 
 def application(asked, tmp_path, **environment):
-    """Run it and return what its queries said, and everything that it printed."""
+    """Run it and return the answers to its queries, and everything that it printed."""
     command = [sys.executable, str(Path(__file__).parents[1] / "spark_cluster.py"), json.dumps(asked)]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=1500)
@@ -73,11 +77,9 @@ def test_the_logs_of_failing_queries_quote_no_text_and_no_secret(asked, tmp_path
     secret = (tmp_path / "noise.key").read_text().strip()
     asked["policy"]["key"] = "env:DPTEXT_SECRET"
     asked["settings"] |= {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": f"file://{tmp_path / 'events'}",
-        "spark.executorEnv.DPTEXT_SECRET": secret,
-    }
+        "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{tmp_path / 'events'}", "spark.executorEnv.DPTEXT_SECRET": secret,
+    }  # fmt: skip
     asked["master"] = "local[2]"
     asked["queries"] = [
         "SELECT private_review(review, id) FROM films",
@@ -97,3 +99,36 @@ def test_the_logs_of_failing_queries_quote_no_text_and_no_secret(asked, tmp_path
         assert secret not in place
     with Ledger.open(asked["ledger"], create=False) as ledger:
         assert ledger.verify().counts["committed"] == 0
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+
+
+@pytest.mark.thorough
+def test_the_recipe_releases_what_any_engine_does(java, tmp_path, monkeypatch):
+    pytest.importorskip("pyspark.pipelines", reason="this Spark has no declarative pipelines")
+    section = PAGE.read_text(encoding="utf-8").partition("{#declarative-pipelines}")[2].partition("\n## ")[0]
+    files = dict(re.findall(r"```\w+\n# ([\w./-]+)\n(.*?)```", section, re.DOTALL))
+    assert files.keys() == {"spark-pipeline.yml", "transformations/reviews.py"}
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.replace("file:///srv/reviews/storage", f"file://{tmp_path}/storage"))
+    raw = pl.DataFrame({"id": ["r1", "r2"], "review": ["a good film", "a bad ending"]})
+    raw.write_parquet(tmp_path / "raw.parquet")
+    monkeypatch.setenv("DPTEXT_NOISE_SECRET", "6b" * 31 + "02")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    command = [str(Path(sys.executable).parent / "spark-pipelines"), "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    policy = ColumnPolicy(
+        dataset="reviews",
+        column="review",
+        release="1",
+        mechanism=CusText(epsilon=2.0),
+        key="env:DPTEXT_NOISE_SECRET",
+        allow=["cluster"],
+    )
+    wanted = raw.select("id", expression_of("review", id="id", policy=policy))
+    found = pl.read_parquet(tmp_path / "spark-warehouse" / "reviews" / "*.parquet")
+    assert found.sort("id").equals(wanted.sort("id"))

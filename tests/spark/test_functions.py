@@ -1,4 +1,4 @@
-"""SQL functions in Spark: arguments, types, what a plan holds, how tables and keys reach the workers."""
+"""SQL functions in Spark: arguments, types, contents of a plan, how tables and keys reach the workers."""
 
 import datetime as dt
 import decimal
@@ -12,11 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import privatize
-from dptext_etl.engines.spark.worker_policy import (
-    Location,
-    WorkerPolicy,
-    ship,
-)
+from dptext_etl.engines.spark.worker_policy import Location, WorkerPolicy, ship
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.spark import register, worker
@@ -30,16 +26,31 @@ later("pyspark", reason="pyspark is not installed (extra: spark)")
 
 @pytest.mark.parametrize("form", quick(FORMS))
 @pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
-def test_arguments_by_name(films, policy, expected, form):
+def test_arguments_by_name_in_any_order_and_case(films, policy, expected, form):
     register(films, "private_review", policy, form=form)
-    for arguments in ("text => review, id => id", "id => id, text => review", "review, id => id"):
+    for arguments in ("ID => id, TEXT => review", "review, id => id"):
         assert column(films, f"SELECT private_review({arguments}) FROM films ORDER BY n") == expected
 
 
-@pytest.mark.parametrize("name", ["reverse", "MASK", "trim", "private review", "session.f"])
-def test_a_name_that_queries_would_not_find_is_refused(films, policy, name):
-    with pytest.raises(PolicyError, match=r"has a built-in function '\w+'|a name in SQL has only letters"):
-        register(films, name, policy, form=FORMS[0])
+@pytest.mark.parametrize(
+    ("columns", "named", "said"),
+    [
+        (["text"], {}, "a call of this function lacks id"),
+        (["text", "id", "subject", "more"], {}, "has two or three arguments, got 4"),
+        (["text"], {"key": "id"}, "it knows text, id, subject"),
+        (["text"], {"Text": "id"}, "the argument text is given twice"),
+    ],
+)
+def test_calls_with_other_arguments_are_told_how_to_call(columns, named, said):
+    with pytest.raises(InputError, match=said) as caught:
+        worker.arguments(columns, named)
+    assert "call name(text, id" in caught.value.hint
+
+
+def test_a_name_that_queries_would_not_find_is_refused(films, policy):
+    for name in ("reverse", "MASK", "trim", "private review", "session.f", "f; drop table films"):
+        with pytest.raises(PolicyError, match=r"has a built-in function '\w+'|a name in SQL has only letters"):
+            register(films, name, policy, form=FORMS[0])
     assert column(films, "SELECT reverse('abc')") == ["cba"]
 
 
@@ -55,7 +66,7 @@ def test_a_policy_file_of_one_text_column(films, policy, expected, tmp_path):
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
-def test_with_its_spend(films, policy, expected, form):
+def test_spends_the_data_frame_api_and_empty_columns(films, policy, expected, form):
     register(films, "private_review", policy, form=form, spend=True)
     rows = films.sql(
         "SELECT r.*, review FROM (SELECT private_review(review, id) AS r, review, n FROM films) ORDER BY n"
@@ -63,13 +74,13 @@ def test_with_its_spend(films, policy, expected, form):
     assert [(row.text, row.positions, row.epsilon, row.delta) for row in rows.collect()] == [
         (text, words := len((row[1] or "").split()), 2.0 * words, 0.0) for text, row in zip(expected, ROWS, strict=True)
     ]
-
-
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_in_the_data_frame_api(films, policy, expected, form):
     function = register(films, "private_review", policy, form=form)
     out = films.table("films").select("n", function("review", "id").alias("review")).orderBy("n").collect()
     assert [row.review for row in out] == expected
+    query = "SELECT private_review({}, id) FROM films WHERE n < {}"
+    register(films, "private_review", policy, form=form)
+    assert column(films, query.format("review", 0)) == []
+    assert column(films, query.format("cast(NULL AS string)", 3)) == [None] * 3
 
 
 IDS = {
@@ -95,43 +106,35 @@ def test_ids_of_every_type_name_the_same_records_as_elsewhere(spark, policy, for
     frame.createOrReplaceTempView("typed")
     register(spark, "private_text", policy, form=form)
     types = {
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "date": pa.date32(),
-        "decimal(10,2)": pa.decimal128(10, 2),
-        "binary": pa.binary(),
-        "struct<a: int, b: string>": pa.struct({"a": pa.int32(), "b": pa.string()}.items()),
+        "int": pa.int32(), "bigint": pa.int64(), "date": pa.date32(), "decimal(10,2)": pa.decimal128(10, 2),
+        "binary": pa.binary(), "struct<a: int, b: string>": pa.struct({"a": pa.int32(), "b": pa.string()}.items()),
         "timestamp": pa.timestamp("us", "UTC"),
-    }
+    }  # fmt: skip
     values = [{"a": item[0], "b": item[1]} for item in IDS[kind]] if kind.startswith("struct") else IDS[kind]
     wanted = privatize(pa.array(texts), pa.array(values, types[kind]), policy).to_pylist()
     assert len(set(wanted)) == 4
     assert column(spark, "SELECT private_text(text, id) FROM typed ORDER BY n") == wanted
 
 
-def test_ids_that_pandas_robs_of_their_zone_are_refused(films, policy):
+def test_functions_of_pandas_refuse_ids_without_zone_and_policies_say_what_to_do(films, policy, tmp_path, monkeypatch):
     register(films, "private_review", policy, form="pandas")
     assert "timestamp" in failure(films, "SELECT private_review(review, timestamp_seconds(n)) FROM films")
+    with pytest.raises(PolicyError, match="column="):
+        register(films, "f", policy.model_copy(update={"column": None}))
+    with pytest.raises(PolicyError, match='form="arrow" or form="pandas"'):
+        register(films, "f", policy, form="json")
+    monkeypatch.delattr("pyspark.sql.pandas.functions.arrow_udf")
+    with pytest.raises(PolicyError, match='form="pandas"'):
+        register(films, "f", policy)
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
-def test_calls_that_lack_something_are_told_how_to_call(films, policy, form):
+def test_a_failing_query_says_our_sentence_and_quotes_nothing(films, policy, form):
     register(films, "private_review", policy, form=form)
-    message = failure(films, "SELECT private_review(review) FROM films")
-    assert "a call of this function lacks id" in message
-    assert "call name(text, id)" in message
-    message = failure(films, "SELECT private_review(review, id, user, n) FROM films")
-    assert "has two or three arguments, got 4" in message
-
-
-@pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_names_of_arguments_are_known_in_any_case(films, policy, expected, form):
-    register(films, "private_review", policy, form=form)
-    assert column(films, "SELECT private_review(TEXT => review, ID => id) FROM films ORDER BY n") == expected
-    message = failure(films, "SELECT private_review(review, key => id) FROM films")
-    assert "it knows text, id, subject" in message
-    assert "the argument text is given twice" in failure(films, "SELECT private_review(review, Text => id) FROM films")
+    message = failure(films, "SELECT private_review(n, review) FROM films LIMIT 1")
+    assert "the first argument is the text column and holds strings, got int" in message
+    assert "no two of them are swapped" in message
+    assert "film" not in message.replace("private_review", "").replace("FROM films", "")
 
 
 def test_a_function_describes_itself(films, policy):
@@ -169,26 +172,16 @@ def test_arguments_in_the_wrong_order_are_noticed(policy, monkeypatch, arguments
     assert not {"fine", "bad", "constant"} & set(re.findall(r"\w+", str(caught.value)))
 
 
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_a_failing_query_says_our_sentence_and_quotes_nothing(films, policy, form):
-    register(films, "private_review", policy, form=form)
-    message = failure(films, "SELECT private_review(n, review) FROM films LIMIT 1")
-    assert "the first argument is the text column and holds strings, got int" in message
-    assert "no two of them are swapped" in message
-    assert "film" not in message.replace("private_review", "").replace("FROM films", "")
-
-
-def test_a_join_that_repeats_records_repeats_their_release(films, policy, expected):
+def test_records_that_are_repeated_or_filtered_have_one_release(films, policy, expected):
     register(films, "private_review", policy, form=FORMS[0])
     out = films.sql("SELECT n, private_review(review, id) r FROM films JOIN (SELECT explode(array(1, 2))) ORDER BY n")
     assert [row.r for row in out.collect()] == [text for text in expected for _ in range(2)]
-
-
-@pytest.mark.parametrize("form", quick(FORMS))
-def test_empty_and_null_columns(films, policy, form):
-    register(films, "private_review", policy, form=form)
-    assert column(films, "SELECT private_review(review, id) FROM films WHERE n < 0") == []
-    assert column(films, "SELECT private_review(cast(NULL AS string), id) FROM films WHERE n < 3") == [None] * 3
+    register(films, "private_review", policy, form=FORMS[0])
+    inner = "SELECT n, private_review(review, id) r FROM films"
+    frame = films.sql(f"SELECT n, r FROM ({inner}) WHERE r > 'm' AND length(r) > 3 ORDER BY n")
+    wanted = [(row[2], text) for row, text in zip(ROWS, expected, strict=True) if text is not None and text > "m"]
+    assert [(row.n, row.r) for row in frame.collect()] == [pair for pair in wanted if len(pair[1]) > 3]
+    assert [tuple(row) for row in frame.collect()] == [tuple(row) for row in frame.collect()]
 
 
 @pytest.mark.parametrize("form", quick(FORMS))
@@ -237,15 +230,6 @@ def test_streams_by_foreach_batch(films, policy, expected, tmp_path):
     assert len(list((tmp_path / "out").glob("batch=*"))) > 1
 
 
-def test_filters_that_evaluate_twice_see_one_release(films, policy, expected):
-    register(films, "private_review", policy, form=FORMS[0])
-    inner = "SELECT n, private_review(review, id) r FROM films"
-    frame = films.sql(f"SELECT n, r FROM ({inner}) WHERE r > 'm' AND length(r) > 3 ORDER BY n")
-    wanted = [(row[2], text) for row, text in zip(ROWS, expected, strict=True) if text is not None and text > "m"]
-    assert [(row.n, row.r) for row in frame.collect()] == [pair for pair in wanted if len(pair[1]) > 3]
-    assert [tuple(row) for row in frame.collect()] == [tuple(row) for row in frame.collect()]
-
-
 def test_a_worker_loads_once_and_uses_one_thread(films, policy):
     policy = policy.model_copy(update={"release": "loaded once"})
     carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts())).written()
@@ -256,8 +240,7 @@ def test_a_worker_loads_once_and_uses_one_thread(films, policy):
         worker, *state, threads, seat = text.split()
         by_worker.setdefault(worker, set()).add((tuple(state), threads, seat))
     for states in by_worker.values():
-        assert len(states) == 1
-        assert next(iter(states))[1] == "1"
+        assert (len(states), next(iter(states))[1]) == (1, "1")
 
 
 def test_a_worker_imports_nothing_heavy():
@@ -295,15 +278,3 @@ def test_models_are_nondeterministic_so_that_a_sub_select_is_evaluated_once(film
     chosen = films.sql("SELECT r FROM (SELECT n, private_review(review, id) r FROM films) WHERE r > 'm' ORDER BY n")
     assert chosen._jdf.queryExecution().executedPlan().toString().count("EvalPython") == 1
     assert [row.r for row in chosen.collect()] == [text for text in expected if text is not None and text > "m"]
-
-
-def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
-    with pytest.raises(PolicyError, match="column="):
-        register(films, "f", policy.model_copy(update={"column": None}))
-    with pytest.raises(PolicyError, match="letters"):
-        register(films, "f; drop table films", policy)
-    with pytest.raises(PolicyError, match='form="arrow" or form="pandas"'):
-        register(films, "f", policy, form="json")
-    monkeypatch.delattr("pyspark.sql.pandas.functions.arrow_udf")
-    with pytest.raises(PolicyError, match='form="pandas"'):
-        register(films, "f", policy)

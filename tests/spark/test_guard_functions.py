@@ -15,7 +15,6 @@ from tests.later import later
 from .films import FORM
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
-
 TEXTS = [None, "", " ", "a", "A b", "b a  a", '{"a": "b"}', '{"a": null}', "12", "ä'\\%_"]
 """Cells that are missing, empty, matched and not, long enough and not."""
 ROWS = [
@@ -72,9 +71,7 @@ AS_INPUTS = {
     "Cast": ["CAST(k AS STRING)", "CAST(length(t) AS STRING)", "CAST(t = u AS STRING)"],
     "Coalesce": ["coalesce(t, u)", "coalesce(t, id)", "coalesce(nullif(t, 'a'), '')"],
     "If": [
-        "IF(k > 0, t, u)",
-        "IF(t LIKE '%a%', t, '')",
-        "IF(t LIKE '%a%', 'x', t)",
+        "IF(k > 0, t, u)", "IF(t LIKE '%a%', t, '')", "IF(t LIKE '%a%', 'x', t)",
         "IF(t LIKE '%a%', coalesce(u, ''), t)",
     ],
     "CaseWhen": [
@@ -87,7 +84,7 @@ AS_INPUTS = {
     "EqualNullSafe": ["t <=> u"],
     "CreateArray": ["array(t, u)"],
     "CreateNamedStruct": ["named_struct('a', t, 'b', u).a", "named_struct('a', t, 'b', u)"],
-}
+}  # fmt: skip
 """Expressions whose nulls show which cells of `t` are null, and nothing else about `t`; other columns are public."""
 OWN = {
     "NullIfResult": ["nullif(t, u)", "nullif(u, t)"],
@@ -104,7 +101,7 @@ OWN = {
 }
 """Expressions of their own row whose nulls may say more."""
 CONSTANT = {"CreateNamedStruct": {0, 2}, "RegExpReplace": {3}}
-"""Arguments for which Spark takes only constants."""
+"""Arguments for which Spark accepts only constants."""
 EXPRESSIONS = [
     (kind, text, passes)
     for table, passes in ((AS_INPUTS, True), (OWN, False))

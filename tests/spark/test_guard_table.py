@@ -1,4 +1,4 @@
-"""The table of docs/spark.md says what the guard does with each query, and each line that it proposes passes."""
+"""The table of docs/spark.md has the guard's answer to each query, and each line that it proposes passes."""
 
 import pytest
 

@@ -12,20 +12,8 @@ from dptext_etl.policy import Cap, LedgerSpec
 from dptext_etl.spark import worker
 from tests.later import later
 
-from .films import (
-    CLUSTER,
-    EVERYBODY,
-    QUERY,
-    ROWS,
-    charged,
-    column,
-    counts,
-    expected,
-    ids,
-    register,
-    register_only,
-    texts,
-)
+from .film_queries import column
+from .films import CLUSTER, EVERYBODY, QUERY, ROWS, charged, counts, expected, ids, register, register_only, texts
 
 later("pyspark", reason="pyspark is not installed (extra: spark)")
 
@@ -39,8 +27,7 @@ def films(spark):
 
 def test_rows_are_charged_to_their_subjects_and_committed(films, policy, url):
     register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
-    assert column(films, QUERY) == expected(policy)
-    assert charged(url) == EVERYBODY
+    assert (column(films, QUERY), charged(url)) == (expected(policy), EVERYBODY)
     found = counts(url)
     assert found["records"] == found["committed"] == len(ROWS)
 
@@ -52,8 +39,7 @@ def test_a_query_run_again_costs_nothing_and_releases_the_same(films, policy, ur
     register(films, "again", policy, ledger=url, cap=Cap(epsilon=10_000), form="pandas", spend=True)
     assert column(films, QUERY) == first
     assert column(films, "SELECT again(review, id, user).text FROM films ORDER BY n") == first
-    assert charged(url) == EVERYBODY
-    assert counts(url)["committed"] == len(ROWS)
+    assert (charged(url), counts(url)["committed"]) == (EVERYBODY, len(ROWS))
 
 
 @pytest.mark.thorough
@@ -65,8 +51,7 @@ def test_two_columns_of_a_record_draw_apart_and_add_up(films, policy, url):
         "SELECT private_review(review, id, user) a, private_summary(review, id, user) b FROM films ORDER BY n"
     )
     rows = out.collect()
-    assert [row.a for row in rows] == expected(policy)
-    assert [row.b for row in rows] == expected(other)
+    assert ([row.a for row in rows], [row.b for row in rows]) == (expected(policy), expected(other))
     assert all(row.a != row.b for row in rows)
     assert charged(url) == [2 * epsilon for epsilon in EVERYBODY]
 
@@ -130,8 +115,7 @@ def test_a_task_that_fails_after_its_rows_is_retried_for_nothing(films, policy, 
     released = films.sql("SELECT n, private_review(review, id, user) AS review FROM films")
     out = released.mapInArrow(fail_after_rows(str(tmp_path / "attempts")), "n int, review string").collect()
     assert {path.name for path in (tmp_path / "attempts").iterdir()} >= {"0-0", "0-1", "1-0", "1-1"}
-    assert [row.review for row in sorted(out)] == expected(policy)
-    assert charged(url) == EVERYBODY
+    assert ([row.review for row in sorted(out)], charged(url)) == (expected(policy), EVERYBODY)
     assert counts(url)["committed"] == len(ROWS)
 
 
@@ -140,13 +124,10 @@ def test_which_urls_are_files(url, file):
     assert is_file(url) == file
 
 
-def test_a_cluster_needs_a_ledger_on_a_server(url, tmp_path):
+def test_ledgers_and_caps_that_cannot_serve_are_refused(url, tmp_path, films, policy, monkeypatch):
     with pytest.raises(LedgerError, match=r"a file of one machine(.|\n)*local master"):
         opened(CLUSTER, LedgerSpec(url=url))
     assert not (tmp_path / "ledger.db").exists()
-
-
-def test_a_url_with_a_password_stays_out_of_plans(films, policy, monkeypatch):
     with pytest.raises(PolicyError, match="password") as caught:
         register(films, "private_review", policy, ledger="postgresql://user:hunter2@127.0.0.1:1/db")
     assert "hunter2" not in str(caught.value)
@@ -154,6 +135,11 @@ def test_a_url_with_a_password_stays_out_of_plans(films, policy, monkeypatch):
     with pytest.raises(LedgerError) as caught:
         register(films, "private_review", policy, ledger="env:DPTEXT_TEST_LEDGER_URL")
     assert "hunter2" not in str(caught.value)
+    with pytest.raises(PolicyError, match="ledger="):
+        register(films, "private_review", policy, cap=Cap(epsilon=1))
+    monkeypatch.setattr(CusText, "reproducible", False)
+    with pytest.raises(LedgerError, match="run_frame"):
+        register_only(policy, url)
 
 
 def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeypatch):
@@ -169,17 +155,6 @@ def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeyp
         report = ledger.verify()
     assert report.ok, report.problems
     assert report.counts["records"] == report.counts["committed"] == len(ROWS)
-
-
-def test_models_are_sent_to_a_run(policy, url, monkeypatch):
-    monkeypatch.setattr(CusText, "reproducible", False)
-    with pytest.raises(LedgerError, match="run_frame"):
-        register_only(policy, url)
-
-
-def test_a_cap_needs_a_ledger(films, policy):
-    with pytest.raises(PolicyError, match="ledger="):
-        register(films, "private_review", policy, cap=Cap(epsilon=1))
 
 
 @pytest.mark.thorough
@@ -199,5 +174,4 @@ def test_a_stream_that_lost_its_checkpoint_replays_for_nothing(films, policy, ur
         return [row.review for row in films.read.parquet(str(tmp_path / name)).orderBy("n").collect()]
 
     assert run("first") == run("second") == expected(policy)
-    assert charged(url) == EVERYBODY
-    assert counts(url)["committed"] == len(ROWS)
+    assert (charged(url), counts(url)["committed"]) == (EVERYBODY, len(ROWS))

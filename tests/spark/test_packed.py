@@ -13,9 +13,7 @@ from dptext_etl import Ledger
 from .test_drills import ROWS, application, asked, expected
 
 __all__ = ["asked"]  # a fixture
-
 pytestmark = [pytest.mark.alone, pytest.mark.thorough, pytest.mark.timeout(1800)]
-
 ROOT = Path(__file__).parents[2]
 NO_INDEX = ("No matching distribution", "Could not find a version", "Temporary failure in name resolution")
 
@@ -26,7 +24,7 @@ def run(*command):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A wheel of this checkout; what the checkout has compiled is used again."""
+    """A wheel of this checkout; compiled files of the checkout are used again."""
     if shutil.which("cargo") is None:
         pytest.skip("a wheel needs Rust (cargo)")
     folder = tmp_path_factory.mktemp("wheel")
@@ -68,7 +66,7 @@ def test_workers_compute_with_nothing_but_the_archive(archive, cluster, asked, t
 
 
 def test_the_images_last_step_runs_where_nothing_else_is_installed(archive, tmp_path):
-    """The image installs what the archive holds (tests/docs/test_deploy.py), and tries it by an import."""
+    """The image installs the packages of the archive (tests/docs/test_deploy.py), and tries it by an import."""
     tried = re.search(r'^RUN python3 (-c) "(.+)"$', (ROOT / "deploy" / "Dockerfile").read_text(), flags=re.MULTILINE)
     shutil.unpack_archive(archive, tmp_path, filter="tar")
     done = subprocess.run([tmp_path / "bin" / "python", *tried.groups()], env={}, cwd=tmp_path, check=False)

@@ -1,4 +1,4 @@
-"""How often a run on Spark goes over its frame, what it counts on the way, and what it leaves behind."""
+"""How often a run on Spark goes over its frame, the counts on the way, and the files that are left."""
 
 import runpy
 import sys
@@ -15,7 +15,6 @@ from tests.later import later
 from .. import review_jobs
 
 later("pyspark")
-
 job, make_job, reviews = review_jobs.job, review_jobs.make_job, review_jobs.reviews  # fixtures
 
 
@@ -76,15 +75,12 @@ def test_several_tasks_count_spellings_of_persons_and_traceable_rows_as_one_proc
     assert found.table["traceable"] == expected.table["traceable"]
 
 
-def test_bundles_hold_the_rows_of_batches_in_order(monkeypatch):
+def test_bundles_keep_their_rows_and_the_daemon_has_imported_what_workers_need(monkeypatch):
     monkeypatch.setattr(tasks, "_BUNDLE_BYTES", 100)
     rows = pa.table({"id": pa.array(range(1000)), "text": pa.array([None, "a", "bcd", ""] * 250)})
     cells = list(tasks.bundled(iter(rows.to_batches(max_chunksize=300))))
     assert len(cells) > 50
     assert pa.Table.from_batches(tasks.unbundled(cells)) == rows
-
-
-def test_the_daemon_has_imported_what_workers_need(monkeypatch):
     from pyspark import daemon
 
     seen = []

@@ -5,13 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dptext_etl.engines.spark.worker_policy import (
-    Location,
-    WorkerPolicy,
-    add_to_session,
-    is_local,
-    ship,
-)
+from dptext_etl.engines.spark.worker_policy import Location, WorkerPolicy, add_to_session, is_local, ship
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.spark import register
@@ -25,16 +19,10 @@ later("pyspark", reason="pyspark is not installed (extra: spark)")
 @pytest.mark.parametrize(
     ("master", "local"),
     [
-        ("local", True),
-        ("local[2]", True),
-        ("local[*,3]", True),
-        ("local-cluster[2,1,1024]", True),
-        ("spark://h:7077", False),
-        ("yarn", False),
-        ("k8s://local", False),
-        (None, False),
+        ("local", True), ("local[2]", True), ("local[*,3]", True), ("local-cluster[2,1,1024]", True),
+        ("spark://h:7077", False), ("yarn", False), ("k8s://local", False), (None, False),
     ],
-)
+)  # fmt: skip
 def test_the_master_says_whether_workers_share_a_machine(master, local):
     conf = SimpleNamespace(get=lambda name, default: master)
     assert is_local(SimpleNamespace(conf=conf)) == local
@@ -62,24 +50,17 @@ class TestShipping:
         films.udf.register("look", probe(self.carried(policy, located).written()))
         assert len(column(films, "SELECT look(id) FROM films")) == len(ROWS)
 
-    def test_another_content_is_refused(self, policy, tmp_path):
-        wrong = tmp_path / "table.safetensors"
-        wrong.write_bytes(b"something else")
-        located = Location(sha256=policy.mechanism.table.sha256, name="table", path=str(wrong))
-        with pytest.raises(ArtifactError, match="its hash differs"):
-            located.find()
-
-    def test_nowhere(self, policy, tmp_path):
-        located = Location(sha256="ab" * 32, name="table", path=str(tmp_path / "not-here"))
-        with pytest.raises(ArtifactError, match=r"did not reach this worker(.|\n)*artifacts="):
-            located.find()
-
-    def test_a_broken_upload_is_refused_and_not_kept(self, policy, tmp_path):
-        (tmp_path / "table").write_bytes(b"cut")
-        located = Location(sha256="cd" * 32, name="broken", path="/none", uri=f"file://{tmp_path}/table")
-        for _ in range(2):
-            with pytest.raises(ArtifactError, match="its hash differs"):
-                located.find()
+    def test_what_is_nowhere_or_has_another_hash_is_refused_and_not_kept(self, policy, tmp_path):
+        (tmp_path / "table").write_bytes(b"something else")
+        table, here, sha256 = str(tmp_path / "table"), f"file://{tmp_path}/table", policy.mechanism.table.sha256
+        for located, said in (
+            (Location(sha256=sha256, name="table", path=table), "its hash differs"),
+            (Location(sha256="ab" * 32, name="none", path="/none"), r"did not reach this worker(.|\n)*artifacts="),
+            (Location(sha256="cd" * 32, name="broken", path="/none", uri=here), "its hash differs"),
+        ):
+            for _ in range(2):
+                with pytest.raises(ArtifactError, match=said):
+                    located.find()
 
     def test_another_configuration_is_refused(self, films, policy):
         carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts()))
@@ -100,6 +81,5 @@ class TestShipping:
 
 def test_what_is_carried_is_plain_and_stable(films, policy):
     first, second = (WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts())).written() for _ in range(2))
-    assert first == second
-    assert WorkerPolicy.model_validate_json(first).written() == first
+    assert (first, WorkerPolicy.model_validate_json(first).written()) == (second, first)
     assert pickle.loads(pickle.dumps(first)) == first

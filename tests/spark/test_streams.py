@@ -15,7 +15,6 @@ from tests.later import later
 from .films import ROWS, charged, counts, epsilon_of, expected, register
 
 errors = later("pyspark.errors", reason="pyspark is not installed (extra: spark)")
-
 NAMES = ("id", "review", "user", "n")
 SCHEMA = "id string, review string, user string, n int"
 

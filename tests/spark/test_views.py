@@ -2,10 +2,11 @@
 
 import pytest
 
-from dptext_etl import Ledger, Policy
+from dptext_etl import Ledger
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.spark import guard, register, register_view
 from tests.later import later
+from tests.policy_files import policy_in
 
 from .film_queries import EXAMPLE, FORMS, ROWS, column
 
@@ -15,21 +16,9 @@ later("pyspark", reason="pyspark is not installed (extra: spark)")
 @pytest.fixture
 def whole(policy, tmp_path):
     """The policy of a dataset, for views."""
-    return Policy.parse(
-        {
-            "dataset": "films",
-            "release": "1",
-            "source": "a",
-            "sink": "b",
-            "id": "id",
-            "subject": "user",
-            "keep": ["n"],
-            "key": policy.key,
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "sql_function": False,
-            "column": [{"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}],
-        }
-    )
+    column = {"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}
+    facts = {"dataset": "films", "release": "1", "unit": "subject", "subject": "user", "keep": ["n"]}
+    return policy_in(tmp_path, column, **facts, key=policy.key, sql_function=False)
 
 
 def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path):
@@ -40,29 +29,20 @@ def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path)
     with Ledger.open(whole.ledger.url) as ledger:
         assert ledger.verify().counts["committed"] == len(ROWS)
     assert guard(films.sql("SELECT upper(review) AS r FROM released_films"), policy=whole)
-    for query in (
-        "SELECT private_review(review, concat(id, 'x')) FROM films",
-        "SELECT review(review, id) FROM films",
-    ):
+    for query in ("SELECT private_review(review, concat(id, 'x')) FROM films", "SELECT review(review, id) FROM films"):
         films.sql("DROP TEMPORARY FUNCTION IF EXISTS private_review")
         with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
             films.sql(query).collect()
 
 
-def test_a_policy_may_forbid_functions_whose_callers_choose_ids(films, whole):
+def test_a_view_does_not_hide_what_is_wrong_at_its_registration(films, whole):
     for given in (whole, whole.column_policy("review")):
         with pytest.raises(PolicyError, match=r"sql_function = false(.|\n)*register_view"):
             register(films, "private_review", given)
-
-
-def test_a_view_says_which_column_a_table_lacks(films, whole):
     films.table("films").drop("user").createOrReplaceTempView("without_users")
     with pytest.raises(PolicyError, match="the table has no column 'user'"):
         register_view(films, "released_films", table="without_users", policy=whole)
-
-
-def test_a_view_does_not_take_the_name_of_its_table(films, whole):
-    """A second registration would read the view of the first one, and release released texts."""
+    # A second registration would read the view of the first one, and release released texts
     for name in ("films", "FILMS"):
         with pytest.raises(PolicyError, match="the view has the name of its table"):
             register_view(films, name, table="films", policy=whole, charge=False)

@@ -1,4 +1,4 @@
-"""Workers that cannot compute, and what is said of them before a query fails on one."""
+"""Workers that cannot compute, and the message about them before a query fails on one."""
 
 import json
 import sys
@@ -14,7 +14,6 @@ from dptext_etl.spark import register, register_view, run_frame
 from tests.later import later
 
 errors = later("pyspark.errors", reason="pyspark is not installed (extra: spark)")
-
 HERE = {"host": "node-1", "python": "/opt/python", "version": __version__}
 """Answer of a worker that lacks nothing."""
 LACKS = "cannot import dptext_etl: dptext-etl is not installed there"
@@ -47,12 +46,9 @@ def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, pol
         register(bare, "never_review", policy, ledger=url, unit="record", check_workers=True)
     assert not bare.catalog.functionExists("never_review")
     whole = {
-        "id": "id",
-        "sink": str(tmp_path / "published"),
-        "staging": str(tmp_path / "inside"),
-        "ledger": {"url": url},
+        "id": "id", "sink": str(tmp_path / "published"), "staging": str(tmp_path / "inside"), "ledger": {"url": url},
         "unit": "record",
-    }
+    }  # fmt: skip
     with pytest.raises(PolicyError, match=NOT_THERE):
         run_frame(bare.table("films"), policy, check_workers=True, **whole)
     monkeypatch.setattr(spark_engine, "is_local", lambda spark: False)  # where no one has to ask for the question

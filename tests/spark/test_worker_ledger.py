@@ -31,7 +31,7 @@ def _one_thread(monkeypatch):
 
 
 def plan_of(policy, url, **terms):
-    """What a plan carries to the worker."""
+    """The part of a plan that reaches the worker."""
     return register_only(policy, url, **terms).written()
 
 
@@ -44,8 +44,7 @@ def test_an_interrupted_batch_is_completed_by_the_next_attempt(policy, url, monk
     assert counts(url)["pending"] == len(ROWS)
     monkeypatch.undo()
     assert worker.release(carried, texts(), ids(), people).to_pylist() == expected(policy)
-    assert counts(url)["committed"] == len(ROWS)
-    assert charged(url) == EVERYBODY
+    assert (counts(url)["committed"], charged(url)) == (len(ROWS), EVERYBODY)
 
 
 @pytest.mark.parametrize("unit", ["subject", "record"])
@@ -81,16 +80,7 @@ def test_changed_texts_are_refused_and_charge_nothing(policy, url):
     with pytest.raises(InputError, match="texts of 1 record changed") as caught:
         worker.release(carried, changed, ids(ROWS[:8]))
     assert "sentinelword" not in str(caught.value)
-    assert counts(url)["committed"] == 5
-    assert counts(url)["aborted"] == 3
-
-
-def test_other_bytes_than_committed_are_not_returned(policy, url, monkeypatch):
-    carried = plan_of(policy, url, unit="record")
-    worker.release(carried, texts(), ids())
-    monkeypatch.setattr("dptext_etl.spark.worker.column.release", upper(worker.column.release))
-    with pytest.raises(LedgerError, match="60 records, computed again, gave other bytes"):
-        worker.release(carried, texts(), ids())
+    assert (counts(url)["committed"], counts(url)["aborted"]) == (5, 3)
 
 
 def test_fewer_draws_than_were_charged_are_not_committed(policy, url, monkeypatch):
@@ -108,7 +98,14 @@ def test_fewer_draws_than_were_charged_are_not_committed(policy, url, monkeypatc
     assert counts(url)["committed"] == 0
 
 
-def test_forgotten_records_come_back_null(policy, url):
+def test_repeated_records_are_charged_once_and_forgotten_ones_are_null(policy, url):
+    carried = plan_of(policy, url, unit="record")
+    twice = worker.release(carried, pa.concat_arrays([texts()] * 2), pa.concat_arrays([ids()] * 2))
+    assert (twice.to_pylist(), counts(url)["records"]) == (expected(policy) * 2, len(ROWS))
+    carried = plan_of(policy, url, unit="record")
+    worker.release(carried, texts(), ids())
+    with pytest.raises(LedgerError, match="type"):
+        worker.release(carried, pa.array(["x"]), pa.array([1]))
     carried = plan_of(policy, url, unit="record")
     first = worker.release(carried, texts(), ids()).to_pylist()
     with Ledger.open(url) as ledger:
@@ -116,34 +113,35 @@ def test_forgotten_records_come_back_null(policy, url):
     assert worker.release(carried, texts(), ids()).to_pylist() == [None, None, *first[2:]]
 
 
-def test_repeated_records_are_charged_once(policy, url):
-    carried = plan_of(policy, url, unit="record")
-    twice = worker.release(carried, pa.concat_arrays([texts()] * 2), pa.concat_arrays([ids()] * 2))
-    assert twice.to_pylist() == expected(policy) * 2
-    assert counts(url)["records"] == len(ROWS)
-
-
-def test_a_record_has_one_text_and_one_subject(policy, url):
+def test_a_record_has_one_text_and_one_subject_where_these_are_charged(policy, url):
     carried = plan_of(policy, url)
     with pytest.raises(InputError, match="several texts"):
         worker.release(carried, pa.array(["x", "y"]), pa.array(["a", "a"]), pa.array(["u", "u"]))
     with pytest.raises(InputError, match="several subjects"):
         worker.release(carried, pa.array(["x", "x"]), pa.array(["a", "a"]), pa.array(["u", "v"]))
     assert "records" not in counts(url) or counts(url)["records"] == 0
+    with pytest.raises(InputError, match="charges subjects and got none"):
+        worker.release(plan_of(policy, url), texts(), ids())
+    with pytest.raises(InputError, match="charges no subjects"):
+        worker.release(plan_of(policy, url, unit="record"), texts(), ids(), ids())
+    with pytest.raises(InputError, match="1 subject ids of a batch are null"):
+        worker.release(plan_of(policy, url), pa.array(["x", "y"]), pa.array([1, 2]), pa.array(["u", None]))
 
 
-def test_a_record_of_another_person_is_refused_in_a_query(policy, url):
+def test_other_texts_bytes_or_persons_than_committed_are_refused(policy, url, monkeypatch):
     carried = plan_of(policy, url)
     people = pa.array([row[2] for row in ROWS])
     worker.release(carried, texts(), ids(), people)
     with pytest.raises(LedgerError, match="4 of 4 records were charged to another subject before"):
         worker.release(carried, texts(ROWS[:4]), ids(ROWS[:4]), pa.array(["zoe"] * 4))
-    assert charged(url, ("zoe",)) == [0]
-    assert charged(url) == EVERYBODY
+    assert (charged(url, ("zoe",)), charged(url)) == ([0], EVERYBODY)
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", upper(worker.column.release))
+    with pytest.raises(LedgerError, match="60 records, computed again, gave other bytes"):
+        worker.release(carried, texts(), ids(), people)
 
 
 def test_a_function_spells_subjects_as_a_policy_does(policy, url):
-    """What is charged to a spelling is charged to the person, who is in the ledger under one hash."""
+    """Charges to a spelling are charges to the person, who is in the ledger under one hash."""
     spelled = pa.array(["Zo\u00eb ", "zoe\u0308", "STRASSE", "stra\u00dfe"])
     carried = plan_of(policy, url, normalize=("nfc", "casefold", "strip"))
     for at in (0, 2):  # the form is pinned by the first batch, and met by the second
@@ -162,23 +160,7 @@ def test_a_view_pins_the_columns_of_ids(policy, url):
         worker.release(other, texts(ROWS[1:2]), ids(ROWS[1:2]), pa.array(["u1@x"]))
 
 
-def test_subjects_are_given_where_they_are_charged_and_only_there(policy, url):
-    with pytest.raises(InputError, match="charges subjects and got none"):
-        worker.release(plan_of(policy, url), texts(), ids())
-    with pytest.raises(InputError, match="charges no subjects"):
-        worker.release(plan_of(policy, url, unit="record"), texts(), ids(), ids())
-    with pytest.raises(InputError, match="1 subject ids of a batch are null"):
-        worker.release(plan_of(policy, url), pa.array(["x", "y"]), pa.array([1, 2]), pa.array(["u", None]))
-
-
-def test_ids_of_another_type_than_pinned_are_refused(policy, url):
-    carried = plan_of(policy, url, unit="record")
-    worker.release(carried, texts(), ids())
-    with pytest.raises(LedgerError, match="type"):
-        worker.release(carried, pa.array(["x"]), pa.array([1]))
-
-
-def test_another_ledger_in_its_place_is_refused(policy, url, tmp_path):
+def test_a_ledger_in_another_state_or_place_is_refused(policy, url, tmp_path, monkeypatch):
     carried = plan_of(policy, url)
     for path in tmp_path.glob("ledger.db*"):
         path.unlink()
@@ -187,6 +169,13 @@ def test_another_ledger_in_its_place_is_refused(policy, url, tmp_path):
     Ledger.open(url).close()
     with pytest.raises(LedgerError, match="another one than the function was registered with"):
         worker.release(carried, texts(), ids(), ids())
+    carried = plan_of(policy, url, unit="record")
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", interrupted)
+    worker.function_state.cache_clear()
+    with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
+        worker.release(carried, texts(), ids())
 
 
 @pytest.mark.parametrize("charged_since", [True, False])
@@ -227,16 +216,6 @@ def test_a_worker_that_lives_on_looks_before_every_batch(policy, url, tmp_path):
         raw.execute("delete from event where seq > (select max(seq) from event) - 2")  # the charge and its commit
     with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
         worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
-
-
-def test_no_text_is_computed_before_the_head_is_kept(policy, url, tmp_path, monkeypatch):
-    carried = plan_of(policy, url, unit="record")
-    (tmp_path / "taken").write_text("")
-    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
-    monkeypatch.setattr("dptext_etl.spark.worker.column.release", interrupted)
-    worker.function_state.cache_clear()
-    with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
-        worker.release(carried, texts(), ids())
 
 
 def test_a_ledger_that_was_replaced_is_noticed(policy, url, tmp_path):
@@ -358,8 +337,7 @@ def test_another_key_is_refused_by_name(policy, url, tmp_path):
     other = plan_of(other_key(policy, tmp_path), url, unit="record")
     with pytest.raises(KeyReferenceError, match="was made under another noise key") as caught:
         worker.release(other, texts(ROWS[5:8]), ids(ROWS[5:8]))
-    assert caught.value.hint == RESTORE
-    assert counts(url) == before
+    assert (caught.value.hint, counts(url)) == (RESTORE, before)
 
 
 def test_a_release_of_an_earlier_version_commits_to_the_key_that_a_record_shows(policy, url, tmp_path, monkeypatch):
