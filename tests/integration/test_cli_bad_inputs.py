@@ -142,12 +142,7 @@ def test_a_disk_that_is_full_while_staging(place, frame, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "is missing"),
-        ("dataset = ", "not valid TOML"),
-        ('datset = "a"', "datset"),
-    ],
+    ("text", "said"), [("", "is missing"), ("dataset = ", "not valid TOML"), ('datset = "a"', "datset")]
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_a_policy_that_says_nothing_that_can_be_done(place, command, text, said):

@@ -78,7 +78,7 @@ def test_a_backfill_in_one_run(job, save, reviews, capfd):
             lambda raw: raw.with_columns(id=pl.when(pl.col("stars") == 3).then(None).otherwise(pl.col("id"))),
             lambda raw: raw.drop("review"),
             lambda raw: raw.with_columns(user_id=pl.lit(None, pl.String)),
-        ],
+        ]
     ),
 )
 def test_a_bad_source(job, materialized, save, damage, capfd):

@@ -16,10 +16,7 @@ from .bad_input import child, refused, spent
 TABLES = {
     "missing column": (lambda f: f.drop("note"), ["no column 'note'", "others"]),
     "nothing fits": (lambda f: f.select(pl.all().name.suffix(" zzqsentinelqzz")), ["none of its 6 columns"]),
-    "null ids": (
-        lambda f: f.with_columns(id=pl.when(pl.int_range(pl.len()) != 3).then("id")),
-        ["1 record id is null"],
-    ),
+    "null ids": (lambda f: f.with_columns(id=pl.when(pl.int_range(pl.len()) != 3).then("id")), ["1 record id is null"]),
     "float ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()).cast(pl.Float64)), ["Float64", "not allowed"]),
     "boolean ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()) > 3), ["Boolean", "not allowed"]),
     "naive timestamps": (

@@ -163,9 +163,7 @@ def test_no_other_door_prints_what_a_type_carries(make_job):
 
 
 def test_files_of_other_types_are_named_by_kind(make_job):
-    job = make_job(
-        keep=["level"],
-    )
+    job = make_job(keep=["level"])
     (job.folder / "raw").mkdir()
     other = pl.struct(pl.col("stars").alias(SENTINEL))
     for name, level in (("a", LEVEL.cast(ENUM)), ("b", other)):

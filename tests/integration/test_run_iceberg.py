@@ -213,10 +213,7 @@ NAMED = {"format": "iceberg", "name": "a.b"}
         ({"format": "iceberg"}, 'needs name = "namespace.table"'),
         ({"format": "iceberg", "name": "a.b"}, "catalog"),
         ({"format": "delta", "name": "a.b"}, "entries of Iceberg"),
-        (
-            {**NAMED, "catalog": {"s3.secret-access-key": "xyz"}},
-            "s3.secret-access-key is a secret",
-        ),
+        ({**NAMED, "catalog": {"s3.secret-access-key": "xyz"}}, "s3.secret-access-key is a secret"),
         ({**NAMED, "catalog": {"uri": "postgresql://u:xyz@host/db"}}, "uri is a secret"),
         ({"format": "iceberg", "name": "a.{partition}", "catalog": {"type": "sql"}}, "must be in both name and sink"),
     ],

@@ -25,11 +25,7 @@ CHANGES = {
         pl.struct("stars", zzq=pl.lit(1.5)),
         r"is of type Struct of 2 fields \(Int64, Float64\), and published as Struct of 2 fields \(Int64, Int32\)",
     ),
-    "Int64, then Float64": (
-        pl.col("stars"),
-        AS_PANDAS,
-        r"2 \('stars'\) is of type Float64, and published as Int64",
-    ),
+    "Int64, then Float64": (pl.col("stars"), AS_PANDAS, r"2 \('stars'\) is of type Float64, and published as Int64"),
     "Float64, then Int64": (AS_PANDAS, pl.col("stars"), "is of type Int64, and published as Float64"),
     "fewer bits": (pl.col("stars"), pl.col("stars").cast(pl.Int32), "is of type Int32, and published as Int64"),
     "strings": (pl.col("stars"), pl.col("stars").cast(pl.String), "is of type String, and published as Int64"),

@@ -88,8 +88,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
 
 
 @pytest.mark.parametrize(
-    ("step", "times"),
-    quick([("committed", 3), ("computed", 2), ("reserved", 2), ("staged", 3), ("parts written", 1)]),
+    ("step", "times"), quick([("committed", 3), ("computed", 2), ("reserved", 2), ("staged", 3), ("parts written", 1)])
 )
 def test_a_run_that_stops_goes_on_elsewhere(place, make_job, store, machine, step, times):
     job, undisturbed = place(make_job("stopped")), make_job("undisturbed")

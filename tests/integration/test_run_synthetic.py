@@ -19,19 +19,7 @@ from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
 from ..review_jobs import make_reviews
-from ..synthetic_runs import (
-    CAP,
-    CELLED,
-    CELLS,
-    COLUMN,
-    SYNTHETIC,
-    WITHOUT,
-    graded,
-    labeled,
-    ref_of,
-    used,
-    verified,
-)
+from ..synthetic_runs import CAP, CELLED, CELLS, COLUMN, SYNTHETIC, WITHOUT, graded, labeled, ref_of, used, verified
 
 STEPS = ["reserved", "pinned", "committed", "version written", "staged", "gated", "parts written", "recorded"]
 STEPS += ["manifest written", "shown"]

@@ -83,11 +83,7 @@ def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(
         ("at", pl.datetime_range(datetime(2026, 1, 1), interval="1d", eager=True, end=datetime(2026, 9, 27)), MONTHS),
         ({"column": "at", "as": "month"}, pl.date_range(date(1900, 1, 1), date(1922, 6, 1), "1mo", eager=True), YEARS),
         ("at", pl.int_range(270, eager=True), "bins = [public bounds]"),
-        (
-            {"column": "at", "bins": [*range(270)]},
-            pl.int_range(270, eager=True),
-            "bins = [fewer public bounds]",
-        ),
+        ({"column": "at", "bins": [*range(270)]}, pl.int_range(270, eager=True), "bins = [fewer public bounds]"),
         ("at", pl.int_range(270, eager=True).cast(pl.String), "top = [public values]"),
         ({"column": "at", "top": [*map(str, range(270))]}, pl.int_range(270, eager=True).cast(pl.String), None),
         ("at", pl.int_range(270, eager=True).cast(pl.Binary), None),
