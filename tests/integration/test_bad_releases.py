@@ -6,11 +6,10 @@ import pytest
 from dptext_etl.corpora.building import Options, Source, build
 from dptext_etl.engines import run
 from dptext_etl.errors import DPTextError
-from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan
 
 from ..corpus_texts import texts
-from ..synthetic_runs import CAP, COLUMN, SYNTHETIC
+from ..synthetic_runs import CAP, SYNTHETIC
 from .bad_input import spent
 
 UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
@@ -18,13 +17,6 @@ MECHANISM = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
 KINDS = {
     "unlinked": {"column": [{"name": "review", "mechanism": MECHANISM}], "keep": [], "cap": CAP, "unlinked": UNLINKED},
     "synthetic": {"column": None, "keep": None, "cap": CAP, "synthetic": SYNTHETIC},
-}
-PURE = {"measure": "pure", "epsilon": 1.0, "period": "2026"}
-BAD = {
-    "a small pure cap": ("unlinked", {"cap": PURE, "on_cap": "refuse"}, "205 records would exceed the cap"),
-    "a pure cap leaves too few": ("unlinked", {"cap": PURE, "on_cap": "quarantine"}, "0 texts would be published"),
-    "nulls": ("unlinked", {"unlinked": {**UNLINKED, "rows": 206}}, "205 texts would be published"),
-    "fewer rows": ("synthetic", {"min_released": 241}, "min_released"),
 }
 
 
@@ -36,13 +28,6 @@ def _plan(job, changes):
     found = plan(job.policy(**changes))
     if found.refusal is not None:
         raise DPTextError(found.refusal["message"])
-
-
-def _frame(job, changes):
-    run_frame(pl.read_parquet(job.folder / "raw.parquet"), job.policy(**changes))
-
-
-WAYS = {"plan": _plan, "run": _run, "frame": _frame}
 
 
 @pytest.fixture(scope="module")
@@ -76,29 +61,6 @@ def _refused(job, way, changes, message):
     assert "zzqsentinelqzz" not in str(caught.value)
     assert not (job.folder / "published.manifest.json").exists()
     assert spent(job) == 0
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_bad_input_is_refused_and_nothing_is_charged(make, bad):
-    """By a plan, which meets the refusals of a run; one of each kind by every way."""
-    kind, changes, message = BAD[bad]
-    job = make(kind)
-    for way in WAYS.values() if bad in {"a small pure cap", "fewer rows"} else [_plan]:
-        _refused(job, way, changes, message)
-
-
-LINKED = {"synthetic": None, "unlinked": None, "column": COLUMN, "keep": None, "cap": None}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_linked_release_of_the_same_name_is_refused(make, kind):
-    job = make(kind, cap=None)
-    run(job.policy(**LINKED))
-    before, charged = job.files(), job.charged()
-    for way in WAYS.values():
-        with pytest.raises(DPTextError, match="pinned to another configuration"):
-            way(job, {})
-    assert (job.files(), job.charged()) == (before, charged)
 
 
 def _of(kind, corpus):

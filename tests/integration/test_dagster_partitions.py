@@ -136,13 +136,6 @@ def test_a_run_of_partitions_without_rows_fails_and_names_one(months, instance):
     assert published(months) == []
 
 
-@pytest.mark.thorough
-def test_a_failure_names_its_partition(months, save, reviews, instance):
-    save(reviews(20).drop("stars"), months.folder / "raw" / "2026-02.parquet")
-    result = backfill(months.policy(), instance, "2026-01", "2026-03")
-    assert failed_steps(result)["staged_reviews"].startswith("partition 2026-02: the source has no column 'stars'")
-
-
 class LeakyInFebruary(CusText):
     """Gives back the texts of February as they were."""
 

@@ -129,12 +129,6 @@ def ended(started):
         pytest.fail(f"a process of Dagster hung and said: {log.read_text()}")
 
 
-def both_ended(*started):
-    """Wait for all of them, and say all of what they said where one failed."""
-    outcomes = [ended(item) for item in started]
-    assert {code for code, _ in outcomes} == {0}, "\n".join(said for _, said in outcomes)
-
-
 def partitioned(job, save, reviews):
     for number, name in enumerate(PARTS):
         save(reviews(120, 120 * number), job.folder / "raw" / f"{name}.parquet")
@@ -173,26 +167,6 @@ def test_steps_can_be_processes_of_their_own(make_job, locate, sentinel):
     assert several.charged() == alone.charged()
     assert sentinel not in said
     assert sentinel.encode() not in kept(location.home)
-
-
-def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, locate, save, reviews):
-    reference, used = undisturbed
-    location = locate(make_job("together"))
-    meeting = """
-def together(policy, *, partition, **options):
-    mark(f"there-{partition}")
-    marked("there-*", 2)
-    return stage(policy, partition=partition, **options)
-assets.engines.stage = together
-"""
-    location.write(partitioned(location.job, save, reviews), meeting)
-    both_ended(location.run("a"), location.run("b"))
-    assert location.marks() == ["there-a", "there-b"]
-    code, said = ended(location.run("c"))
-    assert code == 0, said
-    assert location.job.files() == reference.files()
-    assert location.job.charged() == reference.charged()
-    assert location.verified() == used
 
 
 KILLED = """

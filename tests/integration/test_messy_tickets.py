@@ -15,7 +15,6 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import scan_published
 from tests.command_line import dptext, facts
 
@@ -203,38 +202,6 @@ def test_the_same_run_again_costs_nothing(folder):
     assert published(folder).equals(table)
 
 
-def test_counts_are_of_records(folder):
-    (shown,) = facts("ledger", "show", folder / "privacy.toml")["releases"]
-    assert (shown["records"], shown["committed"], shown["pending"], shown["canaries"] > 0) == (4_741, 4_741, 0, True)
-    done = read(folder, "run.json")
-    assert done["draws"] == done["rows"]["released"] == 4_741
-
-
-def test_a_plan_says_what_else_would_stop_a_run(folder):
-    policy = folder / "privacy.toml"
-    text, before = policy.read_text(), used(folder)
-    (folder / "bad.key").write_text("no key")
-    (folder / "bad.key").chmod(0o600)
-    stops = (
-        ({"key": '"file:bad.key"'}, "key", "64 hex digits"),
-        ({"release": '"another"', "min_released": "0.99"}, "budget", "min_released"),
-        ({"ledger": '{ url = "sqlite:///none/ledger.db" }'}, "ledger", "no such folder"),
-        ({}, "ledger", "pinned to another configuration"),
-    )
-    try:
-        for entries, code, words in stops:
-            policy.write_text(
-                text if entries else re.sub(r'surrogate", epsilon = [\d.]+', 'surrogate", epsilon = 7.0', text)
-            )
-            write(policy, **entries)
-            for command in ("plan", "run"):
-                message, _ = refused(code, 3 if code == "budget" else 5, command, policy)
-                assert words in message, message
-    finally:
-        policy.write_text(text)
-    assert used(folder) == before
-
-
 def test_the_page_to_sign_says_who_is_left_out(folder):
     assert dptext("statement", folder / "privacy.toml", "--full", "--out", folder / "page").exit_code == 0
     page = (folder / "page" / "statement.md").read_text()
@@ -273,37 +240,6 @@ def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     finally:
         save(rows, folder / "tickets.csv")
     assert facts("run", folder / "privacy.toml")["rows"]["new"] == 0
-
-
-def test_edited_tickets_are_left_out_or_drawn_again(rows, tmp_path, monkeypatch):
-    """A second dataset consents to show which texts changed; its ids are dropped, and nameless rows are persons."""
-    monkeypatch.chdir(tmp_path)
-    some = [row for row in rows if row[1] != BUSY][:400]
-    save(some, tmp_path / "tickets.csv")
-    facts("init", "tickets.csv")
-    policy = tmp_path / "privacy.toml"
-    policy.write_text(policy.read_text().replace('"everyday-30k-2"', '"example"'))
-    write(policy, ids='"drop"', on_null_subject='"own"', on_changed='"quarantine"')
-    policy.write_text(f'{policy.read_text()}\nallow = ["changed"]\n')
-    assert facts("run", policy)["rows"]["released"] == 400
-    assert "Ticket Nr" not in published(tmp_path).columns
-    save(edited(some, some[5][0], some[6][0]), tmp_path / "tickets.csv")
-    planned, left = facts("plan", policy), facts("run", policy)
-    assert planned["changed"] == planned["left_out"]["changed_left_out"] == left["rows"]["changed_left_out"] == 2
-    assert left["published_rows"] == 398
-    assert dptext("statement", policy, "--full", "--out", tmp_path / "page").exit_code == 0
-    assert "The record id is left out." in (tmp_path / "page" / "statement.md").read_text()
-    write(policy, on_changed='"release_again"')
-    again = facts("run", policy)
-    assert (again["rows"]["changed_released"], again["published_rows"]) == (2, 400)
-
-
-def test_a_table_with_other_ids_warns_at_the_door(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    table = pl.read_csv("tickets.csv", separator=";", encoding="cp1252").head(20)
-    assert table["Ticket Nr"].dtype == pl.Int64, "leading zeros are gone"
-    with pytest.warns(OtherIdsWarning):
-        table.dptext.privatize("privacy.toml")
 
 
 def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):

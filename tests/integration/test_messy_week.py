@@ -159,3 +159,5 @@ def test_forms_that_help_readers_who_count(folder, monkeypatch, tmp_path, form):
     assert {*published.columns} == {"category", "text"}
     assert {*published["category"]} == labels, "other is not listed"
     assert all(gate["passed"] for gate in done["gates"])
+    assert facts("check", policy)["passed"]
+    assert dptext("statement", policy, "--out", "page").exit_code == 0

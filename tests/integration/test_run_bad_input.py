@@ -1,14 +1,17 @@
 """Bad input gets a sentence with a hint and an exit code, quotes no text, spends nothing and loses nothing."""
 
+import errno
+import json
 import sqlite3
 
 import polars as pl
 import pytest
 
 from dptext_etl import Ledger
-from dptext_etl.errors import ArtifactError, DPTextError, InputError, LedgerError, PolicyError
+from dptext_etl.errors import ArtifactError, DPTextError, InputError, LedgerError
 from tests.quick import quick
 
+from ..command_line import dptext
 from ..refusals import foretold
 from ..review_jobs import SENTINEL
 from .bad_input import child, refused, spent
@@ -35,7 +38,6 @@ TABLES = {
     ),
     "no rows": (lambda f: f.clear(), ["no rows"]),
 }
-UNTYPED = ("missing column", "nothing fits", "null ids", "repeated ids", "null subjects", "no rows")
 
 
 ENTRIES = [
@@ -53,7 +55,7 @@ def test_entries(job, entries, said):
 
 @pytest.mark.parametrize(
     ("case", "suffix"),
-    [(case, ".parquet") for case in TABLES] + [(case, suffix) for case in UNTYPED for suffix in (".csv", ".ndjson")],
+    [(case, ".parquet") for case in TABLES] + [("null ids", ".csv"), ("no rows", ".csv"), ("no rows", ".ndjson")],
 )
 def test_tables(make_job, reviews, case, suffix):
     """By a plan; the contract of engines has one case of each kind that runs."""
@@ -209,17 +211,6 @@ def test_a_mechanism_that_fails_passes_nothing_on(job, monkeypatch, caplog):
     assert job.run().rows["released"] == 240
 
 
-def test_mechanisms_and_parameters(job):
-    column = job.policy().columns[0].model_dump()
-    for change in ({"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": float("inf")}, {"name": "absent"}, {"color": 1}):
-        with pytest.raises(PolicyError) as caught:
-            job.policy(column=[{**column, "mechanism": {**column["mechanism"], **change}}])
-        assert caught.value.exit_code == 5
-        assert caught.value.hint
-    with pytest.raises(DPTextError, match="cluster"):
-        job.policy(column=[{**column, "allow": []}])
-
-
 def test_library_errors_are_not_quoted(job, monkeypatch):
     def quoting(*_, **__):
         msg = "zzqsentinelqzz could not be converted"
@@ -229,15 +220,60 @@ def test_library_errors_are_not_quoted(job, monkeypatch):
     refused(job, InputError, "ComputeError")
 
 
-@pytest.mark.parametrize("kind", quick(["list", "struct", "bytes"]))
-def test_a_column_that_csv_cannot_hold_is_refused_before_anything_is_charged(make_job, reviews, kind):
-    made = {
-        "list": pl.concat_list("stars", "stars"),
-        "struct": pl.struct("stars", "user_id"),
-        "bytes": pl.col("user_id").cast(pl.Binary),
-    }
-    job = make_job(frame=reviews().with_columns(stars=made[kind]))
-    with pytest.raises(InputError, match=r"column .stars. of type .* cannot be in a CSV file"):
-        job.run(sink=str(job.folder / "published.csv"))
-    assert not (job.folder / "ledger.db").exists()
-    assert job.run().version == 1
+def said(job, *words, code=5):
+    """What a command says, which is a sentence and a hint, and holds no text and no key."""
+    done = dptext(*words)
+    assert done.exit_code == code, done.output
+    assert "Error: " in done.stderr
+    assert "\nHint: " in done.stderr
+    for hidden in (SENTINEL, (job.folder / "noise.key").read_text().strip(), "Traceback", "unexpected"):
+        assert hidden not in done.output
+    assert spent(job) == 0
+    assert not (job.folder / "published.manifest.json").exists()
+    return done
+
+
+def test_commands_refuse_in_a_sentence(job, monkeypatch):
+    monkeypatch.chdir(job.folder)
+    key, policy = (job.folder / "noise.key").read_text().strip(), job.write_policy()
+    plain = policy.read_text()
+    for command in ("plan", "run", "check"):
+        assert "dptext init" in said(job, command, "absent.toml").stderr
+    for command in ("show", "remaining", "verify", "export"):
+        assert "no ledger" in said(job, "ledger", command, "--ledger", "absent.db").stderr
+    assert not (job.folder / "absent.db").exists()
+    for text, words in (("", "is missing"), ("dataset = ", "not valid TOML"), ('datset = "a"', "datset")):
+        policy.write_text(text)
+        for command in ("plan", "run"):
+            done = dptext(command, policy)
+            assert (done.exit_code, words in done.stderr) == (5, True), done.output
+    policy.write_text(plain.replace(f"file:{job.folder}/noise.key", key))
+    said(job, "run", policy)
+    done = said(
+        job, "run", job.write_policy(cap={"measure": "pure", "epsilon": 10.0}, on_cap="refuse"), "--json", code=3
+    )
+    failed = json.loads(done.stdout)["error"]
+    assert failed["exit_code"] == 3
+    assert done.stderr.endswith(f"Error: {failed['message']}\nHint: {failed['hint']}\n")
+    Ledger.open("ledger.db").close()
+    said(job, "check", job.write_policy(), "--released", "nowhere")
+
+
+def test_a_disk_that_is_full_while_staging(job, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, f"No space left on device: {SENTINEL}")
+
+    policy = job.write_policy(shard_rows=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.DataFrame, "write_parquet", full)
+        done = dptext("run", policy)
+    assert (done.exit_code, done.stdout) == (7, "")
+    assert "Hint:" in done.stderr
+    assert SENTINEL not in done.output
+    reserved = spent(job)
+    assert dptext("run", policy).exit_code == 0, "it continues, and charges nothing again"
+    assert spent(job) == reserved
+    with sqlite3.connect(job.folder / "ledger.db") as file:
+        file.execute("update tally set committed = committed + 1")
+    done = dptext("ledger", "verify", "--ledger", job.folder / "ledger.db")
+    assert (done.exit_code, "does NOT agree" in done.stdout) == (4, True)

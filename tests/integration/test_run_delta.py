@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import threading
 
 import polars as pl
 import pytest
@@ -15,7 +14,7 @@ from dptext_etl.runner.planning import plan
 from tests.quick import quick
 
 from ..review_jobs import SENTINEL
-from .table_kinds import Delta, failing, place, recorded
+from .table_kinds import Delta, failing
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
@@ -51,20 +50,6 @@ def test_other_writers_keep_no_statistics_of_cells_either(job):
     assert b"r0000" not in log(job)
 
 
-def test_an_incremental_run_adds_no_files_of_other_types(job, reviews, save):
-    changes = {"incremental": True}
-    job.run(**changes)
-    charged = job.charged()
-    save(reviews(300).with_columns(pl.col("stars").cast(pl.Float64)), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match=r"column 2 \('stars'\) is of type Float64, and published as Int64"):
-        job.run(**changes)
-    assert job.charged() == charged
-    assert plan(job.policy()).rows == 300
-    job.run()
-    assert rows(job)["stars"].dtype == pl.Float64
-    assert not failing(job)
-
-
 NAIVE = pl.datetime(2026, 1, "stars")
 
 
@@ -89,56 +74,6 @@ def test_other_columns_change_the_schema_of_the_table(job):
     assert rows(job).columns == ["id", "stars", "user_id", "review", "note"]
     assert table(job).version() == 1
     assert not failing(job, keep=["stars", "user_id"], release="2026-12")
-
-
-@pytest.mark.parametrize("ids", quick(["keyed", "drop"]))
-def test_published_ids_are_those_of_the_policy(job, ids):
-    job.run(ids=ids)
-    assert ("id" in rows(job).columns) == (ids == "keyed")
-    assert "r00007" not in str(rows(job).to_dicts())
-
-
-def test_a_synthetic_table_is_published_and_named(make_synthetic):
-    job = make_synthetic(**TABLE)
-    assert job.run().version == 1
-    assert rows(job).height == job.policy().synthetic.rows
-    with job.ledger() as ledger:
-        (ref,) = ledger.releases.find_all(job.policy()).values()
-        assert [name.partition("@")[2] for name in ledger.releases.published(ref)] == ["", "delta-0"]
-    assert not job.run().changed
-
-
-@pytest.mark.parametrize("step", quick(["manifest written", "shown"]))
-def test_a_second_version_settles_as_well(job, reviews, save, step):
-    job.values["incremental"] = True
-    job.run()
-    save(reviews(300), job.folder / "raw.parquet")
-    assert job.stop(step)
-    assert rows(job).height == (300 if step == "shown" else 240)
-    job.run()
-    assert table(job).version() == 1
-    assert rows(job).height == 300
-    assert recorded(job)[-1].endswith("@delta-1")
-
-
-def test_two_runs_at_once_make_one_version(job):
-    ended = []
-
-    def one():
-        try:
-            ended.append(run(job.policy()).version)
-        except BusyError as problem:
-            ended.append(type(problem))
-
-    threads = [threading.Thread(target=one) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 1 in ended
-    assert job.run().version == 1
-    assert table(job).version() == 0
-    assert len(recorded(job)) == 2
 
 
 def test_two_releases_at_once_make_two_versions_at_most(job):
@@ -236,15 +171,6 @@ def test_a_manifest_that_is_gone_or_older_is_refused(job):
         job.run(release="2026-12")
 
 
-def test_a_table_of_someone_else_is_refused(job, reviews):
-    reviews(10).write_delta(place(job))
-    with pytest.raises(InputError, match="is a table that no run of dptext made"):
-        job.run()
-    with pytest.raises(InputError, match="files or folders that no run of dptext wrote"):
-        job.run(table=None)
-    assert not (job.folder / "ledger.db").exists()
-
-
 def test_plain_files_and_a_table_do_not_take_each_others_place(make_job):
     plain, job = make_job("plain"), make_job("table", **TABLE)
     plain.run()
@@ -283,11 +209,3 @@ def test_a_sink_that_names_a_file_is_refused(job):
         job.policy(sink=str(job.folder / "published.csv"))
     with pytest.raises(PolicyError, match="format"):
         job.policy(table={"format": "hudi"})
-
-
-def test_partitions_have_a_table_each(job, reviews, save):
-    places = {"source": str(job.folder / "{partition}.parquet"), "sink": str(job.folder / "out" / "{partition}")}
-    for at, name in enumerate(("a", "b")):
-        save(reviews(120, 120 * at), job.folder / f"{name}.parquet")
-        run(job.policy(**places), partition=name)
-    assert pl.read_delta(str(job.folder / "out" / "b"))["id"][0] == "r00120"

@@ -1,18 +1,14 @@
 """Who is to be forgotten goes: out of what is published, of older versions, of staging; the books stay whole."""
 
 import contextlib
-import json
 import os
-import shutil
 import time
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl import Ledger, run
 from dptext_etl.checks.published import check_published
-from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
@@ -32,10 +28,6 @@ class StopError(Exception):
 def failing(job, **changes):
     verdicts = check_published(job.folder / "published", job.policy(**changes))
     return {verdict.name: verdict.message for verdict in verdicts if not verdict.passed}
-
-
-def without(job, save, frame, suffix=".parquet"):
-    save(frame, job.folder / f"raw{suffix}")
 
 
 THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
@@ -239,22 +231,6 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     assert {path.name.partition("-")[0] for path in staged} == {"shard", "texts.txt"}
     job.run(release="2027-01", cap=larger)
     assert job.published()["stars"].unique().to_list() == [3]
-
-
-def test_the_commands(released, reviews, save, monkeypatch):
-    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
-    released.write_policy()
-    monkeypatch.chdir(released.folder)
-    refused = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007"])
-    assert refused.exit_code == 5
-    assert released.published().height == 240
-    said = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007", "--yes", "--json"])
-    assert json.loads(said.output)["removed"] == 6
-    assert released.published().height == 234
-    said = CliRunner().invoke(app, ["clean", "privacy.toml"])
-    assert "nothing to remove" in said.output
-    shutil.rmtree(released.folder / "published.staging")
-    assert CliRunner().invoke(app, ["clean", "privacy.toml", "--json"]).exit_code == 0
 
 
 def test_a_run_does_not_clean_what_another_is_using(job):

@@ -133,6 +133,7 @@ def test_people_who_are_not_there_are_said_and_exit_with_8(released, reviews, sa
     save(reviews().with_columns(stars=0), released.folder / "raw.parquet")
     released.run()
     asked, before = ("forget", str(released.write_policy()), "--yes"), everything(released)
+    assert CliRunner().invoke(app, [*asked[:2], "--subject", "u007"]).exit_code == 5, "asked and not answered"
     for whom, who in (
         (("--subject", "U007"), "1 of 1 subject"),
         (("--record", "r99999"), "1 of 1 record"),

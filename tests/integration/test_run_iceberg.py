@@ -94,14 +94,6 @@ def test_clean_expires_the_snapshots_whose_files_go(job):
         assert table(job).scan(snapshot_id=one.snapshot_id).to_arrow().num_rows == 240
 
 
-def test_other_columns_are_refused_before_anything_is_charged(job):
-    job.run()
-    charged = job.charged()
-    with pytest.raises(InputError, match="has other columns than this policy publishes"):
-        job.run(keep=[], release="2026-12")
-    assert job.charged() == charged
-
-
 @pytest.mark.parametrize("made", quick([pl.col("stars").cast(pl.Float64), pl.struct("stars")]))
 def test_other_types_are_refused_before_anything_is_charged(job, reviews, save, made):
     job.run()

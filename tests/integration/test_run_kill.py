@@ -9,28 +9,10 @@ import pytest
 
 from tests.quick import quick
 
-STEPS = [
-    ("checked", 1),
-    ("registered", 1),
-    ("planted", 2),
-    ("reserved", 1),
-    ("reserved", 3),
-    ("computed", 1),
-    ("computed", 2),
-    ("staged", 1),
-    ("staged", 3),
-    ("committed", 1),
-    ("committed", 2),
-    ("committed", 3),
-    ("committed", 6),
-    ("gated", 1),
-    ("parts written", 1),
-    ("recorded", 1),
-    ("version written", 1),
-    ("manifest written", 1),
-    ("shown", 1),
-    ("cleared", 1),
-]
+TIMES = {"checked": [1], "registered": [1], "planted": [2], "reserved": [1, 3], "computed": [1, 2], "staged": [1, 3]}
+TIMES |= {"committed": [1, 2, 3, 6]}
+ONCE = ("gated", "parts written", "recorded", "version written", "manifest written", "shown", "cleared")
+STEPS = [(step, at) for step, times in TIMES.items() for at in times] + [(step, 1) for step in ONCE]
 """A step, and after how many times of it the process dies; three shards of two columns."""
 FIRST = [("reserved", 3), ("committed", 2), ("recorded", 1), ("version written", 1)]
 """One after each thing that stays: charges, commits, the record, the version."""
@@ -86,19 +68,6 @@ def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
         assert report.ok, report.problems
         assert ledger.remaining(scope(job)).used == undisturbed_used(undisturbed)
     assert not list((job.folder / "published.staging").rglob("shard-*"))
-
-
-@pytest.mark.thorough
-def test_killed_again_and_again(undisturbed, make_job, killed):
-    job = make_job("killed")
-    for step, times in STEPS:
-        died, said = killed(job.policy(), step, times)
-        assert died or "manifest" in step or not said, said
-    job.run()
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
 
 
 @pytest.mark.parametrize("gone", quick(["draws", "parquet", "json"]))

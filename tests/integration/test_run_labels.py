@@ -10,7 +10,7 @@ from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
-from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
+from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.guarantee import micro
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan
@@ -183,17 +183,6 @@ def test_a_release_holds_one_table_with_its_labels(make_labeled, changed):
     error = same_refusal(job, {}, InputError)
     assert "the texts or labels of 1 record changed" in error.message
     assert job.files("published") == before
-
-
-@pytest.mark.thorough
-def test_an_equal_table_costs_nothing_and_other_labels_are_another_release(make_labeled):
-    job = make_labeled()
-    first = job.run()
-    job.forget_that_nothing_changed()
-    again = job.run()
-    assert (again.version, again.changed, again.manifest, again.rows["new"]) == (1, False, first.manifest, 0)
-    with pytest.raises(LedgerError, match="pinned to another configuration"):
-        job.run(unlinked=TWO)
 
 
 def test_a_label_that_the_policy_does_not_list_fires_a_gate(make_labeled, monkeypatch):

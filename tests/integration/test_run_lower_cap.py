@@ -114,15 +114,3 @@ def test_a_cap_is_set_by_command(ledger):
     converted = invoke(*command[1:], *place, "--yes")
     assert "is now eps_approx 2000 and delta 1e-06" in converted.output
     assert job.run(cap=approx).rows["replayed"] == 240
-
-
-def test_the_command_line_asks_for_the_lower_cap(ledger):
-    job, _ = ledger
-    path = job.write_policy(cap=TYPO, release="2026-12")
-    refused = invoke("run", path)
-    assert refused.exit_code == 5
-    assert "--accept-lower-cap" in refused.output
-    stopped = invoke("run", path, "--accept-lower-cap")
-    assert stopped.exit_code == 3
-    assert "min_released" in stopped.output
-    assert scan_published(str(job.folder / "published")).collect().height == 240

@@ -5,7 +5,6 @@ import pytest
 
 from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
-from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan
 from dptext_etl.runner.planning import further
 from tests.command_line import dptext, facts
@@ -74,25 +73,12 @@ def test_a_person_who_is_found_later_is_another_unit(job, reviews, save):
         job.run(on_null_subject="own", shard_rows=1000)
 
 
-def test_all_rows(make_job, reviews):
-    job = make_job(frame=reviews(60).with_columns(user_id=pl.lit(None, pl.String)))
-    with pytest.raises(BudgetError, match=r"60 of 60 rows would be left out \(without a person\)"):
-        job.run(on_null_subject="quarantine")
-    assert not (job.folder / "ledger.db").exists()
-
-
 def test_incrementally(job, reviews, save):
     job.run(on_null_subject="quarantine", incremental=True)
     old = pl.read_parquet(job.folder / "raw.parquet")
     save(pl.concat([old, reviews(10, 240)]), job.folder / "raw.parquet")
     summary = job.run(on_null_subject="quarantine", incremental=True)
     assert (summary.rows["new"], summary.rows["without_subject"], summary.published_rows) == (10, 24, 226)
-
-
-def test_a_frame(job):
-    frame = pl.read_parquet(job.folder / "raw.parquet")
-    assert run_frame(frame, job.policy(on_null_subject="quarantine")).rows["without_subject"] == 24
-    assert run_frame(frame, job.policy(on_null_subject="own", release="2026-12")).rows["released"] == 240
 
 
 def test_synthetic_and_unlinked(make_synthetic, reviews):

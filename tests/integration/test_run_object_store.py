@@ -106,19 +106,6 @@ def test_csv_objects_are_checked_before_they_are_read(make_job, store, reviews):
     assert "doctor" not in str(caught.value)
 
 
-def test_incremental_in_a_store(make_job, store, reviews, save):
-    job = make_job()
-    upload(job, store)
-    changes = remote(job, store, incremental=True)
-    job.run(**changes)
-    save(reviews(300), job.folder / "raw.parquet")
-    upload(job, store)
-    summary = job.run(**changes)
-    assert (summary.version, summary.rows["already_published"], summary.published_rows) == (2, 240, 300)
-    published = scan_published("s3://bucket/published/reviews", store.options).collect()
-    assert published["id"].to_list() == reviews(300)["id"].to_list()
-
-
 def test_a_store_that_refuses_loses_nothing(make_job, store):
     job = make_job()
     upload(job, store)
@@ -240,14 +227,6 @@ def test_a_sink_is_one_runs_at_a_time(make_job, store):
 
     run(job.policy(**remote(job, store)), checkpoint=checkpoint)
     assert "more seconds" in refused[0]
-    assert "published/reviews/lease.json" not in store.objects
-
-
-def test_the_lease_of_a_killed_run_ends(make_job, store, monkeypatch):
-    job = make_job()
-    upload(job, store)
-    store.objects["published/reviews/lease.json"] = b'{"holder": "gone", "until": 1.0}'
-    assert job.run(**remote(job, store)).version == 1
     assert "published/reviews/lease.json" not in store.objects
 
 

@@ -323,5 +323,6 @@ def test_the_command_prints_counts_and_ends_as_the_run_would(released):
     found = json.loads(said.stdout)
     assert (said.exit_code, found["changed"], found["refusal"]["code"]) == (5, 7, "input")
     low = released.write_policy(cap=LOW, release="2026-12")
-    assert CliRunner().invoke(app, ["plan", str(low)]).exit_code == 5
-    assert CliRunner().invoke(app, ["plan", str(low), "--accept-lower-cap"]).exit_code == 3
+    for command in ("plan", "run"):
+        assert CliRunner().invoke(app, [command, str(low)]).exit_code == 5
+        assert CliRunner().invoke(app, [command, str(low), "--accept-lower-cap"]).exit_code == 3

@@ -27,14 +27,6 @@ class StopError(Exception):
     """Stands for a process that dies."""
 
 
-def stopping_at(step):
-    def checkpoint(name):
-        if name == step:
-            raise StopError
-
-    return checkpoint
-
-
 def by_glob(job, name="published"):
     """The ids that folder readers see, by every way that users take."""
     folder = job.folder / name

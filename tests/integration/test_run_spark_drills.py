@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from dptext_etl import _kernel
-from dptext_etl.errors import DPTextError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish
 from dptext_etl.spark import run_frame
@@ -60,33 +59,6 @@ def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, m
     assert job.files() == undisturbed.files()
     assert job.charged() == undisturbed.charged()
     assert used(job) == used(undisturbed)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("steps", quick([[("committed", 3)], [("staged", 2), ("committed", 3)]]), ids=len)
-def test_a_run_that_gave_up_half_way_goes_on(spark, undisturbed, make_job, steps):
-    """As below, but the driver lives: tasks fail as often as Spark lets them, and the job ends."""
-    job = make_job("job")
-    for step, times in steps:
-        seen = job.folder / step
-        seen.mkdir()
-
-        def checkpoint(name, step=step, times=times, seen=seen):
-            import os
-
-            from pyspark import TaskContext
-
-            if TaskContext.get() is None:
-                return
-            if name == step:
-                (seen / os.urandom(4).hex()).touch()
-            if len(list(seen.iterdir())) >= times:
-                raise ValueError("zzqsentinelqzz")
-
-        with pytest.raises(DPTextError, match="computing on Spark failed"):
-            stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
-        assert not (job.folder / "published.manifest.json").exists()
-    went_on(spark, job, undisturbed)
 
 
 def went_on(spark, job, undisturbed):

@@ -111,20 +111,6 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
     assert not [path for path in files.process_folder().rglob("*") if "shard-" in path.name]
 
 
-@pytest.mark.thorough
-def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spark, make_job, place, store):
-    here = make_job("here", shard_rows=200)
-    here.values["sink"] = str(here.folder / "published.csv")
-    job = place(make_job("apart", shard_rows=200), sink="s3://bucket/published/reviews.csv")
-    here.run()
-    first, again = (run_frame(frame_of(spark, job), job.policy()) for _ in range(2))
-    assert (first.version, again.changed, again.rows["new"]) == (1, False, 0)
-    expected = scan_published(here.policy().sink).collect().sort("id")
-    assert_frame_equal(scan_published(job.policy().sink, store.options).collect().sort("id"), expected)
-    assert not staged_names(store)
-    assert "not-to-be-printed" not in repr(first.as_dict())
-
-
 def test_executors_read_csv_objects_with_the_options_of_the_policy(spark, make_job, place, store, reviews):
     table = reviews(40)
     store.objects["raw/a.csv"] = table.head(15).write_csv().encode()

@@ -18,7 +18,6 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.publish.erasing import clean
-from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Facts, Staging
 from dptext_etl.storage import LEASE_SECONDS, Storage
 from tests.quick import quick
@@ -28,7 +27,6 @@ from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 
 STAGING = "s3://bucket/inside"
 SINK = "s3://bucket/published/reviews"
-FICKLE = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
 
 
 @pytest.fixture
@@ -203,55 +201,6 @@ def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, m
 
 
 @pytest.mark.thorough
-def test_a_model_is_replayed_from_the_store(place, make_job, store, machine, toys):  # noqa: F811
-    job, scored = place(make_job(column=FICKLE)), toys["fickle"].scored
-    job.run()
-    assert sum(scored) == 2 * (240 + 2 * 6), "canary rows are computed twice"
-    texts = scan_published(SINK, store.options).collect()
-    scored.clear()
-    raw = pl.read_parquet(job.folder / "raw.parquet").sample(fraction=1, shuffle=True, seed=1)
-    raw.with_columns(stars=pl.col("stars") * 10).write_parquet(job.folder / "raw.parquet")
-    upload(job, store)
-    machine()
-    assert job.run(shard_rows=70).version == 2
-    now = scan_published(SINK, store.options).collect()
-    assert dict(now.select("id", "review").iter_rows()) == dict(texts.select("id", "review").iter_rows())
-    assert sum(scored) == 2 * 2 * 2, "the canary rows of a fourth shard are new"
-    assert staged_names(store, "kept")
-
-
-@pytest.mark.thorough
-def test_rewritten_texts_go_on_elsewhere(place, make_job, reviews, store, machine, again):  # noqa: F811
-    job = make_job("rewriting", reviews(60), shard_rows=40)
-    mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": job.vectors}
-    both = [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]
-    job.values["column"] = [{**both[0], "postprocess": [{"name": "again"}], "keep_intermediate": True}, both[1]]
-    place(job)
-    assert job.stop("rewriting staged", 2)
-    got = len(again.got)
-    machine()
-    job.run()
-    assert len(again.got) == got, "what was rewritten is served from the store"
-    table = scan_published(SINK, store.options).collect()
-    assert (table["review"] != table["review_intermediate"]).all()
-
-
-@pytest.mark.thorough
-def test_people_are_forgotten_in_staging_too(place, make_job, reviews, store, machine, toys):  # noqa: F811
-    job = place(make_job(column=FICKLE))
-    job.run()
-    stage(job.policy(release="later"))
-    reviews().filter(pl.col("user_id") != "u007").write_parquet(job.folder / "raw.parquet")
-    upload(job, store)
-    machine()
-    assert forget(job.policy(), subjects=["u007"]).staged > 1
-    gone = {name for name, user in reviews().select("id", "user_id").iter_rows() if user == "u007"}
-    left = [data for name, data in store.objects.items() if name.startswith("inside/") and name.endswith(".parquet")]
-    assert left
-    assert not any(gone & set(pl.read_parquet(data)["id"]) for data in left)
-
-
-@pytest.mark.thorough
 def test_a_fired_gate_takes_texts_out_of_the_store(place, make_job, store, machine, monkeypatch, sentinel):
     job = place(make_job())
     store.objects["inside/reviews/2026-11/_/kept/kept-00000-00.parquet"] = sentinel.encode()  # of an earlier model
@@ -275,18 +224,6 @@ def test_a_fired_gate_takes_texts_out_of_the_store(place, make_job, store, machi
     assert [name for name in store.objects if name.startswith("inside/")] == [
         name for name in inside if "/ledger-" in name
     ]
-
-
-@pytest.mark.thorough
-def test_lists_of_records_over_the_cap_and_their_retention(place, make_job, store, machine):
-    job = place(make_job(cap={"measure": "pure", "epsilon": 60.0, "period": "2026"}, min_released=0.0))
-    summary = job.run()
-    lists = staged_names(store, "quarantine")
-    assert sum(pl.read_parquet(store.objects[name]).height for name in lists) == summary.rows["quarantined"] > 0
-    assert not clean(job.policy(retention={"quarantine_days": 30_000})).removed  # the store says when they were written
-    found = clean(job.policy(retention={"quarantine_days": 0})).quarantined
-    assert found == [f"s3://bucket/{name}" for name in lists]
-    assert not staged_names(store, "quarantine")
 
 
 def test_names_that_a_url_would_change_stay(place, make_job, store, machine):

@@ -149,19 +149,6 @@ def test_a_cap_on_rho_counts_it(make_synthetic):
     assert used(job)["rho"]["max"] == 6 * job.policy().statistic.charge(CLAIM).rho
 
 
-def test_the_same_table_again_costs_nothing_and_gives_the_same_bytes(make_synthetic, reviews, save):
-    job = make_synthetic()
-    first, before, spent = job.run(), job.files(), used(job)
-    save(labeled(reviews()).sample(fraction=1.0, shuffle=True, seed=3), job.folder / "raw.parquet")
-    again = job.run(shard_rows=70)
-    assert (again.version, again.changed, again.rows["new"], again.rows["replayed"]) == (1, False, 0, 240)
-    assert again.manifest == first.manifest
-    assert (job.files(), used(job)) == (before, spent)
-    with job.ledger() as ledger:
-        assert ledger.reports.show()[0]["diverged"] == 0
-    assert verified(job) == []
-
-
 @pytest.mark.parametrize("step", quick(STEPS, first=2))
 def test_a_run_that_stopped_goes_on(make_synthetic, step):
     job, whole = make_synthetic(), make_synthetic("whole")
@@ -169,28 +156,6 @@ def test_a_run_that_stopped_goes_on(make_synthetic, step):
     assert job.stop(step)
     assert job.run().manifest == expected.manifest
     assert used(job) == used(whole)
-    assert verified(job) == []
-
-
-@pytest.mark.parametrize("change", quick(["label", "fewer", "ids", "more", "text", "null label"]))
-def test_a_release_holds_one_table(make_synthetic, reviews, save, change):
-    """The records that are more are of new people: of seven of one person, the key may leave out the new one."""
-    job = make_synthetic()
-    job.run()
-    before, spent, frame = job.files(), used(job), labeled(reviews())
-    one = pl.col("id") == "r00008"
-    other = {
-        "more": lambda: pl.concat([frame, labeled(reviews(2, 1000)).with_columns(user_id="v" + pl.col("user_id"))]),
-        "fewer": lambda: frame.head(239),
-        "text": lambda: frame.with_columns(review=pl.when(one).then(pl.lit("another")).otherwise("review")),
-        "label": lambda: frame.with_columns(topic=pl.when(one).then(pl.lit("money")).otherwise("topic")),
-        "null label": lambda: frame.with_columns(topic=pl.when(~one).then("topic")),
-        "ids": lambda: frame.with_columns(id="x" + pl.col("id")),
-    }[change]()
-    save(other, job.folder / "raw.parquet")
-    with pytest.raises((InputError, LedgerError), match=r"one table as a whole|one complete table"):
-        job.run()
-    assert (job.files(), used(job)) == (before, spent)
     assert verified(job) == []
 
 
@@ -274,17 +239,6 @@ def test_changed_files_are_found(make_synthetic, sentinel):
     assert failed == {"published_files", "texts_in_corpus"}
     assert "1 damaged" in job.run().notes[0]
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
-
-
-def test_another_number_of_rows_takes_another_name(released):
-    job, _ = released
-    before = job.files()
-    with pytest.raises(LedgerError, match="the release holds another table"):
-        job.run(synthetic={**SYNTHETIC, "rows": 51})
-    with pytest.raises(LedgerError, match="pinned to another configuration"):
-        job.run(synthetic={**SYNTHETIC, "per_subject": 5})
-    assert job.files() == before
-    assert job.run().changed is False
 
 
 def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, monkeypatch):

@@ -1,16 +1,13 @@
 """Doors of synthetic tables: files, frames, commands, what they say, and all others, which refuse by name."""
 
 import re
-from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl import privatize
 from dptext_etl.checks.published import check_published
-from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
 from dptext_etl.errors import DPTextError, InputError, PolicyError
 from dptext_etl.families.aggregate import read_statistic
@@ -158,25 +155,6 @@ def test_the_statement_says_whom_a_central_promise_trusts(make_synthetic):
     assert "50 rows" in text
     assert "pass unchanged" not in text
     assert "was rewritten" not in text
-
-
-def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path):
-    job = make_synthetic()
-    policy, path = job.policy(), tmp_path / "privacy.toml"
-    path.write_text(
-        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{policy.source}"\nsink = "{policy.sink}"\nid = "id"\n'
-        f'subject = "user_id"\nkey = "{policy.key}"\nshard_rows = 100\n[ledger]\nurl = "{policy.ledger.url}"\n'
-        '[cap]\nmeasure = "approx"\nepsilon = 1000.0\ndelta = 1e-5\nperiod = "2026"\n'
-        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }\n'
-        "rows = 50\nper_subject = 6\n"
-        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
-    )
-    asked = partial(CliRunner().invoke, app)
-    for command in (["plan", str(path)], ["run", str(path)], ["check", str(path)]):
-        done = asked(command)
-        assert done.exit_code == 0, done.output
-    done = asked(["statement", str(path), "--out", str(tmp_path / "said")])
-    assert done.exit_code == 0, done.output
 
 
 def test_a_frame_is_published_like_a_file(make_synthetic, reviews):

@@ -1,12 +1,10 @@
 """A run over the files of the run before encodes nothing; whatever may have changed goes through all steps."""
 
-import polars as pl
 import pytest
 
 from dptext_etl import Ledger
 from dptext_etl.errors import LedgerError
 from dptext_etl.families.aggregate import contributions
-from dptext_etl.runner.publish.forgetting import forget
 
 from ..quick import quick
 from ..synthetic_runs import SYNTHETIC, labeled, ref_of, used, verified
@@ -51,14 +49,3 @@ def test_what_may_have_changed_goes_through_all_steps(make_synthetic, change):
             ledger.releases.revoke(ref_of(job, ledger), "by hand")
         with pytest.raises(LedgerError, match="revoked"):
             job.run()
-
-
-def test_a_source_that_brings_forgotten_records_back_is_refused(make_synthetic, reviews, save):
-    job = make_synthetic()
-    job.run()
-    raw = (job.folder / "raw.parquet").read_bytes()
-    save(labeled(reviews()).filter(pl.col("id") != "r00007"), job.folder / "raw.parquet")
-    forget(job.policy(), records=["r00007"])
-    (job.folder / "raw.parquet").write_bytes(raw)
-    with pytest.raises(LedgerError, match="one complete table"):
-        job.run()

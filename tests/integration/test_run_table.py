@@ -8,11 +8,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import privatize
-from dptext_etl.checks import find
-from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, PolicyError
-from dptext_etl.keys import resolve
 from dptext_etl.runner import check, publish, scan_published
 from tests.quick import quick
 
@@ -72,43 +69,6 @@ def test_published_files_are_what_the_manifest_says(job):
     assert manifest["columns"][0]["disclosures"] == ["cluster", "length", "nullness"]
 
 
-def test_missing_and_damaged_parts_come_back(job):
-    job.run()
-    before = job.files()
-    job.part(0).unlink()
-    job.part(1).write_bytes(b"damaged")
-    summary = job.run()
-    assert job.files() == before
-    assert "2 damaged or missing parts" in summary.notes[0]
-
-
-def test_nothing_raw_is_left_in_any_artefact(job, sentinel, caplog, capfd):
-    caplog.set_level("DEBUG")
-    policy = job.policy()
-    staged = stage(policy)
-    assert check(staged)
-    everything = {**job.files("published.staging"), "ledger": (job.folder / "ledger.db").read_bytes()}
-    summary = job.run()
-    everything |= job.files()
-    everything |= {path.name: path.read_bytes() for path in job.folder.glob("ledger*")}
-    said = [caplog.text, json.dumps(summary.as_dict()), repr(staged), repr(policy), *capfd.readouterr()]
-    everything["said"] = "\n".join(said).encode()
-    everything["pickled policy"] = pickle.dumps(policy)
-    tokens = [word for words in policy_tokens(policy, resolve(policy.key)).values() for word in words]
-    for name, content in everything.items():
-        assert not sum(find([sentinel], content).values()), name
-        assert not sum(find(tokens, content).values()), name
-    assert not sum(find([*tokens, sentinel], job.folder / "published").values())
-    assert not sum(find([*tokens, sentinel], job.folder / "published.staging").values())
-
-
-def test_staging_is_for_its_owner_alone(job):
-    staged = stage(job.policy())
-    folder = staged.layout.staging.folder
-    assert {oct(path.stat().st_mode & 0o777) for path in (folder, folder.parent, folder.parent.parent)} == {"0o700"}
-    assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {"0o600"}
-
-
 def test_steps_one_by_one_and_through_a_pickle(make_job):
     one, two = make_job("one"), make_job("two")
     one.run()
@@ -142,31 +102,6 @@ def test_publish_false_stays_staged_and_can_be_published_later(job):
     assert job.charged() == charged
 
 
-def test_small_integer_ids_leave_room_for_canaries(make_job, reviews):
-    frame = reviews(100).with_columns(id=pl.Series(range(100), dtype=pl.Int16))
-    job = make_job(frame=frame)
-    assert job.run().rows["released"] == 100
-    assert job.run().rows["replayed"] == 100
-
-
-def test_csv_keeps_the_spelling_of_ids_and_kept_values(make_job, reviews):
-    frame = reviews(20).with_columns(
-        id=pl.format("00{}", pl.int_range(20)), stars=pl.lit("1.50"), review=pl.lit('a "quoted", text\nof two lines')
-    )
-    job = make_job(frame=frame, suffix=".csv")
-    job.run()
-    published = pl.read_csv(job.part(0), infer_schema=False)
-    assert published["id"].to_list() == frame["id"].to_list()
-    assert set(published["stars"]) == {"1.50"}
-
-
-def test_a_csv_can_be_published_as_parquet(make_job):
-    job = make_job(suffix=".csv")
-    job.run(sink=str(job.folder / "published.parquet"))
-    published = pl.read_parquet(job.folder / "published.parquet/*.parquet")
-    assert published.schema["stars"] == pl.Int64
-
-
 def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save):
     whole = make_job("whole")
     parts = make_job("parts")
@@ -198,12 +133,6 @@ def test_a_faithful_mechanism_stays_staged(job, sentinel):
     assert summary.version is None
     staged = pl.read_parquet(job.folder / "published.staging" / "reviews" / "*" / "*" / "shard-*.parquet")
     assert staged["review"].str.contains(sentinel).any()  # faithful keeps unknown words: that is why it stays inside
-
-
-def test_stopwords_in_clear_with_consent(job):
-    column = job.policy().columns[0].model_dump()
-    plus = {**column, "mechanism": {**column["mechanism"], "variant": "plus"}, "allow": ["cluster", "stopwords"]}
-    assert job.run(column=[plus]).rows["released"] == 240
 
 
 def test_progress_tells_of_the_whole_run(job):

@@ -58,18 +58,6 @@ def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
     assert "ε is 2 for every text" in text
 
 
-def test_counts_hold_the_same_multiset(make_unlinked):
-    rows, counts = make_unlinked("rows"), make_unlinked("counts", unlinked={**UNLINKED, "form": "counts"})
-    expected = drawn(counts).value_counts(name="count").sort("review").cast({"count": pl.Int64})
-    counts.run()
-    assert counts.published().equals(expected)
-    assert counts.published()["count"].sum() == 240
-    rows.run()
-    verdicts = [check_published(job.folder / "published", job.policy()) for job in (rows, counts)]
-    assert {verdict.name for verdict in verdicts[0]} == {verdict.name for verdict in verdicts[1]}
-    assert all(verdict.passed for verdict in (*verdicts[0], *verdicts[1]))
-
-
 def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unlinked):
     job = make_unlinked(unlinked={**UNLINKED, "per_subject": 1, "rows": 40})
     job.run()
@@ -94,37 +82,6 @@ def test_a_group_of_records_is_covered_by_the_delta_of_each(make_unlinked):
     assert mechanism.spend(0).eps_approx == 0
     alone = make_unlinked("alone", unlinked={"rows": 200, "delta": 1e-6, "per_subject": 1})
     assert alone.policy().column_policy().mechanism.n_rec == 10_000, "records for which the delta holds"
-
-
-def test_ids_order_and_shards_do_not_show(make_unlinked, reviews, save):
-    """Two tables of the same draws have the same bytes, whatever the order of rows and the size of shards."""
-    one, other = make_unlinked("one"), make_unlinked("other")
-    one.run()
-    (other.folder / "noise.key").write_bytes((one.folder / "noise.key").read_bytes())
-    save(reviews().sample(fraction=1.0, shuffle=True, seed=3), other.folder / "raw.parquet")
-    run(other.policy(shard_bytes=2000))
-    theirs = {name.split("/")[-1]: data for name, data in other.files("published").items()}
-    assert {name.split("/")[-1]: data for name, data in one.files("published").items()} == theirs
-
-
-@pytest.mark.parametrize("change", quick(["other_text", "more", "fewer", "other_ids"], first=2))
-def test_a_release_holds_one_table(make_unlinked, reviews, save, change):
-    job = make_unlinked(unlinked={**UNLINKED, "rows": 100})
-    job.run()
-    before = job.files("published")
-    frame = {
-        "more": lambda: pl.concat([reviews(), reviews(2, 1000)]),
-        "fewer": lambda: reviews().head(239),
-        "other_text": lambda: reviews().with_columns(
-            pl.when(pl.col("id") == "r00007").then(pl.lit("another")).otherwise("review").alias("review")
-        ),
-        "other_ids": lambda: reviews().with_columns(("x" + pl.col("id")).alias("id")),
-    }[change]()
-    save(frame, job.folder / "raw.parquet")
-    with pytest.raises((InputError, LedgerError), match=r"holds one complete table|texts of 1 record changed"):
-        job.run()
-    assert job.files("published") == before
-    verified(job)
 
 
 def test_an_equal_table_gives_the_same_version_at_no_cost(make_unlinked):
