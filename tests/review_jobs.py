@@ -198,9 +198,16 @@ def copied_with_links(folder: Path, other: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def released_once(make_shared):
+def released_with():
+    """What the policy of `released` says besides, as a function of its folder; files replace it."""
+    return lambda folder: {}
+
+
+@pytest.fixture(scope="module")
+def released_once(make_shared, released_with):
     """A job that has run, and a copy of its folder, with the ledger's heads: it is put back for every test."""
     job = make_shared("released once")
+    job.values |= released_with(job.folder)
     ledger = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": str(job.folder / "anchors")}
     job.values["ledger"] = ledger
     job.run()

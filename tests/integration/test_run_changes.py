@@ -1,4 +1,4 @@
-"""What may change between runs and what may not: texts, new rows, kept values, settings, revoked names, bytes."""
+"""What may change between runs: texts, new rows, kept values, settings, revoked names, bytes."""
 
 from pathlib import Path
 
@@ -10,7 +10,11 @@ from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
-from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.polars import run_frame
+from dptext_etl.runner import check, plan, publish, scan_published
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.spark import run_frame as run_on_spark
+from tests.quick import quick
 
 
 def used(job):
@@ -141,3 +145,229 @@ def test_other_bytes_on_a_second_computation_are_not_published(released, monkeyp
     assert not list((released.folder / "published.staging").rglob("shard-*"))
     monkeypatch.undo()
     assert released.run().notes[0].startswith("already published")
+
+
+CHANGED = ["r00003", "r00150", "r00239"]
+
+
+def consenting(job, **entries):
+    """The columns of the policy, with consent to show what changed."""
+    found = job.policy().model_dump(by_alias=True)["column"]
+    return {"column": [{**item, "allow": ["cluster", "changed"]} for item in found], **entries}
+
+
+def edit(job, save, text="word anew", ids=CHANGED):
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    edited = pl.when(pl.col("id").is_in(ids)).then(pl.lit(text)).otherwise("review")
+    save(frame.with_columns(review=edited), job.folder / "raw.parquet")
+
+
+def used_texts(job):
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        return ledger.remaining(Scope.of(job.policy())).used["eps_pure"]
+
+
+def listed(job):
+    found = [pl.read_parquet(path)["id"] for path in (job.folder / "published.staging").rglob("changed-*")]
+    return sorted(pl.concat(found)) if found else []
+
+
+def manifest(job):
+    return (job.folder / "published.manifest.json").read_text()
+
+
+def test_keep_publishes_what_was_released(released, save):
+    before, spent, head = released.published(), used_texts(released), released.charged()
+    edit(released, save)
+    assert plan(released.policy(on_changed="keep")).changed == 3
+    summary = released.run(on_changed="keep")
+    assert released.published().equals(before), "nothing that readers see depends on the new texts"
+    assert (summary.rows["changed_kept"], summary.rows["released"], summary.rows["new"]) == (3, 240, 0)
+    assert (used_texts(released), released.charged()) == (spent, head)
+    assert listed(released) == CHANGED
+    assert not summary.changed, "the same bytes are the same version"
+    assert "changed" not in manifest(released)
+    text = " ".join(summary.notes)
+    assert "3 records changed" in text
+    assert not any(name in text for name in CHANGED)
+
+
+@pytest.mark.parametrize(("ids", "null"), quick([("drop", False), ("keyed", True), ("keyed", False), ("drop", True)]))
+def test_keep_where_readers_see_no_ids(job, save, ids, null):
+    job.run(ids=ids)
+    before, spent = job.published(), used_texts(job)
+    edit(job, save, text=None if null else "word anew")
+    summary = job.run(ids=ids, on_changed="keep")
+    assert job.published().equals(before)
+    assert (summary.rows["changed_kept"], summary.rows["released"]) == (3, 240)
+    assert used_texts(job) == spent
+
+
+def test_keep_with_rows_added_and_again(released, save, reviews):
+    before = released.published()
+    save(reviews(300), released.folder / "raw.parquet")
+    edit(released, save)
+    first = released.run(on_changed="keep")
+    assert (first.rows["new"], first.rows["changed_kept"]) == (60, 3)
+    assert released.published().head(240).equals(before)
+    again = released.run(on_changed="keep")
+    assert (again.rows["new"], again.rows["changed_kept"], again.changed) == (0, 3, False)
+    released.forget_that_nothing_changed()
+    thoroughly = released.run(on_changed="keep")
+    assert (thoroughly.rows["changed_kept"], thoroughly.changed) == (3, False)
+
+
+def test_forgetting_takes_what_is_kept_and_listed(released, save):
+    edit(released, save)
+    released.run(on_changed="keep")
+    frame = pl.read_parquet(released.folder / "raw.parquet")
+    save(frame.filter(pl.col("id") != CHANGED[0]), released.folder / "raw.parquet")
+    forget(released.policy(on_changed="keep"), records=[CHANGED[0]])
+    left = [pl.read_parquet(path)["id"] for path in (released.folder / "published.staging").rglob("*.parquet")]
+    assert left
+    assert CHANGED[0] not in pl.concat(left).to_list()
+    assert released.published().height == 239
+
+
+def test_keep_after_a_run_that_was_staged_alone(job, save):
+    job.run(publish=False)
+    edit(job, save)
+    summary = job.run(on_changed="keep")
+    assert (summary.rows["changed_kept"], summary.published_rows) == (3, 240)
+
+
+def test_keep_needs_bytes(job, save):
+    import shutil
+
+    job.run()
+    edit(job, save)
+    (job.folder / "published.manifest.json").unlink()
+    shutil.rmtree(job.folder / "published")
+    with pytest.raises(InputError, match="none are published or kept") as caught:
+        job.run(on_changed="keep")
+    assert plan(job.policy(on_changed="keep")).refusal["message"] == caught.value.message
+    used_texts(job)
+
+
+def test_quarantine_leaves_changed_rows_out(job, save):
+    entries = consenting(job, on_changed="quarantine")
+    job.run(**entries)
+    before, spent = job.published(), used_texts(job)
+    edit(job, save)
+    summary = job.run(**entries)
+    assert job.published().equals(before.filter(~pl.col("id").is_in(CHANGED)))
+    assert (summary.rows["changed_left_out"], summary.rows["released"]) == (3, 237)
+    assert used_texts(job) == spent
+    assert listed(job) == CHANGED
+    assert '"changed"' in manifest(job), "it says that it shows which texts changed"
+
+
+def test_release_again_charges_those_records_alone(job, save):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    before, charged = job.published(), job.charged()
+    edit(job, save)
+    foretold = plan(job.policy(**entries))
+    assert (foretold.changed, foretold.refusal) == (3, None)
+    summary = job.run(**entries)
+    after = job.published()
+    same = ~pl.col("id").is_in(CHANGED)
+    assert after.filter(same).equals(before.filter(same))
+    assert after["note"].equals(before["note"]), "the other column is not drawn again"
+    assert (summary.rows["changed_released"], summary.rows["new"], summary.rows["replayed"]) == (3, 0, 237)
+    now = job.charged()
+    assert {name: now[name][0] - charged[name][0] for name in now} == {"review": 3, "note": 0}
+    used_texts(job)
+    job.forget_that_nothing_changed()
+    again = job.run(**entries)
+    assert (again.rows["replayed"], again.changed) == (240, False)
+    assert "changed_released" not in again.rows
+    assert job.charged() == now
+
+
+def test_release_again_pays_for_both_texts(make_job, save, reviews):
+    frame = reviews(40).with_columns(note=pl.lit(None, pl.String), review=pl.lit("worda wordb wordc"))
+    job = make_job(frame=frame, unit="record", subject=None)
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    assert used_texts(job)["max"] == 6_000_000
+    edit(job, save, "worda wordb", ["r00003"])
+    job.run(**entries)
+    assert used_texts(job)["max"] == 10_000_000, "3 draws and 2 draws of epsilon 2"
+
+
+def test_a_text_that_comes_back_gets_its_first_release(job, save, reviews):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    first = job.published()
+    edit(job, save)
+    job.run(**entries)
+    save(reviews(), job.folder / "raw.parquet")
+    summary = job.run(**entries)
+    assert job.published().equals(first)
+    assert summary.rows["changed_released"] == 3, "charged all the same"
+    used_texts(job)
+
+
+def test_release_again_under_the_cap(make_job, save, reviews):
+    frame = reviews(40).with_columns(note=pl.lit(None, pl.String), review=pl.lit("worda wordb wordc"))
+    cap = {"measure": "pure", "epsilon": 7.0, "period": "2026"}
+    job = make_job(frame=frame, unit="record", subject=None, cap=cap)
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    edit(job, save, "worda wordb", ["r00003"])
+    assert plan(job.policy(**entries)).over_cap["records"] == 1
+    summary = job.run(**entries)
+    assert (summary.rows["quarantined"], summary.rows["released"]) == (1, 39)
+    assert used_texts(job)["max"] == 6_000_000
+
+
+def test_a_stop_after_the_second_charge(job, save):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    edit(job, save)
+    job.values |= entries
+    assert job.stop("reserved")
+    reserved = {name: count for name, (count, _) in job.charged().items()}
+    assert job.run().published_rows == 240
+    now = {name: count for name, (count, _) in job.charged().items()}
+    assert now["note"] == reserved["note"]
+    assert 0 <= now["review"] - reserved["review"] <= 2, "what was charged before the stop is not charged again"
+    used_texts(job)
+
+
+def test_consent_comes_first(job):
+    for choice in ("quarantine", "release_again"):
+        with pytest.raises(PolicyError, match=r'to consent, write: allow = \["changed", "cluster"\]'):
+            job.policy(on_changed=choice)
+        with pytest.raises(PolicyError, match="incremental"):
+            job.policy(**consenting(job, on_changed=choice, incremental=True))
+    job.run()
+    with pytest.raises(LedgerError, match="more disclosures: changed"):
+        job.run(**consenting(job, on_changed="release_again"))
+
+
+def test_a_frame(job):
+    frame, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy()
+    run_frame(frame, policy)
+    before = job.published()
+    edited = frame.with_columns(review=pl.when(pl.col("id") == "r00003").then(pl.lit("anew")).otherwise("review"))
+    with pytest.raises(InputError, match="texts of 1 record changed"):
+        run_frame(edited, policy)
+    assert run_frame(edited, policy, on_changed="keep").rows["changed_kept"] == 1
+    assert job.published().equals(before)
+
+
+@pytest.mark.thorough
+def test_spark_notices_changed_rows_where_no_row_is_new(spark, job):
+    raw, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy(incremental=True)
+    run_on_spark(spark.createDataFrame(raw.to_pandas()), policy)
+    edited = pl.when(pl.col("id").is_in(CHANGED)).then(pl.lit("word anew")).otherwise("review")
+    frame = spark.createDataFrame(raw.with_columns(review=edited).to_pandas())
+    with pytest.raises(InputError, match="texts of 3 records changed"):
+        run_on_spark(frame, policy)
+    assert listed(job) == CHANGED
+    kept = run_on_spark(frame, job.policy(incremental=True, on_changed="keep"))
+    assert (kept.rows["changed_kept"], kept.published_rows) == (3, 240)

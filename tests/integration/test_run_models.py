@@ -3,7 +3,14 @@
 import polars as pl
 import pytest
 
-from dptext_etl.errors import LedgerError
+from dptext_etl import Ledger, catalog
+from dptext_etl import device as devices
+from dptext_etl.engines import run
+from dptext_etl.errors import InputError, LedgerError, PolicyError
+from dptext_etl.ledger import Scope
+from dptext_etl.runner import Manifest, plan
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard.charging import Column, charge
 from tests.quick import quick
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
@@ -97,3 +104,188 @@ def test_a_kept_file_that_was_changed_is_not_believed(fickle):
 def test_tables_keep_nothing(job):
     job.run()
     assert not list((job.folder / "published.staging").rglob("kept-*"))
+
+
+HERE, THERE = {"device": "cpu", "dtype": "float32"}, {"device": "cpu", "dtype": "bfloat16"}
+
+
+@pytest.fixture
+def fickle_computed(make_job, toys, compute_in):  # noqa: F811
+    """Two columns of a model and a table between them; computed in float32 until the test says otherwise."""
+    fickle_computed = {"name": "fickle", "epsilon": 2.0}
+    table = make_job("table").policy().model_dump(mode="json")["columns"][0]["mechanism"]
+    columns = [("review", fickle_computed, []), ("secret", table, ["cluster"]), ("note", fickle_computed, [])]
+    compute_in("float32")
+    return make_job(
+        "fickle", column=[{"name": name, "mechanism": item, "allow": allow} for name, item, allow in columns]
+    )
+
+
+@pytest.fixture
+def compute_in(monkeypatch):
+    monkeypatch.setenv(devices.SETTING, "cpu")
+    return lambda dtype: monkeypatch.setenv(devices.DTYPE_SETTING, dtype)
+
+
+def stated(job):
+    """What readers are revealed, by column."""
+    columns = Manifest.read(Layout.of(job.policy(), None)).columns
+    return {column["name"]: column.get("computed") for column in columns}
+
+
+def in_both(*places):
+    return {"review": list(places), "secret": None, "note": list(places)}
+
+
+def test_a_plan_says_what_auto_chose(fickle_computed, monkeypatch):
+    monkeypatch.delenv(devices.SETTING)
+    monkeypatch.delenv(devices.DTYPE_SETTING)
+    monkeypatch.setattr(devices, "sees_gpu", lambda _: False)
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: True)
+    columns = {column["name"]: column for column in plan(fickle_computed.policy()).columns}
+    assert columns["note"]["computing"] == {**THERE, "auto": ["device", "dtype"]}
+    assert "computing" not in columns["secret"]
+
+
+def test_a_manifest_says_what_computed_a_release(fickle_computed):
+    fickle_computed.run()
+    assert stated(fickle_computed) == in_both(HERE)
+
+
+def test_a_run_that_was_resumed_elsewhere_says_both(fickle_computed, compute_in):
+    assert fickle_computed.stop("staged")
+    compute_in("bfloat16")
+    fickle_computed.run()
+    assert stated(fickle_computed) == in_both(THERE, HERE)
+
+
+def test_a_replay_elsewhere_changes_nothing(fickle_computed, compute_in):
+    fickle_computed.run()
+    files = fickle_computed.files()
+    compute_in("bfloat16")
+    assert not fickle_computed.run().changed
+    assert fickle_computed.files() == files
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+def test_rows_that_are_added_elsewhere_add_their_place(fickle_computed, compute_in, reviews, save, incremental):
+    fickle_computed.run(incremental=incremental)
+    save(pl.concat([reviews(240), reviews(30, 240)]), fickle_computed.folder / "raw.parquet")
+    compute_in("bfloat16")
+    assert fickle_computed.run(incremental=incremental).version == 2
+    assert stated(fickle_computed) == in_both(THERE, HERE)
+
+
+def test_rows_that_are_kept_in_other_shards_keep_their_place(fickle_computed, compute_in):
+    """Canary rows of a shard more are computed elsewhere; they are not published."""
+    fickle_computed.run()
+    compute_in("bfloat16")
+    assert fickle_computed.run(shard_rows=70).version == 2
+    assert stated(fickle_computed) == in_both(HERE)
+
+
+def test_what_no_model_computed_is_as_it_was(job):
+    """Records and manifests of tables have the bytes that earlier versions gave them."""
+    job.run(publish=False)
+    records = {name: content for name, content in job.files("published.staging").items() if "shard-" in name}
+    job.run()
+    records |= {name: content for name, content in job.files().items() if name.endswith(".json")}
+    assert len(records) > 3
+    assert not any(b'"computed"' in content for content in records.values())
+
+
+CAP = {"measure": "approx", "epsilon": 1e6, "delta": 0.01, "period": "2026"}
+
+
+def column(n_rec, **given):
+    return [
+        {"name": "review", "mechanism": {"name": "failing", "epsilon": 1.0, "delta": 1e-6, "n_rec": n_rec, **given}}
+    ]
+
+
+@pytest.fixture
+def bound_job(make_job, toys):  # noqa: F811
+    return make_job(cap=CAP, keep=[])
+
+
+def test_a_table_of_more_rows_than_were_declared_is_refused(bound_job):
+    for ask in (bound_job.run, lambda **changes: plan(bound_job.policy(**changes))):
+        with pytest.raises(InputError, match=r"column 'review' would hold 240 records .* n_rec = 239"):
+            ask(column=column(239))
+    assert not (bound_job.folder / "ledger.db").exists()
+    assert bound_job.run(column=column(240)).rows["released"] == 240
+
+
+def test_the_bound_is_over_all_partitions(bound_job, reviews, save):
+    for name, first in (("a", 0), ("b", 60), ("c", 120)):
+        save(reviews(60, first), bound_job.folder / f"{name}.parquet")
+    places = {
+        "source": str(bound_job.folder / "{partition}.parquet"),
+        "sink": str(bound_job.folder / "out" / "{partition}"),
+    }
+    policy = bound_job.policy(column=column(150), shard_rows=20, **places)
+    assert run(policy, partition="a").rows["released"] == 60
+    assert run(policy, partition="b").rows["released"] == 60
+    charged = bound_job.charged()
+    with pytest.raises(InputError, match=r"release '2026-11' of reviews.review would hold 180 records"):
+        run(policy, partition="c")
+    assert bound_job.charged() == charged, "not even the rows that would fit"
+    assert run(policy, partition="b").rows["replayed"] == 60, "the same rows are the same records"
+
+
+def test_the_ledger_itself_counts(bound_job):
+    """What SQL functions and executors ask for is counted where it is charged."""
+    bound_job.run(column=column(240))
+    policy = bound_job.policy(column=column(240))
+    with Ledger.open(policy.ledger.url) as ledger:
+        item = policy.column_policy()
+        ref = ledger.releases.register(item, "string", guarantee=item.mechanism.guarantee)
+        assert ledger.records(ref) == 240
+        more = pl.DataFrame({"id": ["x"], "user_id": ["u"], "review": ["a text"]})
+        asked = charge(more, [Column(item, ref, item.release_key())], policy)
+        batch = ("job", Scope.of(policy), policy.cap, asked.ids, asked.subjects, asked.charges)
+        with pytest.raises(InputError, match="would hold 241 records over all partitions"):
+            ledger.reserve(*batch, forms=asked.forms)
+        assert ledger.records(ref) == 240
+        assert ledger.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"delta": 0.5}, "at most 1e-06"),
+        ({"n_rec": None}, "needs a public bound"),
+        ({"n_rec": 10_001}, "n_rec \\* delta"),
+    ],
+)
+def test_every_mechanism_follows_the_rule_on_delta(toys, given, said):  # noqa: F811
+    good = {"name": "failing", "epsilon": 1.0, "delta": 1e-6, "n_rec": 10_000}
+    made = catalog.build(good)
+    for make in (lambda: catalog.build({**good, **given}), lambda: made.model_copy(update=given)):
+        with pytest.raises(PolicyError, match=said):
+            make()
+    assert catalog.build({**good, **given, "mode": "faithful"}).mode == "faithful"
+
+
+def test_copies_of_a_mechanism_are_checked(toys):  # noqa: F811
+    made = catalog.build({"name": "steps", "epsilon": 2.0})
+    for update in ({"epsilon": -1.0}, {"epsilon": "many"}, {"unknown": 1}, {"mode": "loose"}):
+        with pytest.raises(PolicyError, match="steps: "):
+            made.model_copy(update=update)
+    assert made.model_copy(update={"epsilon": 3.0}) == catalog.build({"name": "steps", "epsilon": 3.0})
+    assert made.model_copy() == made
+
+
+def test_a_small_delta_is_charged_as_it_is(bound_job):
+    """Six rows of a person at 1e-9 each; once each was charged as a millionth, and a cap below that fitted nothing."""
+    cap = {**CAP, "delta": 5e-9}
+    summary = bound_job.run(cap=cap, column=column(240, delta=1e-9))
+    assert summary.rows["quarantined"] == 40
+    assert summary.spend["largest_record"]["delta"] == 1e-9
+    assert summary.spend["sum_over_records"]["delta"] == pytest.approx(200e-9)
+    assert summary.remaining["left"]["delta"]["max"] == 0
+    assert summary.remaining["used"]["delta"]["max"] == summary.remaining["limits"]["delta"] == 0.005
+    assert plan(bound_job.policy(cap=cap, column=column(240, delta=1e-9))).over_cap["records"] == 40
+    with bound_job.ledger() as ledger:
+        assert ledger.verify().ok
+        assert ledger.reports.export()["datasets"]["reviews"]["releases"][0]["worst_case"]["delta"] == 0.001

@@ -6,6 +6,7 @@ from collections import namedtuple
 from contextlib import contextmanager
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -21,10 +22,12 @@ from dptext_etl.errors import (
     LedgerError,
     PolicyError,
 )
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import plan, preflight
 
 from ..quick import quick
 from ..refusals import foretold, head, same_refusal
+from ..synthetic_runs import CAP, SYNTHETIC
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 
 LOW = {"measure": "pure", "epsilon": 60.0, "period": "2026"}
@@ -326,3 +329,132 @@ def test_the_command_prints_counts_and_ends_as_the_run_would(released):
     for command in ("plan", "run"):
         assert CliRunner().invoke(app, [command, str(low)]).exit_code == 5
         assert CliRunner().invoke(app, [command, str(low), "--accept-lower-cap"]).exit_code == 3
+
+
+@pytest.fixture
+def synthetic_job(make_synthetic):
+    return make_synthetic()
+
+
+def edit(synthetic_job, *columns):
+    path = synthetic_job.folder / "raw.parquet"
+    frame = pl.read_parquet(path).with_row_index("at").with_columns(*columns)
+    frame.drop("at").write_parquet(path)
+
+
+def first(rows, column, value):
+    return pl.when(pl.col("at") >= rows).then(pl.col(column)).otherwise(pl.lit(value, pl.String)).alias(column)
+
+
+def keep(synthetic_job, rows):
+    frame = pl.read_parquet(synthetic_job.folder / "raw.parquet")
+    frame.head(rows).write_parquet(synthetic_job.folder / "raw.parquet")
+    return frame
+
+
+def low(synthetic_job, records=3):
+    return {**CAP, "epsilon": synthetic_job.policy().statistic.charge(CLAIM).eps_approx * records / 1e6}
+
+
+def forget(synthetic_job, records):
+    with Ledger.open(str(synthetic_job.folder / "ledger.db")) as ledger:
+        ledger.people.forget("reviews", pa.array(records), pa.array([], pa.string()))
+
+
+def changed_labels(synthetic_job):
+    synthetic_job.run()
+    edit(synthetic_job, first(4, "topic", "other"))
+    return {}
+
+
+def other_records(synthetic_job):
+    synthetic_job.run()
+    keep(synthetic_job, 230)
+    return {}
+
+
+def more_records(synthetic_job):
+    frame = keep(synthetic_job, 230)
+    synthetic_job.run()
+    frame.write_parquet(synthetic_job.folder / "raw.parquet")
+    return {}
+
+
+def forgotten_people(synthetic_job):
+    synthetic_job.run()
+    forget(synthetic_job, ["r00007"])
+    return {}
+
+
+def all_are_forgotten(synthetic_job):
+    synthetic_job.run()
+    forget(synthetic_job, [f"r{number:05d}" for number in range(240)])
+    return {"release": "anew"}
+
+
+def pinned_statistic(synthetic_job):
+    synthetic_job.run()
+    return {"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1.0}}}
+
+
+def below_min_released(synthetic_job):
+    return {"cap": low(synthetic_job), "min_released": 0.9}
+
+
+def most_without_a_person(synthetic_job):
+    edit(synthetic_job, first(200, "user_id", None))
+    return {"on_null_subject": "quarantine", "min_released": 0.9}
+
+
+def another_person(synthetic_job):
+    synthetic_job.run()
+    edit(synthetic_job, pl.lit("u039").alias("user_id"))
+    return {"synthetic": {**SYNTHETIC, "per_subject": 240}, "release": "anew"}
+
+
+SYNTHETIC_CASES = {
+    changed_labels: InputError,
+    more_records: LedgerError,
+    forgotten_people: LedgerError,
+    pinned_statistic: LedgerError,
+    below_min_released: BudgetError,
+    another_person: LedgerError,
+    other_records: LedgerError,
+    all_are_forgotten: InputError,
+    most_without_a_person: BudgetError,
+}
+
+
+@pytest.mark.parametrize("case", quick(SYNTHETIC_CASES, first=6), ids=lambda case: case.__name__)
+def test_a_plan_foretells_what_a_run_is_refused_for_synthetic(synthetic_job, case, sentinel):
+    error = same_refusal(synthetic_job, case(synthetic_job), SYNTHETIC_CASES[case])
+    assert sentinel not in str(error)
+    assert "r00" not in str(error)
+
+
+def test_another_run_is_publishing(synthetic_job):
+    synthetic_job.run()
+    synthetic_job.forget_that_nothing_changed()
+
+    @contextmanager
+    def busy():
+        with files.lock(synthetic_job.folder / "published.versions", "is publishing to this sink"):
+            yield
+
+    same_refusal(synthetic_job, {}, BusyError, busy)
+
+
+def test_nothing_in_the_way_synthetic(synthetic_job):
+    assert foretold(synthetic_job) is None
+    assert synthetic_job.run().rows["new"] == 240
+    synthetic_job.forget_that_nothing_changed()
+    assert foretold(synthetic_job) is None, "the same run again"
+    assert synthetic_job.run().rows["replayed"] == 240
+
+
+def test_what_was_left_out_over_the_cap_is_left_out_again(synthetic_job):
+    entries = {"cap": low(synthetic_job), "min_released": 0.0}
+    assert synthetic_job.run(**entries).rows["quarantined"] == 120
+    synthetic_job.forget_that_nothing_changed()
+    assert foretold(synthetic_job, **entries) is None
+    assert synthetic_job.run(**entries).rows["replayed"] == 120

@@ -212,3 +212,25 @@ def test_names_of_scopes_keep_their_case(job):
     cap = {"measure": "zcdp", "rho": 900.0, "period": "2026"}
     job.run(dataset="Calls", sink=str(job.folder / "calls"), cap=cap)
     assert "without dataset:Calls, period 2026" in markdown(statement.facts(policy=job.policy(dataset="Reviews")))
+
+
+LINES = 40
+
+
+def test_screens_have_at_most_40_lines(job, tmp_path):
+    policy = job.write_policy()
+    planned, ran = dptext("plan", policy).output, dptext("run", policy).output
+    dptext("statement", policy, "--out", tmp_path)
+    page = (tmp_path / "statement.md").read_text()
+    again = dptext("run", policy, "--full").output
+    for shown in (planned, ran, page):
+        assert len(shown.splitlines()) <= LINES
+        assert "quarantin" not in shown
+    for stated in ("single out 0 of 240 rows", "ε 20,000 for the longest text", "cap of a subject", "9 gates passed"):
+        assert stated in page
+    assert "| public input" not in page
+    assert "9 passed; --full lists them" in ran
+    assert "copies_within_chance  within chance  2 text columns" in ran
+    assert "rows_ledgered" not in ran
+    assert re.search(r"words_in_output_set +passed +all \d,\d{3} words are output words", again)
+    assert "ngrams_within_chance  within chance  column 'note'" in again
