@@ -94,9 +94,6 @@ class Job:
     def stop(self, step: str, times: int = 1) -> bool:
         """Run the policy until it reaches a step for the nth time, and stop there; tell whether it stopped."""
 
-        class StopError(Exception):
-            pass
-
         seen: list[str] = []
 
         def stopping(name: str) -> None:
@@ -190,6 +187,20 @@ def make_shared(tmp_path_factory, small_vectors):
 @pytest.fixture
 def job(make_job):
     return make_job()
+
+
+class StopError(Exception):
+    """Stands for a process that dies."""
+
+
+def stopping_at(step: str) -> Callable[[str], None]:
+    """A checkpoint that stops at a step."""
+
+    def checkpoint(name: str) -> None:
+        if name == step:
+            raise StopError
+
+    return checkpoint
 
 
 def copied_with_links(folder: Path, other: Path) -> None:

@@ -95,14 +95,6 @@ def test_init_into_another_folder_finds_the_source(folder):
     assert facts("plan", "policies/reviews.toml")["rows"] == 200
 
 
-def test_init_takes_roles_by_name(folder):
-    raw = pl.read_parquet("reviews.parquet").rename({"id": "ticket"})
-    raw.write_csv("tickets.csv")
-    facts("init", "tickets.csv", "--id", "ticket", "--subject", "user_id", "--text", "review")
-    assert tomllib.loads((folder / "privacy.toml").read_text())["id"] == "ticket"
-    assert facts("plan", "privacy.toml")["rows"] == 200
-
-
 def test_a_plan_spends_nothing_and_bounds_the_run(inited):
     before = contents(inited)
     planned = facts("plan", "privacy.toml")
@@ -145,14 +137,6 @@ def test_a_profile_shows_every_stage_and_json_has_it(inited):
     assert costs["read"]["bytes"] > 0
     assert costs["publish"]["rows"] == costs["gates"]["rows"] == 300
     assert "Profile" not in dptext("run", "privacy.toml").stdout
-
-
-def test_a_run_is_readable_and_shows_no_text(inited):
-    shown = dptext("run", "privacy.toml")
-    assert shown.exit_code == 0
-    for words in ("9 passed", "eps_pure left", "published", "inside the boundary"):
-        assert words in shown.stdout
-    assert "\x1b" not in shown.output
 
 
 def test_the_ledger_answers(inited):

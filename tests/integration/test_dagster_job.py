@@ -163,15 +163,6 @@ def test_nothing_is_published_that_was_not_staged_and_judged_as_it_is(job, insta
     assert not (job.folder / "published.manifest.json").exists()
 
 
-@pytest.mark.thorough
-def test_a_deployment_brings_its_own_ledger(job):
-    other = orchestration.LedgerResource(url=f"sqlite:///{job.folder}/other.db")
-    assert orchestration.materialize(job.policy(), ledger=other).success
-    assert not (job.folder / "ledger.db").exists()
-    with other.open() as ledger:
-        assert len(ledger.reports.show()) == 2
-
-
 def test_tables_are_not_built_to_load_definitions(job, monkeypatch):
     def built(self):
         raise AssertionError

@@ -8,7 +8,6 @@ import pytest
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
-from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import check, plan, publish, scan_published
@@ -16,11 +15,7 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.spark import run_frame as run_on_spark
 from tests.quick import quick
 
-
-def used(job):
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-        return ledger.remaining(Scope.of(job.policy())).used
+from .spark_runs import used
 
 
 def test_changed_data_under_a_new_release_name(released, reviews, save):
@@ -162,13 +157,6 @@ def edit(job, save, text="word anew", ids=CHANGED):
     save(frame.with_columns(review=edited), job.folder / "raw.parquet")
 
 
-def used_texts(job):
-    with job.ledger() as ledger:
-        report = ledger.verify()
-        assert report.ok, report.problems
-        return ledger.remaining(Scope.of(job.policy())).used["eps_pure"]
-
-
 def listed(job):
     found = [pl.read_parquet(path)["id"] for path in (job.folder / "published.staging").rglob("changed-*")]
     return sorted(pl.concat(found)) if found else []
@@ -179,13 +167,13 @@ def manifest(job):
 
 
 def test_keep_publishes_what_was_released(released, save):
-    before, spent, head = released.published(), used_texts(released), released.charged()
+    before, spent, head = released.published(), used(released), released.charged()
     edit(released, save)
     assert plan(released.policy(on_changed="keep")).changed == 3
     summary = released.run(on_changed="keep")
     assert released.published().equals(before), "nothing that readers see depends on the new texts"
     assert (summary.rows["changed_kept"], summary.rows["released"], summary.rows["new"]) == (3, 240, 0)
-    assert (used_texts(released), released.charged()) == (spent, head)
+    assert (used(released), released.charged()) == (spent, head)
     assert listed(released) == CHANGED
     assert not summary.changed, "the same bytes are the same version"
     assert "changed" not in manifest(released)
@@ -197,12 +185,12 @@ def test_keep_publishes_what_was_released(released, save):
 @pytest.mark.parametrize(("ids", "null"), quick([("drop", False), ("keyed", True), ("keyed", False), ("drop", True)]))
 def test_keep_where_readers_see_no_ids(job, save, ids, null):
     job.run(ids=ids)
-    before, spent = job.published(), used_texts(job)
+    before, spent = job.published(), used(job)
     edit(job, save, text=None if null else "word anew")
     summary = job.run(ids=ids, on_changed="keep")
     assert job.published().equals(before)
     assert (summary.rows["changed_kept"], summary.rows["released"]) == (3, 240)
-    assert used_texts(job) == spent
+    assert used(job) == spent
 
 
 def test_keep_with_rows_added_and_again(released, save, reviews):
@@ -248,18 +236,18 @@ def test_keep_needs_bytes(job, save):
     with pytest.raises(InputError, match="none are published or kept") as caught:
         job.run(on_changed="keep")
     assert plan(job.policy(on_changed="keep")).refusal["message"] == caught.value.message
-    used_texts(job)
+    used(job)
 
 
 def test_quarantine_leaves_changed_rows_out(job, save):
     entries = consenting(job, on_changed="quarantine")
     job.run(**entries)
-    before, spent = job.published(), used_texts(job)
+    before, spent = job.published(), used(job)
     edit(job, save)
     summary = job.run(**entries)
     assert job.published().equals(before.filter(~pl.col("id").is_in(CHANGED)))
     assert (summary.rows["changed_left_out"], summary.rows["released"]) == (3, 237)
-    assert used_texts(job) == spent
+    assert used(job) == spent
     assert listed(job) == CHANGED
     assert '"changed"' in manifest(job), "it says that it shows which texts changed"
 
@@ -279,7 +267,7 @@ def test_release_again_charges_those_records_alone(job, save):
     assert (summary.rows["changed_released"], summary.rows["new"], summary.rows["replayed"]) == (3, 0, 237)
     now = job.charged()
     assert {name: now[name][0] - charged[name][0] for name in now} == {"review": 3, "note": 0}
-    used_texts(job)
+    used(job)
     job.forget_that_nothing_changed()
     again = job.run(**entries)
     assert (again.rows["replayed"], again.changed) == (240, False)
@@ -287,15 +275,21 @@ def test_release_again_charges_those_records_alone(job, save):
     assert job.charged() == now
 
 
-def test_release_again_pays_for_both_texts(make_job, save, reviews):
+@pytest.mark.parametrize(("cap", "most"), [(None, 10_000_000), (7.0, 6_000_000)])
+def test_release_again_pays_for_both_texts_under_the_cap(make_job, save, reviews, cap, most):
+    """Three draws of epsilon 2, and two more where they fit."""
     frame = reviews(40).with_columns(note=pl.lit(None, pl.String), review=pl.lit("worda wordb wordc"))
     job = make_job(frame=frame, unit="record", subject=None)
+    job.values |= {"cap": {"measure": "pure", "epsilon": cap or 1000.0, "period": "2026"}}
     entries = consenting(job, on_changed="release_again")
     job.run(**entries)
-    assert used_texts(job)["max"] == 6_000_000
+    assert used(job)["eps_pure"]["max"] == 6_000_000
     edit(job, save, "worda wordb", ["r00003"])
-    job.run(**entries)
-    assert used_texts(job)["max"] == 10_000_000, "3 draws and 2 draws of epsilon 2"
+    over = int(cap is not None)
+    assert plan(job.policy(**entries)).over_cap["records"] == over
+    summary = job.run(**entries)
+    assert (summary.rows.get("quarantined", 0), summary.rows["released"]) == (over, 40 - over)
+    assert used(job)["eps_pure"]["max"] == most
 
 
 def test_a_text_that_comes_back_gets_its_first_release(job, save, reviews):
@@ -308,20 +302,7 @@ def test_a_text_that_comes_back_gets_its_first_release(job, save, reviews):
     summary = job.run(**entries)
     assert job.published().equals(first)
     assert summary.rows["changed_released"] == 3, "charged all the same"
-    used_texts(job)
-
-
-def test_release_again_under_the_cap(make_job, save, reviews):
-    frame = reviews(40).with_columns(note=pl.lit(None, pl.String), review=pl.lit("worda wordb wordc"))
-    cap = {"measure": "pure", "epsilon": 7.0, "period": "2026"}
-    job = make_job(frame=frame, unit="record", subject=None, cap=cap)
-    entries = consenting(job, on_changed="release_again")
-    job.run(**entries)
-    edit(job, save, "worda wordb", ["r00003"])
-    assert plan(job.policy(**entries)).over_cap["records"] == 1
-    summary = job.run(**entries)
-    assert (summary.rows["quarantined"], summary.rows["released"]) == (1, 39)
-    assert used_texts(job)["max"] == 6_000_000
+    used(job)
 
 
 def test_a_stop_after_the_second_charge(job, save):
@@ -335,7 +316,7 @@ def test_a_stop_after_the_second_charge(job, save):
     now = {name: count for name, (count, _) in job.charged().items()}
     assert now["note"] == reserved["note"]
     assert 0 <= now["review"] - reserved["review"] <= 2, "what was charged before the stop is not charged again"
-    used_texts(job)
+    used(job)
 
 
 def test_consent_comes_first(job):

@@ -225,15 +225,6 @@ def test_the_next_run_rewrites_what_an_older_version_published(make_job, monkeyp
     assert not job.run().changed
 
 
-def test_forgetting_takes_out_of_an_older_version_what_its_types_carry(make_job, monkeypatch):
-    job = make_job(frame=carrying(make_reviews(120)), keep=OLD)
-    with before_types_were_plain(monkeypatch):
-        job.run()
-    save_table(carrying(make_reviews(120)).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
-    forget(job.policy(), subjects=["u007"])
-    assert outside(job) == []
-
-
 @pytest.mark.parametrize("step", quick(["recorded", "parts written", "manifest written"]))
 def test_rewriting_goes_on_where_it_was_stopped(make_job, monkeypatch, step):
     job = make_job(frame=carrying(make_reviews(120)), keep=OLD, incremental=True)

@@ -15,7 +15,7 @@ from dptext_etl.runner.publish.erasing import clean, partitions_of
 from dptext_etl.runner.publish.forgetting import forget
 from tests.quick import quick
 
-from ..review_jobs import SENTINEL, make_reviews
+from ..review_jobs import SENTINEL, StopError, make_reviews, stopping_at
 from .table_kinds import Delta, failing, place, recorded
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
@@ -213,10 +213,6 @@ pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tabl
 table_forget, rows_forget = Delta.table, Delta.rows
 
 
-class StopError(Exception):
-    """Stands for a process that dies."""
-
-
 def test_no_older_version_can_be_read_after_forget(released, reviews, save):
     save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
     forget(released.policy(), subjects=["u007"])
@@ -255,12 +251,8 @@ def test_forget_deletes_no_other_table_that_lies_in_the_folder(released, reviews
 def test_a_call_of_forget_that_died_is_completed_by_the_next(released, reviews, save, step):
     save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
 
-    def checkpoint(name):
-        if name == step:
-            raise StopError
-
     with pytest.raises(StopError):
-        forget(released.policy(), subjects=["u007"], checkpoint=checkpoint)
+        forget(released.policy(), subjects=["u007"], checkpoint=stopping_at(step))
     forget(released.policy(), subjects=["u007"])
     assert rows_forget(released).height == 234
     assert sorted(path.name for path in (released.folder / "published").glob("v*")) == ["v2"]

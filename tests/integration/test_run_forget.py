@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, run
-from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
@@ -20,18 +19,8 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
 from tests.quick import quick
 
-
-class StopError(Exception):
-    """Stands for a process that dies."""
-
-
-def failing(job, **changes):
-    verdicts = check_published(job.folder / "published", job.policy(**changes))
-    return {verdict.name: verdict.message for verdict in verdicts if not verdict.passed}
-
-
-THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
-"""The records of subject u007."""
+from ..review_jobs import StopError, stopping_at
+from .table_kinds import THEIRS, failing
 
 
 @pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
@@ -91,14 +80,10 @@ def test_a_source_of_new_rows_only_says_so(job, reviews, save):
 
 @pytest.mark.parametrize("step", quick(["manifest written", "parts written", "recorded", "shown"]))
 def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
-    def checkpoint(name):
-        if name == step:
-            raise StopError
-
     job.run()
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     with pytest.raises(StopError):
-        forget(job.policy(), subjects=["u007"], checkpoint=checkpoint)
+        forget(job.policy(), subjects=["u007"], checkpoint=stopping_at(step))
     assert job.published().height in {240, 234}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.rows) == (2, 234)

@@ -23,13 +23,8 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.parts import id_finder
 from tests.quick import quick
 
-
-class StopError(Exception):
-    """Stands for a process that dies."""
-
-
-THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
-"""The records of subject u007."""
+from ..review_jobs import StopError, stopping_at
+from .table_kinds import THEIRS
 
 
 def published(job):
@@ -177,12 +172,8 @@ def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
         forget(job.policy(), subjects=["u007"])
     source(job, reviews, save, whole=False)
 
-    def dying(name):
-        if name == "forgotten":
-            raise StopError
-
     with pytest.raises(StopError):
-        forget(job.policy(), subjects=["u007"], checkpoint=dying)
+        forget(job.policy(), subjects=["u007"], checkpoint=stopping_at("forgotten"))
     assert forget(job.policy(), subjects=["u007"]).staged > 0, "the same call finishes what was killed"
     assert in_lists(job) == others, "nothing of the others goes"
     assert forget(job.policy(), subjects=["u007"]).staged == 0

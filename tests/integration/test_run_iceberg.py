@@ -32,12 +32,6 @@ def job(make_job):
     return made
 
 
-def test_metadata_hold_no_bounds_of_cells(released):
-    files = table(released).inspect.files().to_pylist()
-    assert sorted(file["record_count"] for file in files) == [40, 100, 100]
-    assert not any(file[name] for file in files for name in ("lower_bounds", "upper_bounds", "value_counts"))
-
-
 def test_another_writer_cannot_ask_for_bounds_of_cells(released):
     """Manifests outlive the rows that they describe."""
     with table(released).transaction() as change:
@@ -129,15 +123,9 @@ def test_a_plan_and_a_refused_run_make_no_catalog(job, reviews, save):
     assert sorted(path.name for path in job.folder.iterdir()) == ["noise.key", "raw.parquet"]
 
 
-def test_a_catalog_whose_folder_is_missing_is_refused_at_once(job):
-    unknown = job.values["table"] | {"catalog": {"type": "sql", "uri": f"sqlite:///{job.folder}/nowhere/catalog.db"}}
-    with pytest.raises(InputError, match="looking at the table in its catalog failed"):
-        job.run(table=unknown)
-    assert not (job.folder / "ledger.db").exists()
-
-
-def test_a_catalog_that_does_not_answer_loses_nothing(job):
-    unknown = job.values["table"] | {"catalog": {"type": "rest", "uri": "http://127.0.0.1:9"}}
+@pytest.mark.parametrize(("kind", "uri"), [("sql", "sqlite:///{}/nowhere/catalog.db"), ("rest", "http://127.0.0.1:9")])
+def test_a_catalog_that_is_missing_or_does_not_answer_is_refused_at_once(job, kind, uri):
+    unknown = job.values["table"] | {"catalog": {"type": kind, "uri": uri.format(job.folder)}}
     with pytest.raises(InputError, match="looking at the table in its catalog failed"):
         job.run(table=unknown)
     assert not (job.folder / "ledger.db").exists()

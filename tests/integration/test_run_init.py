@@ -107,12 +107,6 @@ def test_roles_follow_from_names(tmp_path, save, names, found):
     assert (values["id"], values.get("subject"), tuple(item["name"] for item in values["column"])) == found
 
 
-def test_no_values_are_written(tmp_path, reviews, save, sentinel):
-    _, text = guessed(tmp_path, reviews(), save)
-    assert sentinel not in text
-    assert "r00003" not in text
-
-
 def test_what_cannot_be_guessed(tmp_path, reviews, save):
     save(reviews().drop("review", "secret", "note"), tmp_path / "no_text.parquet")
     with pytest.raises(InputError, match="named like a text; columns of strings are user_id"):

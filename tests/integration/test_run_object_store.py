@@ -263,25 +263,6 @@ def test_what_is_published_in_a_store_is_checked_there(make_job, store):
     assert failing(policy)["published_files"] == "unrecorded manifest: 1"
 
 
-def test_dagster_looks_at_a_store_a_second_time(make_job, store):
-    pytest.importorskip("dagster", reason="dagster is not installed")
-    from dptext_etl.orchestration import gates
-    from dptext_etl.orchestration.names import names
-    from dptext_etl.orchestration.resources import Settings
-
-    job = make_job()
-    upload(job, store)
-    policy = job.policy(**remote(job, store))
-    assert not gates.is_published(policy, None)
-    run(policy)
-    assert gates.is_published(policy, None)
-    assert all(verdict.passed for verdict in gates.judge_published(policy, None))
-    first, second = sorted(name for name in store.objects if "/part-" in name)[:2]
-    store.objects[first] = store.objects[second]
-    assert not gates.judge_published(policy, None)[0].passed
-    assert gates.published_checks(policy, Settings(names(policy))) is not None
-
-
 def test_without_the_extra_a_store_is_refused_before_anything_is_charged(make_job, store, monkeypatch):
     job = make_job()
     upload(job, store)

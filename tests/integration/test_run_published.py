@@ -21,10 +21,7 @@ from dptext_etl.runner import check, publish, scan_published
 from tests.quick import quick
 
 from ..refusals import same_refusal
-
-
-class StopError(Exception):
-    """Stands for a process that dies."""
+from ..review_jobs import StopError
 
 
 def by_glob(job, name="published"):

@@ -20,7 +20,7 @@ from dptext_etl.spark import run_frame
 from dptext_etl.storage import Objects
 
 from ..object_store import remote
-from .spark_runs import frame_of
+from .spark_runs import frame_of, used
 from .test_run_spark_drills import SPECULATION
 
 SINK = "s3://bucket/published/reviews"
@@ -41,13 +41,6 @@ def place(store, tmp_path, monkeypatch):
     files.folder_of.cache_clear()
     yield placed
     files.folder_of.cache_clear()
-
-
-def used(job):
-    with job.ledger() as ledger:
-        report = ledger.verify()
-        assert report.ok, report.problems
-        return ledger.remaining(Scope.of(job.policy())).used
 
 
 def published(store):

@@ -2,28 +2,26 @@
 
 import hashlib
 import json
+import os
+import pickle
+import stat
 import tempfile
 import time
+from unittest.mock import Mock
 
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from dptext_etl import files, object_stores
-from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
-from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.stored_distributions import TableMechanism
+from dptext_etl.errors import BusyError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Ledger
-from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.publish.erasing import clean
 from dptext_etl.runner.shard.staging import Facts, Staging
-from dptext_etl.storage import LEASE_SECONDS, Storage
+from dptext_etl.storage import Storage
 from tests.quick import quick
 
 from ..object_store import remote, upload
-from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 
 STAGING = "s3://bucket/inside"
 SINK = "s3://bucket/published/reviews"
@@ -167,23 +165,6 @@ def test_one_run_at_a_time_and_a_killed_one_ends(place, make_job, store, machine
 
 
 @pytest.mark.thorough
-def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place, make_job, store, monkeypatch):
-    job = place(make_job())
-    key = "inside/reviews/2026-11/_/lease.json"
-
-    def checkpoint(name):
-        if name == "committed":
-            store.objects[key] = json.dumps({"holder": "other", "until": time.time() + 99}).encode()
-            monkeypatch.setattr("dptext_etl.storage.time.time", lambda: later)
-
-    later = time.time() + 2 * LEASE_SECONDS
-    with pytest.raises(PolicyError, match="stood still"):
-        stage(job.policy(), checkpoint=checkpoint)
-    assert store.objects[key]
-    assert staged_names(store)
-
-
-@pytest.mark.thorough
 def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, monkeypatch, tmp_path):
     job = place(make_job())
     job.run()
@@ -198,32 +179,6 @@ def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, m
     machine()
     with pytest.raises(LedgerError, match="frozen"):
         job.run(release="2027-01")
-
-
-@pytest.mark.thorough
-def test_a_fired_gate_takes_texts_out_of_the_store(place, make_job, store, machine, monkeypatch, sentinel):
-    job = place(make_job())
-    store.objects["inside/reviews/2026-11/_/kept/kept-00000-00.parquet"] = sentinel.encode()  # of an earlier model
-
-    def passing_through(self, texts, keys):
-        return Released(texts.cast(pa.large_string()), self.positions(texts))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TableMechanism, "release", passing_through)
-        with pytest.raises(GateError):
-            job.run()
-    inside = {name: data for name, data in store.objects.items() if name.startswith("inside/")}
-    assert inside
-    assert not [name for name, data in inside.items() if sentinel.encode() in data]
-    rows = pl.concat(pl.read_parquet(data) for name, data in inside.items() if name.endswith(".parquet"))
-    assert rows.filter(~pl.col(CANARY))["review"].null_count() == rows.height - rows[CANARY].sum() == 240
-    machine()
-    assert clean(job.policy(), dry_run=True).stopped == ["s3://bucket/inside/reviews/2026-11/_"]
-    assert inside.keys() <= store.objects.keys()
-    assert clean(job.policy()).stopped == ["s3://bucket/inside/reviews/2026-11/_"]
-    assert [name for name in store.objects if name.startswith("inside/")] == [
-        name for name in inside if "/ledger-" in name
-    ]
 
 
 def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
@@ -263,3 +218,117 @@ def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine
         one.discard(0)
         assert two.find(0, "inputs") == []
         assert not staged_names(store)
+
+
+@pytest.fixture(params=["folder", "s3", "gs"])
+def storage(request, tmp_path):
+    if request.param == "folder":
+        made = Storage(str(tmp_path / "above" / "inside" / "staging"))
+    else:
+        store = request.getfixturevalue("store")
+        options = {"s3": store.options, "gs": store.google}[request.param]
+        made = Storage.open(f"{request.param}://bucket/above/inside/staging", options, grouped=True)
+    made.prepare()
+    return made
+
+
+def test_what_is_written_is_read_and_listed_by_name(storage):
+    assert storage.read("shard-00001.json") is storage.sha256("shard-00001.json") is None
+    storage.write("shard-00001.json", b"{}")
+    storage.write("shard-00001.parquet", lambda file: file.write(b"rows"))
+    storage.put("other", b"")
+    assert storage.read("shard-00001.parquet") == storage.local_path("shard-00001.parquet").read_bytes() == b"rows"
+    assert storage.glob("shard-*") == storage.glob("shard-00001*") == ["shard-00001.json", "shard-00001.parquet"]
+    assert storage.glob("*") == ["other", "shard-00001.json", "shard-00001.parquet"]
+    assert storage.sha256("other") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert stat.S_IMODE(storage.local_path("shard-00001.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(storage.folder.stat().st_mode) == 0o700
+    written = storage.modified("shard-*")
+    assert list(written) == storage.glob("shard-*")
+    assert all(0 < when <= time.time() for when in written.values())
+
+
+def test_a_copy_outlives_its_file_and_takes_no_name_that_is_used(storage):
+    storage.write("shard-00001.parquet", b"rows")
+    storage.write("kept-00002.parquet", b"older")
+    storage.copy("shard-00001.parquet", "kept-00001.parquet")
+    storage.copy("shard-00001.parquet", "kept-00002.parquet")
+    storage.copy("missing", "kept-00003.parquet")
+    storage.delete("shard-00001.parquet", "missing")
+    assert storage.glob("*") == ["kept-00001.parquet", "kept-00002.parquet"]
+    assert [storage.read(name) for name in storage.glob("*")] == [b"rows", b"older"]
+
+
+def test_lines_are_added_and_folders_deleted_with_all_that_is_in_them(storage):
+    for line in (b"one", b"two"):
+        storage.append("log", line)
+    inside = storage.child("a").child("b")
+    inside.prepare()
+    inside.put("file", b"")
+    assert storage.read("log") == b"one\ntwo\n"
+    assert storage.names() == ["a/b/file", "log"]
+    assert storage.names("a") == ["a/b/file"]
+    assert [(item.parent.name, item.name) for item in storage.subfolders()] == [("a", "b")]
+    assert storage.subfolders("c") == []
+    storage.delete_folder("a")
+    storage.delete_folder("a")
+    assert storage.names() == ["log"]
+    storage.delete_folder()
+    assert storage.names() == []
+
+
+def test_one_process_at_a_time_holds_the_lock(storage):
+    again = pickle.loads(pickle.dumps(storage))
+    with storage.lock("is under way"):
+        storage.renew_lock()
+        with pytest.raises(BusyError, match="another run is under way"):
+            again.require_unlocked("is under way")
+        with pytest.raises(BusyError, match="another run is under way"), again.lock("is under way"):
+            pass
+    with again.lock("is under way"):
+        pass
+    assert storage.names() == []
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_holder_that_lost_its_lease_stops(store, monkeypatch, scheme):
+    options = {"s3": store.options, "gs": store.google}[scheme]
+    one, two = (Storage.open(f"{scheme}://bucket/sink", options) for _ in range(2))
+    object_stores.require_writable(one.url, options)
+    assert (one.names(), store.order) == ([], [])
+    monkeypatch.setattr("dptext_etl.storage.LEASE_SECONDS", -1.0)
+    monkeypatch.setattr("dptext_etl.storage.Thread", Mock())  # nothing renews the lease in the background
+    lost = pytest.raises(BusyError, match="paused for so long")
+    with lost, one.lock("is publishing"), two.lock("is publishing"):
+        one.renew_lock()
+
+
+def test_what_travels_holds_references_and_no_secret(store, monkeypatch):
+    monkeypatch.setenv("DPTEXT_TEST_REFERENCE", "not-to-be-sent")
+    options = {**store.options, "aws_session_token": "env:DPTEXT_TEST_REFERENCE"}
+    storage = Storage.open("s3://bucket/inside", options, grouped=True)
+    assert storage.read("missing") is None
+    with storage.lock("is under way"):
+        sent = pickle.dumps(storage)
+    assert b"not-to-be-sent" not in sent
+    assert "not-to-be-sent" not in repr(storage)
+    assert "DPTEXT_TEST_REFERENCE" not in repr(storage)
+    assert pickle.loads(sent) == storage
+
+
+def test_a_folder_of_someone_else_is_no_storage(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InputError, match="cannot be made"):
+        Storage(str(tmp_path / "file" / "inside")).prepare()
+
+
+def test_a_folder_of_a_killed_process_goes_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with files.temporary_folder() as living:
+        killed = tmp_path / f"{files.PREFIX}killed"
+        killed.mkdir()
+        for folder in (living.parent, killed):
+            os.utime(folder, (1, 1))
+        with files.temporary_folder() as folder:
+            assert set(tmp_path.iterdir()) == {living.parent, folder.parent}
+    assert not list(tmp_path.iterdir())

@@ -67,15 +67,6 @@ def test_every_door_refuses_what_another_release_or_configuration_published(job,
     assert (done.exit_code, expected in done.output) == (4, True), done.output
 
 
-def test_asset_checks_fail_for_what_another_release_published(job):
-    pytest.importorskip("dagster", reason="Dagster is not installed (extra: dagster)")
-    from dptext_etl.orchestration.gates import judge_published
-
-    job.run()
-    verdicts = judge_published(job.policy(release="never-run"), None)
-    assert not next(verdict for verdict in verdicts if verdict.name == "published_files").passed
-
-
 def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_path):
     facts = json.loads(dptext("statement", policy_of_job, "--public", "--json").stdout)
     assert "charged" not in facts["columns"][0]

@@ -146,12 +146,6 @@ def test_a_forgotten_record_is_taken_out_of_an_unchanged_source(released, steps)
     assert (again.rows["forgotten"], again.published_rows, len(steps)) == (1, 239, 1)
 
 
-def test_a_lost_ledger_is_noticed(released):
-    (released.folder / "ledger.db").unlink()
-    with pytest.raises(LedgerError, match="frozen"):
-        released.run()
-
-
 def test_records_over_the_cap_are_asked_for_again_where_they_may_fit(job, steps):
     """A balance may have become smaller since: reservations of another run were given back."""
     entries = {"cap": {"measure": "pure", "epsilon": 40.0, "period": "2026"}, "min_released": 0.0}
