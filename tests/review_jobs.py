@@ -217,7 +217,7 @@ def released_with():
 @pytest.fixture(scope="module")
 def released_once(make_shared, released_with):
     """A job that has run, and a copy of its folder, with the ledger's heads: it is put back for every test."""
-    job = make_shared("released once")
+    job = make_shared("released-once")
     job.values |= released_with(job.folder)
     ledger = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": str(job.folder / "anchors")}
     job.values["ledger"] = ledger

@@ -25,7 +25,7 @@ from .spark_runs import frame_of
 
 ROWS = 150
 FEW = ROWS if THOROUGH else 60
-"""Rows where a shard of nearly every row is not what a test is about."""
+"""Rows where a shard of nearly every row is beside the point of a test."""
 WORDS = ("the", "of", "and", "house", "water")
 
 
@@ -103,7 +103,7 @@ def without_hash(path):
 
 
 def parts(job):
-    """What the footers of published parts say of their structure."""
+    """The structure of published parts, by their footers."""
     found = {}
     for path in sorted(job.folder.glob("published/*.parquet")):
         footer = pq.read_metadata(path)
@@ -218,7 +218,7 @@ def reading_of(job):
 
 @pytest.mark.parametrize("more", quick([{"length": "fixed", "n_max": 3}, {}]))
 def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more, caplog):
-    """Texts agree on their length where it is disclosed. Only the report in staging says what is in them."""
+    """Texts agree on their length where it is disclosed. Only the report in staging describes them."""
     caplog.set_level("DEBUG")
     texts = (known, unknown) if more else (short, long)
     jobs, said = pair(*texts, mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors, **more}), []

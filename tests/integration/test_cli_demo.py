@@ -20,7 +20,7 @@ def done(tmp_path_factory):
     """One demo without Dagster, and the generated sentences kept for the next."""
     folder = tmp_path_factory.mktemp("demo") / "demo-output"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(everyday_30k, "generate", functools.cache(everyday_30k.generate))  # it takes seconds
+        patch.setattr(everyday_30k, "generate", functools.cache(everyday_30k.generate))  # it needs seconds
         result = dptext("demo", folder, "--no-dagster", "--json")
         assert result.exit_code == 0, result.stderr
         yield folder, json.loads(result.stdout)

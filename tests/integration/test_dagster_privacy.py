@@ -23,7 +23,7 @@ def test_types_and_secrets_do_not_come_into_dagster(by_dagster):
     """It comes first in its file: a process whose first run of Dagster is under `capfd` loses its output."""
     job = by_dagster.job
     said, secret = kept(job.folder / "home"), (job.folder / "noise.key").read_text().strip()
-    assert b"canary_text_absent" in said, "the search finds what is there"
+    assert b"canary_text_absent" in said, "the search finds words that are there"
     assert b"rows released" in said
     assert b"List of Struct of 2 fields (String, Int64)" in said
     assert secret.encode() not in said

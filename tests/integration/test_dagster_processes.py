@@ -119,7 +119,7 @@ def locate(warm):
 
 
 def ended(started):
-    """Wait for a process; one that hangs is killed, and what it said is shown."""
+    """Wait for a process; one that hangs is killed, and its output is shown."""
     process, log = started
     try:
         return process.wait(PATIENCE + 60), log.read_text()

@@ -94,7 +94,7 @@ def without(place, person):
 
 
 def everything(place):
-    """Return the bytes of all files except locks, and except what a ledger in write-ahead mode adds."""
+    """Return the bytes of all files except locks, and except those that a ledger in write-ahead mode adds."""
     return {
         path: path.read_bytes()
         for path in place.rglob("*")
@@ -156,7 +156,7 @@ def test_an_unknown_person_is_an_error_and_changes_nothing(folder):
 
 
 def test_a_person_whom_only_a_list_knows_is_erased(folder):
-    """A person over the cap was never charged, and their rows are taken out of the source before."""
+    """A person over the cap was never charged, and their rows are removed from the source before."""
     text = (folder / "rows.toml").read_text().replace("epsilon = 500 }", "epsilon = 1 }")
     small = text.replace("ledger.db", "small.db").replace("published/", "small/")
     (folder / "small.toml").write_text(f"min_released = 0.0\n{small}")

@@ -136,7 +136,7 @@ def test_the_page_to_sign_begins_with_whether_a_row_could_be_traced(folder, monk
 
 @pytest.mark.parametrize("form", ["unlinked", "synthetic"])
 def test_forms_that_help_readers_who_count(folder, monkeypatch, tmp_path, form):
-    """`init` takes public labels from a person; the policy plans and runs as it is, at a cap of 4."""
+    """`init` reads public labels from a person; the policy plans and runs as it is, at a cap of 4."""
     monkeypatch.chdir(tmp_path)
     tickets().write_parquet("tickets.parquet")
     asked = ("init", "tickets.parquet", "--text", "text", "--form", form)

@@ -222,7 +222,7 @@ def test_library_errors_are_not_quoted(job, monkeypatch):
 
 
 def said(job, *words, code=5):
-    """What a command says, which is a sentence and a hint, and holds no text and no key."""
+    """The refusal of a command: a sentence and a hint, without text and key."""
     done = dptext(*words)
     assert done.exit_code == code, done.output
     assert "Error: " in done.stderr

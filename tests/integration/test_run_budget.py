@@ -102,7 +102,7 @@ def test_a_plan_spends_and_writes_nothing(job, reviews):
 
 @pytest.mark.parametrize("unit", ["subject", "record"])
 def test_a_plan_states_the_least_epsilon_of_a_person_at_a_delta(job, reviews, unit):
-    """The bound takes the most draws of any unit in each column, and the better of the two conversions."""
+    """The bound uses the most draws of any unit in each column, and the better of the two conversions."""
     words = pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)
     key = "user_id" if unit == "subject" else "id"
     most = reviews().group_by(key).agg(words.sum()).select(pl.col("review", "note").max()).row(0)
@@ -258,7 +258,7 @@ def test_noise_is_divided_by_a_template_through_a_whole_run(films):
 
 
 def test_a_paper_division_stays_staged(films):
-    """Class NONE: a policy needs publish = false, and what was staged never becomes a version."""
+    """Class NONE: a policy needs publish = false, and staged rows never become a version."""
     shown = {"allow": [*ALLOW, "stopwords", "punct", "numbers", "oov", "case"]}
     mechanism = {"name": "diffractor", "limit": 600, "mode": "faithful", "variant": "geometric"}
     mechanism |= {"allocation": {"scores": ["ic"], "total": 500.0}}

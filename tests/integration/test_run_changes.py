@@ -1,4 +1,4 @@
-"""What may change between runs: texts, new rows, kept values, settings, revoked names, bytes."""
+"""Changes between runs: texts, new rows, kept values, settings, revoked names, bytes."""
 
 from pathlib import Path
 
@@ -315,7 +315,7 @@ def test_a_stop_after_the_second_charge(job, save):
     assert job.run().published_rows == 240
     now = {name: count for name, (count, _) in job.charged().items()}
     assert now["note"] == reserved["note"]
-    assert 0 <= now["review"] - reserved["review"] <= 2, "what was charged before the stop is not charged again"
+    assert 0 <= now["review"] - reserved["review"] <= 2, "charges before the stop are not repeated"
     used(job)
 
 

@@ -1,4 +1,4 @@
-"""What types carry (categories, names of fields, metadata) leaves no run, and goes from what is published."""
+"""Types carry categories, names of fields, and metadata: none of it leaves a run, or stays in a published table."""
 
 import importlib
 import json

@@ -224,7 +224,7 @@ def test_no_older_version_can_be_read_after_forget(released, reviews, save):
 
 
 def test_files_of_another_writer_go_with_those_who_are_forgotten(released, reviews, save):
-    """What a compaction left behind holds them, too, though the log lists it no more."""
+    """Files that a compaction left behind hold them, too, though the log lists them no more."""
     Delta.rewrite(released)
     save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
     assert list((released.folder / "published").glob("*.parquet"))

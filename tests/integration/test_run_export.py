@@ -1,4 +1,4 @@
-"""An export holds what is published and nothing else, and shows without key or ledger that it is whole."""
+"""An export holds the published version and nothing else, and shows without key or ledger that it is whole."""
 
 import glob
 import hashlib
@@ -58,7 +58,7 @@ def test_an_export_is_the_published_version(policy_of_job, tmp_path, sentinel, m
 
 
 def require_read(folder, published, monkeypatch):
-    """Run what the page for readers says, and compare texts with texts of a table."""
+    """Run the commands of the page for readers, and compare texts with texts of a table."""
     monkeypatch.chdir(folder)
     readers, texts = {"pl": pl, "pd": pd, "glob": glob}, published["review"].to_list()
     lines = [line.strip() for line in (folder / "README.md").read_text().splitlines()]
@@ -73,7 +73,7 @@ def test_the_contract_states_claims_types_and_rows(policy_of_job, tmp_path):
     written = (tmp_path / "out" / CONTRACT).read_text()
     found = yaml.safe_load(written)
     assert found == json.loads(written)
-    assert {"apiVersion", "kind", "id", "version", "status"} <= set(found)  # what the standard requires
+    assert {"apiVersion", "kind", "id", "version", "status"} <= set(found)  # required by the standard
     (table,) = found["schema"]
     columns = {column["name"]: column for column in table["properties"]}
     claims = {item["property"]: item["value"] for item in columns["review"]["customProperties"]}

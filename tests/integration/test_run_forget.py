@@ -1,4 +1,4 @@
-"""Who is to be forgotten goes: out of what is published, of older versions, of staging; the books stay whole."""
+"""Who is to be forgotten goes: out of the published table, of older versions, of staging; the books stay whole."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])
     assert job.published().equals(before.filter(~pl.col("id").is_in(THEIRS)))
     assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3"]
-    assert job.charged() == used, "what was released was released"
+    assert job.charged() == used, "a release stays charged"
     with job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
@@ -71,7 +71,7 @@ def test_records_and_what_the_source_no_longer_holds(job, reviews, save):
 def test_a_source_of_new_rows_only_says_so(job, reviews, save):
     job.run(incremental=True)
     save(reviews(100, 240), job.folder / "raw.parquet")
-    assert job.run(incremental=True).published_rows == 340, "none of what is published: nothing can have gone from it"
+    assert job.run(incremental=True).published_rows == 340, "no published row: nothing can have gone from them"
     save(reviews(100, 300), job.folder / "raw.parquet")
     with pytest.raises(InputError, match="no longer in the source"):
         job.run(incremental=True)

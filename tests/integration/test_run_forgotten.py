@@ -119,7 +119,7 @@ def test_what_is_staged_is_compared_again_before_it_is_published(released):
 
 
 def everything(job):
-    """Return the bytes of all files except locks, and except what a ledger in write-ahead mode adds."""
+    """Return the bytes of all files except locks, and except those that a ledger in write-ahead mode adds."""
     files = (path for path in job.folder.rglob("*") if path.is_file() and path.stat().st_size)
     return {path: path.read_bytes() for path in files if path.suffix not in {".lock", ".db-wal", ".db-shm"}}
 
@@ -174,7 +174,7 @@ def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
 
     with pytest.raises(StopError):
         forget(job.policy(), subjects=["u007"], checkpoint=stopping_at("forgotten"))
-    assert forget(job.policy(), subjects=["u007"]).staged > 0, "the same call finishes what was killed"
+    assert forget(job.policy(), subjects=["u007"]).staged > 0, "the same call finishes the killed one"
     assert in_lists(job) == others, "nothing of the others goes"
     assert forget(job.policy(), subjects=["u007"]).staged == 0
     source(job, reviews, save, whole=True)

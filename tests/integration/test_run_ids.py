@@ -293,7 +293,7 @@ def test_composite_ids_keep_their_budget_and_their_bytes_in_any_order(make_job, 
     assert job.charged() == charged
     assert job.files() == files
     other = job.run(release="2026-12")
-    assert other.rows["quarantined"] > first.rows["quarantined"], "the balances count what was charged before"
+    assert other.rows["quarantined"] > first.rows["quarantined"], "the balances count earlier charges"
     save(
         composite(raw, "number", "shop").with_columns(pl.col("id").struct.rename_fields(["nr", "shop"])),
         job.folder / "raw.parquet",

@@ -1,4 +1,4 @@
-"""`init` writes a policy that works, and says what it guessed."""
+"""`init` writes a policy that works, and names its guesses."""
 
 import tomllib
 

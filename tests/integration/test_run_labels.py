@@ -1,4 +1,4 @@
-"""An unlinked release is the multiset of what was drawn, one for each label: nothing says whose text is whose."""
+"""An unlinked release is the multiset of its draws, one for each label: nothing says whose text is whose."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ def make_labeled(make_unlinked, save):
 
 
 def drawn(job, **changes):
-    """Labels and texts of what a run of this policy drew, by what the source says of each record."""
+    """Labels and texts that a run of this policy drew, by the labels of the source."""
     staged = stage(job.policy(publish=False, **changes))
     staging = Staging(staged.layout.staging)
     rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col(CANARY))
@@ -252,7 +252,7 @@ def verified(job):
 
 
 def drawn_unlinked(job, **changes):
-    """The multiset of what a run of this policy drew, from its staged rows."""
+    """The multiset of the draws of a run of this policy, from its staged rows."""
     staged = stage(job.policy(publish=False, **changes))
     staging = Staging(staged.layout.staging)
     rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col("__dptext_canary"))
@@ -491,7 +491,7 @@ def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, r
 
 
 def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_unlinked, reviews):
-    """A person would have more records than take part; ids, texts, and their number are the same."""
+    """A person would have more records than may count; ids, texts, and their number are the same."""
     job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
 
     def moved(rows):

@@ -71,7 +71,7 @@ NAMES = [
     "ab.csv",
     "a*.csv",
 ]
-"""Names of objects that a URL, or a pattern, may take for another."""
+"""Names of objects that a URL, or a pattern, may confuse with another."""
 
 
 @pytest.mark.parametrize(("name", "count"), [*((name, 1) for name in NAMES[:6]), ("*.csv", 3), ("a[?].csv", 1)])

@@ -190,11 +190,11 @@ def prepared(request, case):
 
 RUN = {"missing key", "pinned epsilon", "lower cap", "another person", "no place for the sink"}
 RUN |= {"published rows are gone", "too few texts for an unlinked release without a cap"}
-"""One case of each step of a preflight: a run takes the same steps, and raises what a plan collects."""
+"""One case of each step of a preflight: a run has the same steps, and raises the refusals that a plan collects."""
 
 
 LATER = {"higher cap", "new period", "no cap", "changed texts of an incremental run"}
-"""Cases of steps that another case takes as well: thorough."""
+"""Cases of steps that another case has as well: thorough."""
 
 
 @pytest.mark.parametrize("case", quick(sorted(CASES, key=LATER.__contains__), first=len(CASES) - len(LATER)))

@@ -25,7 +25,7 @@ from ..review_jobs import StopError
 
 
 def by_glob(job, name="published"):
-    """The ids that folder readers see, by every way that users take."""
+    """The ids that folder readers see, by every way that users have."""
     folder = job.folder / name
     ways = [
         pl.scan_parquet(folder).collect(),

@@ -1,4 +1,4 @@
-"""Runs that charge what was drawn: where a mechanism says so and the cap is pure, the rest goes back to the subject."""
+"""Runs that charge their draws: where a mechanism says so and the cap is pure, the rest goes back to the subject."""
 
 import numpy as np
 import polars as pl
@@ -74,7 +74,7 @@ def test_a_run_that_stops_and_goes_on_settles_the_same(steps, make_job, step):
 
 
 def test_what_went_back_can_be_spent_again(steps):
-    """Six records of every subject: 60 at worst; a cap of 60 holds another release only by what was not used."""
+    """Six records of every subject: 60 at worst; a cap of 60 holds another release only by the unused rest."""
     steps.run(cap={"measure": "pure", "epsilon": 60.0, "period": "2026"})
     left = 60.0 - used(steps)
     summary = steps.run(

@@ -154,7 +154,7 @@ def test_mechanisms_whose_draws_are_given_back_go_one_after_the_other(job, monke
 
 
 class Steps:
-    """Work that takes its turns like a shard, and notes what was done."""
+    """Work that waits for its turns like a shard, and notes its steps."""
 
     def __init__(self, numbers, width, failing=()):
         self.shards, self.done, self.ended, self.failing = ParallelShards(numbers, width), [], [], set(failing)

@@ -19,7 +19,7 @@ CAP = 'measure = "pure"\nepsilon = 1000\nperiod = "2026"\ndataset = "reviews"\n'
 
 @pytest.fixture
 def signed(make_job):
-    """A job, the file of its signed cap, and what the policy says of it."""
+    """A job, the file of its signed cap, and the entry of the policy."""
     job = make_job()
     path, key = job.folder / "cap.toml", job.folder / "steward.key"
     _kernel.Secret().write(str(key))
@@ -179,7 +179,7 @@ def test_a_run_that_leaves_most_rows_out_publishes_nothing(make_job):
     with pytest.raises(BudgetError, match=r"of 240 rows would be left out \(over the cap\); .*min_released") as caught:
         run(job.policy(**lower), accept_lower_cap=True)
     assert caught.value.exit_code == 3
-    assert job.files() == files, "readers see what they saw"
+    assert job.files() == files, "readers see the same files"
     assert (job.charged(), caps_of(job)) == (charged, caps), "nothing was charged, and no cap was lowered"
     summary = run(job.policy(**lower, min_released=0.0), accept_lower_cap=True)
     assert 0 < summary.published_rows < 120

@@ -1,4 +1,4 @@
-"""Runs over a Spark frame, beyond the contract of all engines: what the driver holds, Connect, refusals."""
+"""Runs over a Spark frame, beyond the contract of all engines: contents of the driver, Connect, refusals."""
 
 import datetime as dt
 import json
@@ -321,7 +321,7 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
 
 
 def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
-    """Also in a reused process that computed on another one: what it loaded there is dropped."""
+    """Also in a reused process that computed on another one: its models there are dropped."""
     pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
     used = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False, empty_cache=lambda: None))
     monkeypatch.setitem(sys.modules, "torch", used)
@@ -408,7 +408,7 @@ def test_mechanisms_are_not_rebuilt_from_other_inputs(spark, job, monkeypatch):
 ROWS = 1_000_000
 WORDS = 12
 TEXT_BYTES = ROWS * WORDS * 7
-"""About what the raw texts take; the released ones take as much again."""
+"""About the size of the raw texts; the released ones need as much again."""
 
 LEDGER_BYTES = 400 << 20
 """Gates look every record up: the ledger's cache and the index of a release, whatever the texts are."""

@@ -1,4 +1,4 @@
-"""Tasks that die, run twice or leak: one release, one charge, and gates that look at what the executors made."""
+"""Tasks that die, run twice or leak: one release, one charge, and gates that look at the output of executors."""
 
 import json
 import os
@@ -165,7 +165,7 @@ def test_speculation_in_a_cluster_is_one_release_and_one_charge(
     assert done.returncode == 0, done.stderr[-3000:]
     done = {path.name for path in seen.iterdir()}
     assert {f"0-0-{step}", "0-1-reserved", "0-1-committed"} <= done, "no speculative attempt was started"
-    assert ("0-1-computed" in done) == (step == "reserved")  # what was staged before is taken up
+    assert ("0-1-computed" in done) == (step == "reserved")  # rows that were staged before are used
     assert "0-0-committed" not in done
     assert job.files() == undisturbed.files()
     with Ledger.open(**place, create=False) as ledger:

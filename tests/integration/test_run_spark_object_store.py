@@ -61,7 +61,7 @@ def sink_parts(store):
 
 @pytest.mark.thorough
 def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, make_job, place, store, monkeypatch):
-    """Every task dies after it has staged rows and before it commits them; another attempt takes them up."""
+    """Every task dies after it has staged rows and before it commits them; another attempt uses them."""
     here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
     here.run()
     seen, fetched, shown = job.folder / "seen", [], []
@@ -96,7 +96,7 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
     assert_frame_equal(published(store), scan_published(here.policy().sink).collect().sort("id"))
     assert used(job) == used(here)
     done = sorted(path.name for path in seen.glob("*-*"))
-    assert done == ["0-0-computed", "0-0-staged", "1-0-computed", "1-0-staged"], "what was staged is taken up"
+    assert done == ["0-0-computed", "0-0-staged", "1-0-computed", "1-0-staged"], "staged rows are used"
     folders = [path for file in seen.glob("*.folders") for path in file.read_text().split()]
     assert folders
     assert not any(path.startswith(tempfile.gettempdir()) for path in folders)
@@ -128,7 +128,7 @@ def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job,
 def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
     cluster, postgres, speculating, spark_settings, make_job, place, store
 ):
-    """The first attempt pauses once it has staged; another worker takes that up from the store."""
+    """The first attempt pauses once it has staged; another worker uses that from the store."""
     here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
     here.run()
     seen = job.folder / "seen"
@@ -144,7 +144,7 @@ def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
     assert done.returncode == 0, done.stderr[-3000:]
     steps = {path.name for path in seen.iterdir()}
     assert {"0-0-staged", "0-1-reserved", "0-1-committed"} <= steps, "no speculative attempt was started"
-    assert not {"0-1-computed", "0-0-committed"} & steps, "what was staged before is taken up"
+    assert not {"0-1-computed", "0-0-committed"} & steps, "rows that were staged before are used"
     assert_frame_equal(published(store), scan_published(here.policy().sink).collect().sort("id"))
     assert not staged_names(store)
     with Ledger.open(**ledger, create=False) as book:

@@ -1,4 +1,4 @@
-"""The page to sign: what a release holds, promises and cost, from only its manifest and its ledger."""
+"""The page to sign: contents, promises, and costs of a release, from only its manifest and its ledger."""
 
 import json
 import os

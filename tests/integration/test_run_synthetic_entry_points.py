@@ -1,4 +1,4 @@
-"""Doors of synthetic tables: files, frames, commands, what they say, and all others, which refuse by name."""
+"""Doors of synthetic tables: files, frames, commands, their words, and all others, which refuse by name."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,6 @@
 """A raw table becomes a published one: every format, several text columns, replay, keep, nothing raw left over."""
 
+import hashlib
 import json
 import pickle
 
@@ -7,7 +8,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import privatize
+from dptext_etl import privatize, run
 from dptext_etl.checks.text_counts import SAMPLE_ROWS
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, PolicyError
@@ -30,34 +31,19 @@ def test_every_format_gives_the_release_of_the_expression(make_job, reviews, suf
     assert [path.suffix for path in sorted((job.folder / "published").iterdir())] == [suffix] * 3
 
 
-def test_the_summary_counts(job, reviews):
-    summary = job.run()
-    raw = reviews()
-    assert summary.rows == {
-        "read": 240,
-        "already_published": 0,
-        "new": 240,
-        "resumed": 0,
-        "replayed": 0,
-        "quarantined": 0,
-        "released": 240,
-        "null": raw["note"].null_count(),
-    }
+def test_the_summary_counts_the_manifest_fits_and_progress_is_told(job, reviews):
+    seen, raw = [], reviews()
+    summary = run(job.policy(), progress=seen.append)
+    none = dict.fromkeys(("already_published", "resumed", "replayed", "quarantined"), 0)
+    assert summary.rows == {"read": 240, "new": 240, "released": 240, "null": raw["note"].null_count(), **none}
     words = raw.select(pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)).sum_horizontal()
     assert summary.draws == words.sum()
     assert summary.spend["sum_over_records"]["eps_pure"] == 2.0 * words.sum()
     assert summary.spend["largest_record"]["eps_pure"] == 2.0 * words.max()
     assert summary.remaining["units"] == 40
     assert {gate["name"] for gate in summary.gates if gate["passed"]} >= {"canary_text_absent", "rows_ledgered"}
-    assert summary.version == 1
-    assert summary.changed
+    assert (summary.version, summary.changed) == (1, True)
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
-
-
-def test_published_files_are_what_the_manifest_says(job):
-    import hashlib
-
-    summary = job.run()
     text = (job.folder / "published.manifest.json").read_bytes()
     manifest = json.loads(text)
     assert hashlib.sha256(text).hexdigest() == summary.manifest
@@ -68,6 +54,12 @@ def test_published_files_are_what_the_manifest_says(job):
         assert pl.read_parquet(path).height == part["rows"]
     assert [item["name"] for item in manifest["columns"]] == ["review", "note"]
     assert manifest["columns"][0]["disclosures"] == ["cluster", "length", "nullness"]
+    ends = {report.phase: report for report in seen}
+    assert list(ends) == ["ids", "release", "gates", "publish"]
+    assert all(report.ended for report in ends.values())
+    assert [report.rows_done for report in ends.values()] == [240, 240, 240 + 3 * 8, 240]
+    assert [report.share for report in seen] == sorted(report.share for report in seen)
+    assert seen[-1].share == 1
 
 
 def test_steps_one_by_one_and_through_a_pickle(make_job):
@@ -134,25 +126,6 @@ def test_a_faithful_mechanism_stays_staged(job, sentinel):
     assert summary.version is None
     staged = pl.read_parquet(job.folder / "published.staging" / "reviews" / "*" / "*" / "shard-*.parquet")
     assert staged["review"].str.contains(sentinel).any()  # faithful keeps unknown words: that is why it stays inside
-
-
-def test_progress_tells_of_the_whole_run(job):
-    from dptext_etl import run
-
-    seen = []
-    run(job.policy(), progress=seen.append)
-    phases = list(dict.fromkeys(report.phase for report in seen))
-    assert phases == ["ids", "release", "gates", "publish"]
-    ends = {report.phase: report for report in seen}
-    assert all(report.ended for report in ends.values())
-    assert {name: report.rows_done for name, report in ends.items()} == {
-        "ids": 240,
-        "release": 240,
-        "gates": 240 + 3 * 8,
-        "publish": 240,
-    }
-    assert [report.share for report in seen] == sorted(report.share for report in seen)
-    assert seen[-1].share == 1
 
 
 GATE = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1e5, "delta": 0.1, "period": "2026"}}

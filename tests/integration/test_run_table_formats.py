@@ -19,9 +19,7 @@ from ..refusals import same_refusal
 from .table_kinds import KINDS, THEIRS, failing, place, recorded
 
 
-@pytest.fixture(
-    scope="module", params=quick(KINDS), ids=lambda kind: kind.format
-)  # test_run_iceberg.py says what is its own
+@pytest.fixture(scope="module", params=quick(KINDS), ids=lambda kind: kind.format)  # test_run_iceberg.py has the rest
 def kind(request):
     pytest.importorskip(request.param.library, reason=f"{request.param.library} is not installed (extra: tables)")
     return request.param

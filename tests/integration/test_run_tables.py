@@ -109,7 +109,7 @@ def test_columns_of_folder_names_can_be_kept(job, reviews, save, suffix):
     assert found["day"].to_list() == ["2026-01-01"] * 80 + ["2026-01-02"] * 80 + [None] * 80
     assert set(found["shop"]) == {"a/b"}
     job.run(source=str(job.folder / "raw"), release="2026-12")
-    assert job.published().columns == ["id", "stars", "review", "note"], "what is not kept is not read"
+    assert job.published().columns == ["id", "stars", "review", "note"], "other columns are not read"
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

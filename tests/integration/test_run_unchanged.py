@@ -110,12 +110,13 @@ def test_another_policy_is_another_run(released, steps, change):
     assert len(steps) == 1
 
 
-def test_another_key_is_refused_as_ever(released, steps):
-    _kernel.Secret().write(str(released.folder / "other.key"))
-    (released.folder / "other.key").replace(released.folder / "noise.key")
-    _kernel.Secret.resolve(f"file:{released.folder / 'noise.key'}", reread=True)
+def test_another_key_is_refused_as_ever(job, steps):
+    job.run()
+    _kernel.Secret().write(str(job.folder / "other.key"))
+    (job.folder / "other.key").replace(job.folder / "noise.key")
+    _kernel.Secret.resolve(f"file:{job.folder / 'noise.key'}", reread=True)
     with pytest.raises(KeyReferenceError, match="made under another noise key"):
-        released.run()
+        job.run()
 
 
 def test_what_was_published_is_looked_at(released, steps):

@@ -55,7 +55,7 @@ def test_a_subject_is_another_column_than_id_and_text(job):
 
 def test_normalize_takes_known_steps_in_one_order(job):
     assert job.policy(normalize=["strip", "nfc"]).normalize == ("nfc", "strip")
-    assert "normalize" not in job.policy().model_dump(), "what a run is recognized by stays what it is"
+    assert "normalize" not in job.policy().model_dump(), "a run is recognized as before"
     with pytest.raises(PolicyError, match="normalize"):
         job.policy(normalize=["lower"])
     with pytest.raises(PolicyError, match="normalize spells subjects"):
@@ -73,7 +73,7 @@ def test_spellings_of_one_person_share_a_budget(make_job, reviews, save):
     units, used = balances(job)
     assert units == 3
     published = pl.read_parquet(str(job.folder / "published" / "*.parquet"))
-    assert published["user_id"].to_list() == SPELLED, "what is kept is published as it is"
+    assert published["user_id"].to_list() == SPELLED, "kept columns are published as they are"
     forecast = plan(job.policy(release="2026-12"))
     assert forecast.subjects == 3
     assert forecast.over_cap["records"] == 0
@@ -205,7 +205,7 @@ def test_released_records_stay_and_the_key_fills_what_remains(job, reviews, incr
     job.run(per_subject=MOST, incremental=incremental)
     assert published(job) == first_of(frame, job, stay=before) > before
     job.run(per_subject=1, incremental=incremental)
-    assert published(job) == first_of(frame, job, stay=before), "a lower limit takes nothing back"
+    assert published(job) == first_of(frame, job, stay=before), "a lower limit removes nothing"
 
 
 def test_rows_without_a_person_have_no_limit(job, reviews):

@@ -18,7 +18,7 @@ from ..command_line import dptext
 
 _SINK = ("published", "published.versions", "published.manifest.json")
 OUTSIDE = ("raw.parquet", "privacy.toml", "first.toml", *_SINK)
-"""What the caller wrote, policies, which hold no row, and what is published."""
+"""Files of the caller, policies, which hold no row, and published ones."""
 COMMANDS = """\
 init raw.parquet --out first.toml --id id --subject user_id --text review
 key new other.key

@@ -1,4 +1,4 @@
-"""One course of a whole run: its share never falls, and what is left follows from rates that were measured."""
+"""One course of a whole run: its share never falls, and the rest follows from measured rates."""
 
 import time
 
@@ -20,7 +20,7 @@ def clock(monkeypatch):
 
 
 def run_of(clock, rows, per_row):
-    """The reports of a run whose phases take a number of seconds per row."""
+    """The reports of a run whose phases need a number of seconds per row."""
     seen = []
     course = WholeRun(seen.append)
     for phase, seconds in per_row.items():

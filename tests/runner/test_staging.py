@@ -1,4 +1,4 @@
-"""Staged shards: what is durable when one is staged, and what its record holds."""
+"""Staged shards: the durable files of one, and the contents of its record."""
 
 import json
 import re
