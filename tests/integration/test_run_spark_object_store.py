@@ -1,27 +1,22 @@
 """Spark with staging and sink in an object store: driver and executors share nothing else."""
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import _kernel, files
+from dptext_etl import files
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import run_frame
 from dptext_etl.storage import Objects
 
 from ..object_store import remote
 from .spark_runs import frame_of, used
-from .test_run_spark_drills import SPECULATION
 
 SINK = "s3://bucket/published/reviews"
 
@@ -68,7 +63,6 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
     seen.mkdir()
 
     def checkpoint(name):
-        import os
         import tempfile
         from pathlib import Path
 
@@ -123,30 +117,3 @@ def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job,
     assert not (job.folder / "ledger.db").exists(), "a run that is refused before it charges makes no ledger"
     with pytest.raises(PolicyError, match="staging is in an object store and the sink is not"):
         run_frame(frame_of(spark, job), job.policy(sink=str(job.folder / "published")))
-
-
-def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
-    cluster, postgres, speculating, spark_settings, make_job, place, store
-):
-    """The first attempt pauses once it has staged; another worker uses that from the store."""
-    here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
-    here.run()
-    seen = job.folder / "seen"
-    seen.mkdir()
-    _kernel.Secret().write(str(job.folder / "ids.key"))
-    ledger = {"url": postgres.url(), "id_key": f"file:{job.folder / 'ids.key'}"}
-    values = job.policy(ledger=ledger).model_dump(mode="json", by_alias=True)
-    given = json.dumps([values, {**spark_settings, **speculating}, cluster, str(seen), "staged"])
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SPECULATION, given], capture_output=True, text=True, check=False, env=env
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    steps = {path.name for path in seen.iterdir()}
-    assert {"0-0-staged", "0-1-reserved", "0-1-committed"} <= steps, "no speculative attempt was started"
-    assert not {"0-1-computed", "0-0-committed"} & steps, "rows that were staged before are used"
-    assert_frame_equal(published(store), scan_published(here.policy().sink).collect().sort("id"))
-    assert not staged_names(store)
-    with Ledger.open(**ledger, create=False) as book:
-        assert book.verify().ok
-        assert book.remaining(Scope.of(job.policy())).used == used(here)

@@ -108,7 +108,7 @@ def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save
 
 
 def test_column_order_and_shards_do_not_change_a_text(make_job, reviews):
-    one, two = make_job("one"), make_job("two", frame=reviews().reverse())
+    one, two = make_job("one", frame=reviews(60)), make_job("two", frame=reviews(60).reverse())
     one.run(shard_rows=7)
     two.run()
     first = scan_published(str(one.folder / "published")).collect()
