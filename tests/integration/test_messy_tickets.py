@@ -217,6 +217,8 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
     public = (folder / "public" / "statement.md").read_text()
     assert not re.search(r"\b195\b", public), "a hash may hold these digits"
     assert "without a person" not in public
+    for inside in ("spelling", "caps (epsilon)", "left out by"):
+        assert inside not in public
 
 
 def test_one_edited_ticket_is_refused_then_kept(folder, rows):
@@ -240,6 +242,29 @@ def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     finally:
         save(rows, folder / "tickets.csv")
     assert facts("run", folder / "privacy.toml")["rows"]["new"] == 0
+
+
+@pytest.mark.parametrize("form", ["unlinked", "synthetic"])
+def test_forms_that_help_readers_who_count(rows, monkeypatch, tmp_path, form):
+    """`init` reads public labels from a person; the policy plans and runs as it is."""
+    monkeypatch.chdir(tmp_path)
+    save([row for row in rows if row[1]][:1_200], tmp_path / "tickets.csv")
+    asked, policy = ("init", "tickets.csv", "--form", form), tmp_path / "privacy.toml"
+    if form == "synthetic":
+        assert "not known which values are public" in refused("usage", 2, *asked)[0]
+    facts(*asked, "--labels", "Status=offen")
+    policy.write_text(policy.read_text().replace('"everyday-30k-2"', '"example"'))
+    if form == "unlinked":
+        write(policy, rows=1_000)
+        assert "806 texts would be published" in refused("input", 5, "plan", policy)[0]
+    write(policy, rows={"unlinked": 20, "synthetic": 500}[form])
+    assert facts("plan", policy)["refusal"] is None
+    assert all(gate["passed"] for gate in facts("run", policy)["gates"])
+    table = published(tmp_path)
+    assert {*table.columns} == {"Status", "Text der Anfrage"}
+    assert {*table["Status"]} == {"offen"}, "other is not listed"
+    assert facts("check", policy)["passed"]
+    assert dptext("statement", policy, "--out", "page").exit_code == 0
 
 
 def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
