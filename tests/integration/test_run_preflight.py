@@ -332,129 +332,77 @@ def test_the_command_prints_counts_and_ends_as_the_run_would(released):
 
 
 @pytest.fixture
-def synthetic_job(make_synthetic):
+def topics(make_synthetic):
     return make_synthetic()
 
 
-def edit(synthetic_job, *columns):
-    path = synthetic_job.folder / "raw.parquet"
-    frame = pl.read_parquet(path).with_row_index("at").with_columns(*columns)
-    frame.drop("at").write_parquet(path)
+def plainly(job, _):
+    job.run()
 
 
-def first(rows, column, value):
-    return pl.when(pl.col("at") >= rows).then(pl.col(column)).otherwise(pl.lit(value, pl.String)).alias(column)
+def low(job):
+    """A cap that holds three records of a person."""
+    return {"cap": {**CAP, "epsilon": job.policy().statistic.charge(CLAIM).eps_approx * 3 / 1e6}}
 
 
-def keep(synthetic_job, rows):
-    frame = pl.read_parquet(synthetic_job.folder / "raw.parquet")
-    frame.head(rows).write_parquet(synthetic_job.folder / "raw.parquet")
-    return frame
+def forgets(records):
+    return in_ledger(lambda ledger: ledger.people.forget("reviews", pa.array(records), pa.array([], pa.string())))
 
 
-def low(synthetic_job, records=3):
-    return {**CAP, "epsilon": synthetic_job.policy().statistic.charge(CLAIM).eps_approx * records / 1e6}
-
-
-def forget(synthetic_job, records):
-    with Ledger.open(str(synthetic_job.folder / "ledger.db")) as ledger:
-        ledger.people.forget("reviews", pa.array(records), pa.array([], pa.string()))
-
-
-def changed_labels(synthetic_job):
-    synthetic_job.run()
-    edit(synthetic_job, first(4, "topic", "other"))
-    return {}
-
-
-def other_records(synthetic_job):
-    synthetic_job.run()
-    keep(synthetic_job, 230)
-    return {}
-
-
-def more_records(synthetic_job):
-    frame = keep(synthetic_job, 230)
-    synthetic_job.run()
-    frame.write_parquet(synthetic_job.folder / "raw.parquet")
-    return {}
-
-
-def forgotten_people(synthetic_job):
-    synthetic_job.run()
-    forget(synthetic_job, ["r00007"])
-    return {}
-
-
-def all_are_forgotten(synthetic_job):
-    synthetic_job.run()
-    forget(synthetic_job, [f"r{number:05d}" for number in range(240)])
-    return {"release": "anew"}
-
-
-def pinned_statistic(synthetic_job):
-    synthetic_job.run()
-    return {"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1.0}}}
-
-
-def below_min_released(synthetic_job):
-    return {"cap": low(synthetic_job), "min_released": 0.9}
-
-
-def most_without_a_person(synthetic_job):
-    edit(synthetic_job, first(200, "user_id", None))
-    return {"on_null_subject": "quarantine", "min_released": 0.9}
-
-
-def another_person(synthetic_job):
-    synthetic_job.run()
-    edit(synthetic_job, pl.lit("u039").alias("user_id"))
-    return {"synthetic": {**SYNTHETIC, "per_subject": 240}, "release": "anew"}
-
-
-SYNTHETIC_CASES = {
-    changed_labels: InputError,
-    more_records: LedgerError,
-    forgotten_people: LedgerError,
-    pinned_statistic: LedgerError,
-    below_min_released: BudgetError,
-    another_person: LedgerError,
-    other_records: LedgerError,
-    all_are_forgotten: InputError,
-    most_without_a_person: BudgetError,
+ANOTHER = {"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1.0}}}
+LABELS = pl.when(pl.int_range(pl.len()) >= 4).then("topic").otherwise(pl.lit("other"))
+OF_TOPICS = {
+    "changed labels": (InputError, {}, plainly, edited(lambda frame: frame.with_columns(topic=LABELS))),
+    "more records": (LedgerError, {}, more),
+    "forgotten people": (LedgerError, {}, plainly, forgets(["r00007"])),
+    "pinned statistic": (LedgerError, ANOTHER, plainly),
+    "below min_released": (BudgetError, lambda job: {**low(job), "min_released": 0.9}),
+    "another person": (
+        LedgerError,
+        {"synthetic": {**SYNTHETIC, "per_subject": 240}, "release": "anew"},
+        plainly,
+        edited(lambda frame: frame.with_columns(user_id=pl.lit("u039"))),
+    ),
+    "other records": (LedgerError, {}, plainly, edited(lambda frame: frame.head(230))),
+    "all are forgotten": (InputError, {"release": "anew"}, plainly, forgets([f"r{at:05d}" for at in range(240)])),
+    "most without a person": (
+        BudgetError,
+        {"on_null_subject": "quarantine", "min_released": 0.9},
+        nulled("user_id", 200),
+    ),
 }
+"""The same of synthetic tables."""
 
 
-@pytest.mark.parametrize("case", quick(SYNTHETIC_CASES, first=6), ids=lambda case: case.__name__)
-def test_a_plan_foretells_what_a_run_is_refused_for_synthetic(synthetic_job, case, sentinel):
-    error = same_refusal(synthetic_job, case(synthetic_job), SYNTHETIC_CASES[case])
+@pytest.mark.parametrize("case", quick(OF_TOPICS, first=6))
+def test_a_plan_of_a_synthetic_table_foretells_refusals(topics, case, sentinel):
+    kind, entries, *steps = OF_TOPICS[case]
+    entries = entries(topics) if callable(entries) else entries
+    for step in steps:
+        step(topics, entries)
+    error = same_refusal(topics, entries, kind)
     assert sentinel not in str(error)
     assert "r00" not in str(error)
 
 
-def test_another_run_is_publishing(synthetic_job):
-    synthetic_job.run()
-    synthetic_job.forget_that_nothing_changed()
+def test_another_run_is_publishing_a_synthetic_table(topics):
+    topics.run()
+    topics.forget_that_nothing_changed()
 
     @contextmanager
     def busy():
-        with files.lock(synthetic_job.folder / "published.versions", "is publishing to this sink"):
+        with files.lock(topics.folder / "published.versions", "is publishing to this sink"):
             yield
 
-    same_refusal(synthetic_job, {}, BusyError, busy)
+    same_refusal(topics, {}, BusyError, busy)
 
 
-def test_nothing_in_the_way_synthetic(synthetic_job):
-    assert foretold(synthetic_job) is None
-    assert synthetic_job.run().rows["new"] == 240
-    synthetic_job.forget_that_nothing_changed()
-    assert foretold(synthetic_job) is None, "the same run again"
-    assert synthetic_job.run().rows["replayed"] == 240
-
-
-def test_what_was_left_out_over_the_cap_is_left_out_again(synthetic_job):
-    entries = {"cap": low(synthetic_job), "min_released": 0.0}
-    assert synthetic_job.run(**entries).rows["quarantined"] == 120
-    synthetic_job.forget_that_nothing_changed()
-    assert foretold(synthetic_job, **entries) is None
-    assert synthetic_job.run(**entries).rows["replayed"] == 120
+@pytest.mark.parametrize("rows", [240, 120])
+def test_the_same_synthetic_table_again_is_free_also_without_records_over_the_cap(topics, rows):
+    if rows == 120:
+        topics.values |= {**low(topics), "min_released": 0.0}
+    assert foretold(topics) is None
+    assert topics.run().rows["new"] == rows
+    topics.forget_that_nothing_changed()
+    assert foretold(topics) is None
+    assert topics.run().rows["replayed"] == rows
