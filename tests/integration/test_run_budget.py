@@ -257,18 +257,6 @@ def test_noise_is_divided_by_a_template_through_a_whole_run(films):
     assert used == [6 * 40_000_000] * 2
 
 
-def test_a_paper_division_stays_staged(films):
-    """Class NONE: a policy needs publish = false, and staged rows never become a version."""
-    shown = {"allow": [*ALLOW, "stopwords", "punct", "numbers", "oov", "case"]}
-    mechanism = {"name": "diffractor", "limit": 600, "mode": "faithful", "variant": "geometric"}
-    mechanism |= {"allocation": {"scores": ["ic"], "total": 500.0}}
-    made = [{"name": "review", "mechanism": mechanism, **shown}]
-    with pytest.raises(PolicyError, match="publish = false"):
-        films.run(column=made, cap=None)
-    summary = films.run(column=made, cap=None, publish=False)
-    assert (summary.version, summary.rows["released"]) == (None, 20)
-
-
 ACCEPT = {"allow": ["sens_class"], "accept_unbounded": ["UMLDP"]}
 
 

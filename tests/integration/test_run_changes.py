@@ -9,7 +9,6 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
 from dptext_etl.mechanism import Released
-from dptext_etl.polars import run_frame
 from dptext_etl.runner import check, plan, publish, scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.spark import run_frame as run_on_spark
@@ -328,17 +327,6 @@ def test_consent_comes_first(job):
     job.run()
     with pytest.raises(LedgerError, match="more disclosures: changed"):
         job.run(**consenting(job, on_changed="release_again"))
-
-
-def test_a_frame(job):
-    frame, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy()
-    run_frame(frame, policy)
-    before = job.published()
-    edited = frame.with_columns(review=pl.when(pl.col("id") == "r00003").then(pl.lit("anew")).otherwise("review"))
-    with pytest.raises(InputError, match="texts of 1 record changed"):
-        run_frame(edited, policy)
-    assert run_frame(edited, policy, on_changed="keep").rows["changed_kept"] == 1
-    assert job.published().equals(before)
 
 
 @pytest.mark.thorough

@@ -8,27 +8,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import privatize, run
+from dptext_etl import run
 from dptext_etl.checks.text_counts import SAMPLE_ROWS
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
-from tests.quick import quick
-
-
-@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
-def test_every_format_gives_the_release_of_the_expression(make_job, reviews, suffix):
-    job = make_job(suffix=suffix)
-    summary = job.run()
-    published = scan_published(summary.published).collect()
-    raw = reviews()
-    assert published.columns == ["id", "stars", "review", "note"]
-    for item in job.policy().column_policies():
-        expected = privatize(raw[item.column].to_arrow(), raw["id"].to_arrow(), item)
-        assert published[item.column].to_list() == expected.to_pylist()
-    assert published["id"].to_list() == raw["id"].to_list()
-    assert published["stars"].cast(pl.Int64).to_list() == raw["stars"].to_list()
-    assert [path.suffix for path in sorted((job.folder / "published").iterdir())] == [suffix] * 3
 
 
 def test_the_summary_counts_the_manifest_fits_and_progress_is_told(job, reviews):
