@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.runner import scan_published
 from tests.later import later
 from tests.quick import quick
@@ -10,6 +11,14 @@ from tests.quick import quick
 later("great_expectations")
 
 expectations = later("dptext_etl.checks.great_expectations.expectations")
+
+
+def test_policies_whose_tables_name_no_record_have_no_suite(job, make_synthetic):
+    for make in (expectations.suite_for, expectations.downstream_suite):
+        with pytest.raises(PolicyError, match="with ids = 'drop'"):
+            make(job.policy(ids="drop"))
+    with pytest.raises(PolicyError, match="publishes a synthetic table"):
+        expectations.suite_for(make_synthetic("synthetic").policy())
 
 
 MOMENTS = {

@@ -136,15 +136,6 @@ def test_what_needs_ids_says_so(job):
     checked(job, ids="keyed")
 
 
-def test_great_expectations_refuse_it_by_name(job):
-    pytest.importorskip("great_expectations")
-    from dptext_etl.checks.great_expectations.expectations import downstream_suite, suite_for
-
-    for make in (suite_for, downstream_suite):
-        with pytest.raises(PolicyError, match="with ids = 'drop'"):
-            make(job.policy(ids="drop"))
-
-
 def test_unlinked_releases_have_no_ids_to_choose(job):
     column = {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 4.0, "corpus": "example"}}
     with pytest.raises(PolicyError, match="leave out ids"):

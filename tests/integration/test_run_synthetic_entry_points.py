@@ -69,12 +69,6 @@ def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save)
     assert not (job.folder / "ledger.db").exists()
 
 
-def _gx(policy, _):
-    from dptext_etl.checks.great_expectations.expectations import suite_for
-
-    return suite_for(policy)
-
-
 def _evaluate(policy, _):
     from dptext_etl_eval.published import columns_of
 
@@ -105,7 +99,6 @@ DOORS = {
     "lazy": lambda policy, frame: frame.lazy().dptext.privatize(policy).collect(),
     "expression": lambda policy, frame: frame.select(pl.col("review").dptext.privatize(policy, id="id")),
     "column": lambda policy, _: policy.column_policy(),
-    "great expectations": _gx,
     "evaluate": _evaluate,
     "audit": _audit,
     "SQL function": _sql,
