@@ -98,8 +98,7 @@ def test_nothing_personal_is_published(done):
 def test_a_folder_of_somebody_else_is_not_touched(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     refused = dptext("demo", tmp_path)
-    assert refused.exit_code == 5
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert (refused.exit_code, [path.name for path in tmp_path.iterdir()]) == (5, ["mine.txt"])
 
 
 @pytest.mark.thorough

@@ -111,8 +111,7 @@ def test_a_run_reports_and_a_second_one_costs_nothing(inited):
     published_commands = contents(inited / "published")
     ledger = facts("ledger", "remaining", "--ledger", "ledger.db")
     second = facts("run", "privacy.toml")
-    assert second["rows"]["new"] == 0
-    assert (second["changed"], second["manifest"]) == (False, first["manifest"])
+    assert (second["rows"]["new"], second["changed"], second["manifest"]) == (0, False, first["manifest"])
     assert contents(inited / "published") == published_commands
     assert facts("ledger", "remaining", "--ledger", "ledger.db") == ledger
 
@@ -241,8 +240,7 @@ def test_a_terminal_sees_counts_and_stdout_stays_json(inited, warm):
         while chunk := os.read(master, 65_536):
             shown += chunk
     os.close(master)
-    assert process.returncode == 0
-    assert json.loads(out)["rows"]["new"] == 300
+    assert (process.returncode, json.loads(out)["rows"]["new"]) == (0, 300)
     assert b"300 of 300 rows" in shown
     assert SENTINEL.encode() not in shown + out
 

@@ -29,10 +29,8 @@ def instance():
 
 def test_the_job_publishes_what_run_publishes(by_dagster):
     job, summary, expected = by_dagster.job, by_dagster.summary, by_dagster.expected
-    assert (summary.success, summary.exit_code) == (True, 0)
-    assert job.files() == by_dagster.other.files()
-    assert job.charged() == by_dagster.other.charged()
-    assert [check.name for check in summary.gates] == GATES
+    assert (summary.success, summary.exit_code, job.files()) == (True, 0, by_dagster.other.files())
+    assert (job.charged(), [check.name for check in summary.gates]) == (by_dagster.other.charged(), GATES)
     assert all(check.passed and check.counts and check.message for check in summary.gates)
     json.dumps(summary.as_dict())
     staged, published = (summary.runs[0].assets[name] for name in (STAGED, PUBLISHED))
@@ -61,8 +59,7 @@ def test_pages_show_schema_and_lineage(by_dagster):
         (record,) = instance.fetch_materializations(dg.AssetKey(PUBLISHED), limit=1).records
     published = record.asset_materialization.metadata
     columns = {column.name: column for column in published["dagster/column_schema"].schema.columns}
-    assert next(iter(columns)) == "id"
-    assert columns["id"].description == "passes unchanged"
+    assert (next(iter(columns)), columns["id"].description) == ("id", "passes unchanged")
     assert columns["stars"].type == "Int64"
     assert columns["review"].tags == {"mechanism": "custext", "epsilon": "2"}
     lineage = published["dagster/column_lineage"].lineage.deps_by_column
@@ -95,8 +92,7 @@ def test_a_fired_gate_stops_everything_downstream_and_revokes_the_name(stopped_i
     assert "Hint: find and fix the defect, and release under a new name" in sentence
     assert sentinel not in sentence
     assert {check.asset for check in summary.checks if not check.passed} == {STAGED}
-    assert list(summary.runs[0].assets) == [STAGED]
-    assert stopped_in_dagster.seen == []
+    assert (list(summary.runs[0].assets), stopped_in_dagster.seen) == ([STAGED], [])
     assert not list(job.folder.glob("published/*"))
     with job.ledger() as ledger:
         assert any(row["burnt"] for row in ledger.reports.show())
@@ -363,5 +359,4 @@ def test_the_job_publishes_the_unlinked_release_of_a_run(make_unlinked):
     other.run()
     assert orchestration.materialize(job.policy()).success
     mine, theirs = ({path.split("/")[-1]: data for path, data in one.files().items()} for one in (job, other))
-    assert mine == theirs
-    assert pl.read_parquet(job.folder / "published" / "*.parquet")["count"].sum() == 80
+    assert (mine, pl.read_parquet(job.folder / "published" / "*.parquet")["count"].sum()) == (theirs, 80)

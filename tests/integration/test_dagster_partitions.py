@@ -239,8 +239,7 @@ def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(months_r
         result = job.execute_in_process(run_config=QUIET, partition_key=month, instance=instance)
     assert result.success
     retried = [event for event in result.all_events if event.event_type_value == "STEP_RESTARTED"]
-    assert [event.step_key for event in retried] == [STAGED]
-    assert dies_once == [0, 1]
+    assert ([event.step_key for event in retried], dies_once) == ([STAGED], [0, 1])
     assert facts(result, STAGED)["rows replayed"].value == ROWS, "the first attempt had committed all rows"
     table = published_rewritten(months_rewritten, month)
     assert (table["review"].str.split(" ").list.len() - 1).to_list() == table["review_intermediate"].str.split(

@@ -85,8 +85,7 @@ def test_steps_can_be_processes_of_their_own(make_job, start, sentinel):
     command = ("job", "execute", "-j", "run_reviews")
     code, said = ended(*start(several, several.policy(), *command, options=f"executor={FORKING}"))
     assert code == 0, said
-    assert said.count("Launching subprocess for") == 4
-    assert several.files() == alone.files()
+    assert (said.count("Launching subprocess for"), several.files()) == (4, alone.files())
     assert several.charged() == alone.charged()
     assert sentinel not in said
     assert sentinel.encode() not in kept(several.folder / "home")
@@ -113,6 +112,5 @@ def test_a_backfill_that_was_killed_goes_on(make_job, start, save, reviews, monk
     monkeypatch.delenv("DPTEXT_TEST_KILL")
     code, said = ended(*start(job, policy, *everything, **options))
     assert code == 0, said
-    assert job.files() == reference.files()
-    assert job.charged() == reference.charged()
+    assert (job.files(), job.charged()) == (reference.files(), reference.charged())
     assert used(job) == used(reference)

@@ -137,8 +137,7 @@ def test_a_ledger_locked_half_way(make_job, monkeypatch):
     held[0].execute("rollback")
     held[0].close()
     job.run()
-    assert job.files() == other.files()
-    assert job.charged() == other.charged()
+    assert (job.files(), job.charged()) == (other.files(), other.charged())
 
 
 def test_a_ledger_of_a_newer_schema(job):
@@ -327,8 +326,7 @@ def test_a_full_disk(make_job, warm, step):
     assert "zzqsentinelqzz" not in done.stdout + done.stderr
     assert not (job.folder / "published.manifest.json").exists()
     job.run()
-    assert job.files() == other.files()
-    assert job.charged() == other.charged()
+    assert (job.files(), job.charged()) == (other.files(), other.charged())
     with job.ledger() as ledger:
         assert ledger.verify().ok
 

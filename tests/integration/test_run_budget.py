@@ -85,15 +85,11 @@ def test_a_plan_spends_and_writes_nothing(job, reviews):
     assert not (job.folder / "published").exists()
     frame = reviews()
     each = costs(frame)
-    assert forecast.rows == 240
-    assert forecast.draws == each.sum() / 2
-    assert forecast.per_record["max"] == each.max()
+    assert (forecast.rows, forecast.draws, forecast.per_record["max"]) == (240, each.sum() / 2, each.max())
     assert forecast.per_record["p50"] == sorted(each)[119]
     per_subject = frame.with_columns(cost=each).group_by("user_id").agg(pl.col("cost").sum())
-    assert forecast.per_subject["max"] == per_subject["cost"].max()
-    assert forecast.subjects == 40
-    assert forecast.over_cap == {"records": 0, "units": 0}
-    assert forecast.log10_odds["per_word"] == 0.869
+    assert (forecast.per_subject["max"], forecast.subjects) == (per_subject["cost"].max(), 40)
+    assert (forecast.over_cap, forecast.log10_odds["per_word"]) == ({"records": 0, "units": 0}, 0.869)
     assert forecast.columns[0]["class"] == "COND_PURE"
     assert forecast.columns[0]["disclosed_bits_per_token"] > 0
     assert forecast.columns[0]["epsilon_table"] <= 2.0
@@ -131,8 +127,7 @@ def test_a_plan_counts_what_the_ledger_holds(job):
     assert forecast.over_cap["records"] == second.rows["quarantined"] > 0, "a new name does not reset a balance"
     assert max(second.remaining["used"]["eps_pure"].values()) <= cap * 1_000_000
     again = plan(job.policy(**capped(cap)))
-    assert again.over_cap == {"records": 0, "units": 0}
-    assert again.per_record["max"] == forecast.per_record["max"]
+    assert (again.over_cap, again.per_record["max"]) == ({"records": 0, "units": 0}, forecast.per_record["max"])
     assert any("holds 240 of these records" in note for note in plan(job.policy(**capped(cap))).notes)
 
 
@@ -175,8 +170,7 @@ def test_a_cap_on_zcdp(job):
     summary = job.run(cap={"measure": "zcdp", "rho": 40.0, "period": "2026"})
     forecast = plan(job.policy(cap={"measure": "zcdp", "rho": 40.0, "period": "2026"}))
     assert summary.rows["quarantined"] > 0
-    assert forecast.component == "rho"
-    assert summary.remaining["measure"] == "zcdp"
+    assert (forecast.component, summary.remaining["measure"]) == ("rho", "zcdp")
 
 
 @pytest.mark.parametrize("unit", ["subject", "record"])
@@ -305,8 +299,7 @@ def test_a_whole_run(job, reviews, sentinel):
     with job.ledger() as ledger:
         assert ledger.verify().ok
         [shown] = ledger.reports.show()
-        assert shown["class"] == "UMLDP"
-        assert shown["max_eps_pure"] == "inf"
+        assert (shown["class"], shown["max_eps_pure"]) == ("UMLDP", "inf")
     assert not job.run(**columns(job)).changed
     raw = pl.read_parquet(job.folder / "raw.parquet")
     kept = [

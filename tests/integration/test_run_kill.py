@@ -68,8 +68,7 @@ def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
     summary = job.run()
     assert summary.version == 1
     assert summary.rows["new"] + summary.rows["resumed"] + summary.rows["replayed"] == 240
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
     with job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
@@ -84,8 +83,7 @@ def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, kille
     (file,) = (job.folder / "published.staging").rglob(f"shard-00001.{gone}")
     file.unlink()
     assert job.run().version == 1
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
 
 
 def test_readers_never_see_half_a_version(make_job, killed, reviews, save):
@@ -116,8 +114,7 @@ def test_a_killed_incremental_run_loses_no_row(make_job, killed, reviews, save):
     for step in ("reserved", "committed", "version written", "manifest written"):
         assert killed(job.policy(), step, 1)[0]
     job.run()
-    assert job.files() == other.files()
-    assert job.charged() == other.charged()
+    assert (job.files(), job.charged()) == (other.files(), other.charged())
 
 
 def scope(job):

@@ -80,8 +80,7 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert (manifest["id"], manifest["schema"]) == (None, {"topic": "String", "review": "String"})
     (claim,) = manifest["columns"]
-    assert claim["disclosures"] == ["nullness", "other_columns"]
-    assert claim["unlinked"]["labels"] == LABELS
+    assert (claim["disclosures"], claim["unlinked"]["labels"]) == (["nullness", "other_columns"], LABELS)
     assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
     said = markdown(facts(policy=job.policy()))
     assert "No id is published. Only topic of the other columns of the source is published." in said
@@ -263,8 +262,7 @@ def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
     job = make_unlinked()
     expected = drawn_unlinked(job)
     summary = job.run()
-    assert job.published().columns == ["review"]
-    assert job.published()["review"].to_list() == expected.to_list()
+    assert (job.published().columns, job.published()["review"].to_list()) == (["review"], expected.to_list())
     assert (summary.rows["new"] + summary.rows["replayed"], summary.published_rows) == (240, 240)
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert manifest["id"] is None
@@ -288,8 +286,7 @@ def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unli
         assert used["eps_approx"]["max"] == micro(epsilon)
         assert used["delta"]["max"] == fine(1e-9) / 10**9
         shown = ledger.reports.show()[0]
-    assert shown["max_eps_pure"] == 2_000_000
-    assert shown["class"] == "UNLINKED_APPROX"
+    assert (shown["max_eps_pure"], shown["class"]) == (2_000_000, "UNLINKED_APPROX")
 
 
 def test_a_group_of_records_is_covered_by_the_delta_of_each(make_unlinked):
@@ -354,8 +351,7 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, 
     assert {name: counts["forgotten"] for name, counts in failed.items()} == {"published_files": 6}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.withdrawn, done.version, done.rows, done.removed) == (True, 2, 0, 240)
-    assert job.published().height == 0
-    assert job.published().columns == ["review"]
+    assert (job.published().height, job.published().columns) == (0, ["review"])
     assert [path.name for path in (job.folder / "published.versions").iterdir()] == ["v2"]
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
     assert forget(job.policy(), subjects=["u007"]).removed == 0

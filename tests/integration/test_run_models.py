@@ -37,11 +37,8 @@ def test_a_second_run_scores_nothing_and_gives_the_same_bytes(fickle):
     files, before = fickle.files(), charged(fickle)
     fickle.scored.clear()
     second = fickle.run()
-    assert fickle.scored == []
-    assert (first.changed, second.changed) == (True, False)
-    assert second.rows["replayed"] == 240
-    assert fickle.files() == files
-    assert charged(fickle) == before
+    assert (fickle.scored, first.changed, second.changed, second.rows["replayed"]) == ([], True, False, 240)
+    assert (fickle.files(), charged(fickle)) == (files, before)
 
 
 def test_it_is_free_wherever_the_rows_stand(fickle, save):
@@ -51,8 +48,7 @@ def test_it_is_free_wherever_the_rows_stand(fickle, save):
     raw = pl.read_parquet(fickle.folder / "raw.parquet").sample(fraction=1, shuffle=True, seed=1)
     save(raw.with_columns(stars=pl.col("stars") * 10), fickle.folder / "raw.parquet")
     summary = fickle.run(shard_rows=70)
-    assert summary.version == 2
-    assert dict(fickle.published().select("id", "review").iter_rows()) == texts
+    assert (summary.version, dict(fickle.published().select("id", "review").iter_rows())) == (2, texts)
     assert sum(fickle.scored) == 2 * 2 * 2, "the canary rows of a fourth shard are new"
 
 
@@ -62,8 +58,7 @@ def test_new_rows_alone_are_scored(fickle, reviews, save):
     fickle.scored.clear()
     save(pl.concat([reviews(30, 240), reviews(240)]), fickle.folder / "raw.parquet")
     summary = fickle.run()
-    assert summary.rows["new"] == 30
-    assert sum(fickle.scored) == 2 * 30
+    assert (summary.rows["new"], sum(fickle.scored)) == (30, 2 * 30)
     now = dict(fickle.published().select("id", "note").iter_rows())
     assert {name: now[name] for name in texts} == texts
 
@@ -281,8 +276,7 @@ def test_a_small_delta_is_charged_as_it_is(bound_job):
     """Six rows of a person at 1e-9 each; once each was charged as a millionth, and a cap below that fitted nothing."""
     cap = {**CAP, "delta": 5e-9}
     summary = bound_job.run(cap=cap, column=column(240, delta=1e-9))
-    assert summary.rows["quarantined"] == 40
-    assert summary.spend["largest_record"]["delta"] == 1e-9
+    assert (summary.rows["quarantined"], summary.spend["largest_record"]["delta"]) == (40, 1e-9)
     assert summary.spend["sum_over_records"]["delta"] == pytest.approx(200e-9)
     assert summary.remaining["left"]["delta"]["max"] == 0
     assert summary.remaining["used"]["delta"]["max"] == summary.remaining["limits"]["delta"] == 0.005

@@ -87,8 +87,7 @@ def test_the_csv_objects_that_are_read_are_those_that_were_checked(store, monkey
 
     monkeypatch.setattr(csv_files, "require_rows", check)
     read = Files.at(f"s3://bucket/raw/{name}", options).scan(all_text=True).collect()["id"].to_list()
-    assert read == checked
-    assert len(read) == count
+    assert (read, len(read)) == (checked, count)
 
 
 def test_csv_objects_are_checked_before_they_are_read(make_job, store, reviews):

@@ -37,8 +37,7 @@ def test_a_run_gives_the_same_release_and_charges_once(make_job, ledger):
     assert published == {path: data for path, data in there.files().items() if path.endswith(".parquet")}
     with Ledger.open(ledger["url"], ledger["id_key"]) as book:
         report = book.verify()
-        assert report.problems == []
-        assert report.counts["pending"] == 0
+        assert (report.problems, report.counts["pending"]) == ([], 0)
     assert b"pass-word" not in b"".join(there.files("").values())
 
 

@@ -115,8 +115,7 @@ def test_bytes_charges_and_ledger_are_those_of_one_after_the_other(one_after_the
     seen = []
     for job in jobs:
         run(job.policy(shard_rows=30), checkpoint=lambda name: seen.append(threading.get_ident()))
-        assert job.files() == one_after_the_other.files()
-        assert job.charged() == one_after_the_other.charged()
+        assert (job.files(), job.charged()) == (one_after_the_other.files(), one_after_the_other.charged())
         with job.ledger() as ledger:
             assert ledger.verify().ok
     assert events(jobs[0]) == events(jobs[1]), "the order follows from the number of shards at a time"

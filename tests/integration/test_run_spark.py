@@ -40,8 +40,7 @@ from .spark_runs import frame_of, published, used
 def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
     monkeypatch.setattr(canaries, "SET_ROWS", 100)
     staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=300))
-    assert len(staged.shards) == 1
-    assert len(staged.canaries) == 3
+    assert (len(staged.shards), len(staged.canaries)) == (1, 3)
     frame = pl.read_parquet(staged.parts[0])
     assert frame.filter("__dptext_canary").height == 8 * 3
     assert all(verdict.passed for verdict in check(staged))
@@ -116,8 +115,7 @@ def test_the_driver_is_sent_counts_and_no_rows(spark, make_job, reviews, monkeyp
     summary = run_frame(frame, job.policy(shard_rows=400), progress=reports.append)
     assert summary.rows["released"] == 960
     release = [report.rows_done for report in reports if report.phase == "release"]
-    assert release == sorted(release)
-    assert (release[0], release[-1], reports[-1].phase) == (0, 960, "publish")
+    assert (release, release[0], release[-1], reports[-1].phase) == (sorted(release), 0, 960, "publish")
     assert 9 <= len(sent) <= 40  # of each shard what became of it, what gates saw, its part; and counts of each task
     assert sentinel not in "".join(sent)
 
@@ -456,9 +454,7 @@ def test_the_driver_stays_small(java, spark_settings, make_job):
     done = subprocess.run([sys.executable, "-c", DRIVER, given], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     facts = json.loads(done.stdout)
-    assert facts["rows"]["released"] == ROWS
-    assert facts["words"] == ROWS * WORDS
-    assert facts["published"] == ROWS
+    assert (facts["rows"]["released"], facts["words"], facts["published"]) == (ROWS, ROWS * WORDS, ROWS)
     assert facts["grown"] < TEXT_BYTES / 4  # what went through Spark; the raw rows would need four times as much
     assert facts["judged"] < LEDGER_BYTES
     with job.ledger() as ledger:

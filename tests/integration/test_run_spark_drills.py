@@ -56,16 +56,14 @@ def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, m
     staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
     assert len(list(failures.iterdir())) == len(staged.canaries)
     publish(staged, check(staged))
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
     assert used(job) == used(undisturbed)
 
 
 def went_on(spark, job, undisturbed):
     summary = run_frame(frame_of(spark, job), job.policy())
     assert summary.rows["resumed"] + summary.rows["replayed"] > 0
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
     assert used(job) == used(undisturbed)
     left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
     assert left == {"ledger.json", "left-out.json", "manifest.draft.json", "texts.txt"}

@@ -108,8 +108,7 @@ def drifting(monkeypatch):
 def test_two_attempts_one_after_the_other_release_the_first_bytes(tasks_job, drifting):
     bench = Bench(tasks_job)
     first, second = (done(next(bench.attempt())) for _ in range(2))
-    assert first.shard == second.shard
-    assert (first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (240, 240)
+    assert (first.shard, first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (second.shard, 240, 240)
     assert len(drifting) == 2  # two columns, computed once
     assert len(bench.staged()) == 1
 
@@ -337,8 +336,7 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
             assert {one.name: one for one in there}["rows_ledgered"].counts["misshapen"] > 9
         assert not all(verdict.passed for verdict in here)
     counts = {verdict.name: verdict.counts for verdict in heard[0][0]}["one_text_per_record"]
-    assert counts["repeated"] == 100
-    assert counts["conflicting"] == 50
+    assert (counts["repeated"], counts["conflicting"]) == (100, 50)
     ledgered = {verdict.name: verdict.counts for verdict in heard[2][0]}["rows_ledgered"]
     assert ledgered["uncommitted"] == 14
     assert ledgered["different"] > 50
@@ -408,5 +406,4 @@ def test_digests_are_counted_across_tasks():
     state = Pack("states", "", 4, 0, b"state")
     found = [Pack(**row) for batch in exchange(batches_of([state, *packs])) for row in batch.to_pylist()]
     assert totals(found) == {"gate/0:ids": counted(rows)}
-    assert found[0] == state
-    assert len(found) == 2
+    assert (found[0], len(found)) == (state, 2)

@@ -70,8 +70,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
     expected, summary = local.run(), job.run()
     parts = {name: data for name, data in local.files().items() if "/part-" in name}
     assert published_parts(store) == {hashlib.sha256(data).hexdigest() for data in parts.values()}
-    assert (summary.rows, summary.spend) == (expected.rows, expected.spend)
-    assert job.charged() == local.charged()
+    assert (summary.rows, summary.spend, job.charged()) == (expected.rows, expected.spend, local.charged())
     assert summary.staging == "s3://bucket/inside/reviews/2026-11/_"
     assert not staged_names(store)
     assert not [path for path in files.process_folder().rglob("*") if "shard" in path.name]
@@ -170,8 +169,7 @@ def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, m
     job.run()
     job.run(release="2026-12")
     kept = [name for name in store.objects if "/ledger-" in name]
-    assert len(kept) == 1
-    assert json.loads(store.objects[kept[0]])["releases"] == ["2026-11", "2026-12"]
+    assert (len(kept), json.loads(store.objects[kept[0]])["releases"]) == (1, ["2026-11", "2026-12"])
     for path in job.folder.glob("ledger.db*"):
         if not path.name.endswith(".key"):
             path.unlink()

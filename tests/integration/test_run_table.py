@@ -23,10 +23,8 @@ def test_the_summary_counts_the_manifest_fits_and_progress_is_told(job, reviews)
     none = dict.fromkeys(("already_published", "resumed", "replayed", "quarantined"), 0)
     assert summary.rows == {"read": 240, "new": 240, "released": 240, "null": raw["note"].null_count(), **none}
     words = raw.select(pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)).sum_horizontal()
-    assert summary.draws == words.sum()
-    assert summary.spend["sum_over_records"]["eps_pure"] == 2.0 * words.sum()
-    assert summary.spend["largest_record"]["eps_pure"] == 2.0 * words.max()
-    assert summary.remaining["units"] == 40
+    assert (summary.draws, summary.spend["sum_over_records"]["eps_pure"]) == (words.sum(), 2.0 * words.sum())
+    assert (summary.spend["largest_record"]["eps_pure"], summary.remaining["units"]) == (2.0 * words.max(), 40)
     assert {gate["name"] for gate in summary.gates if gate["passed"]} >= {"canary_text_absent", "rows_ledgered"}
     assert (summary.version, summary.changed) == (1, True)
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
@@ -44,8 +42,7 @@ def test_the_summary_counts_the_manifest_fits_and_progress_is_told(job, reviews)
     assert list(ends) == ["ids", "release", "gates", "publish"]
     assert all(report.ended for report in ends.values())
     assert [report.rows_done for report in ends.values()] == [240, 240, 240 + 3 * 8, 240]
-    assert [report.share for report in seen] == sorted(report.share for report in seen)
-    assert seen[-1].share == 1
+    assert ([report.share for report in seen], seen[-1].share) == (sorted(report.share for report in seen), 1)
 
 
 def test_steps_one_by_one_and_through_a_pickle(make_job):
@@ -54,8 +51,7 @@ def test_steps_one_by_one_and_through_a_pickle(make_job):
     staged = pickle.loads(pickle.dumps(stage(two.policy())))
     verdicts = check(staged)
     published = publish(staged, verdicts)
-    assert one.files() == two.files()
-    assert published.version == 1
+    assert (one.files(), published.version) == (two.files(), 1)
     with pytest.raises(InputError, match="staged"):
         publish(staged, verdicts)
 
@@ -76,9 +72,7 @@ def test_publish_false_stays_staged_and_can_be_published_later(job):
     assert not list((job.folder / "published.versions").iterdir())
     charged = job.charged()
     later = job.run()
-    assert later.version == 1
-    assert later.rows["new"] == 0
-    assert job.charged() == charged
+    assert (later.version, later.rows["new"], job.charged()) == (1, 0, charged)
 
 
 def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save):
@@ -157,8 +151,7 @@ def test_a_run_over_a_frame_is_the_run_over_its_file(make_job, reviews):
     first = file.run()
     policy = frame.policy(source=str(frame.folder / "nothing here.parquet"))
     second = run_frame(reviews(40).lazy(), policy)
-    assert second.rows == first.rows
-    assert second.spend == first.spend
+    assert (second.rows, second.spend) == (first.rows, first.spend)
     mine, theirs = frame.files(), file.files()
     parts = [name for name in theirs if name.endswith(".parquet")]
     assert parts

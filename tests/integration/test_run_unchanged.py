@@ -37,8 +37,7 @@ def test_the_same_input_is_recognised_and_summed_up_as_if_it_had_been_computed(j
     assert "nothing was computed again" in again.notes[0]
     (job.folder / NOTED).unlink()
     computed = job.run()
-    assert len(steps) == 2
-    assert (job.files(), job.charged()) == (files, charged)
+    assert (len(steps), job.files(), job.charged()) == (2, files, charged)
     ours, theirs = again.as_dict(), computed.as_dict()
     for name in ("seconds", "draws_per_second", "notes", "profile"):
         del ours[name], theirs[name]
@@ -53,8 +52,7 @@ def test_the_same_input_is_recognised_and_summed_up_as_if_it_had_been_computed(j
 def test_another_compression_publishes_the_same_rows_in_new_files_at_no_cost(job, steps):
     first, rows, charged = job.run(), pl.read_parquet(job.part(0)), job.charged()
     again = job.run(compression="none")
-    assert len(steps) == 2
-    assert (again.changed, again.version) == (True, first.version + 1)
+    assert (len(steps), again.changed, again.version) == (2, True, first.version + 1)
     assert pq.ParquetFile(job.part(0)).metadata.row_group(0).column(0).compression == "UNCOMPRESSED"
     assert_frame_equal(pl.read_parquet(job.part(0)), rows)
     assert job.charged() == charged
@@ -129,8 +127,7 @@ def test_what_was_published_is_looked_at(released, steps):
     assert len(steps) == 2
     shutil.rmtree(released.folder / "published")  # the published folder is fixed, too
     released.run()
-    assert released.files() == files
-    assert len(steps) == 3
+    assert (released.files(), len(steps)) == (files, 3)
 
 
 def test_a_revoked_release_stays_revoked(released, steps):
@@ -215,5 +212,4 @@ def test_a_note_that_is_damaged_or_of_another_version_is_no_note(released, steps
     for damaged in ("", "[]", *map(json.dumps, others)):
         path.write_text(damaged)
         released.run()
-    assert len(steps) == 5
-    assert pl.read_parquet(released.folder / "raw.parquet").height == 240
+    assert (len(steps), pl.read_parquet(released.folder / "raw.parquet").height) == (5, 240)
