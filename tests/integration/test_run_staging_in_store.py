@@ -1,7 +1,6 @@
 """Staging in an object store: what one machine staged, another continues with, and no two machines share a folder."""
 
 import hashlib
-import json
 import os
 import pickle
 import stat
@@ -14,7 +13,7 @@ import pytest
 
 from dptext_etl import files, object_stores
 from dptext_etl.engines import stage
-from dptext_etl.errors import BusyError, InputError, LedgerError, PolicyError
+from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.shard.staging import Facts, Staging
@@ -161,22 +160,6 @@ def test_one_run_at_a_time_and_a_killed_one_ends(place, make_job, store, machine
     assert "more seconds" in refused[0]
     store.objects["inside/reviews/2026-11/_/lease.json"] = b'{"holder": "gone", "until": 1.0}'
     assert job.run().version == 1
-
-
-@pytest.mark.thorough
-def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, monkeypatch, tmp_path):
-    job = place(make_job())
-    job.run()
-    job.run(release="2026-12")
-    kept = [name for name in store.objects if "/ledger-" in name]
-    assert (len(kept), json.loads(store.objects[kept[0]])["releases"]) == (1, ["2026-11", "2026-12"])
-    for path in job.folder.glob("ledger.db*"):
-        if not path.name.endswith(".key"):
-            path.unlink()
-    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "no-heads"))
-    machine()
-    with pytest.raises(LedgerError, match="frozen"):
-        job.run(release="2027-01")
 
 
 def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
