@@ -133,14 +133,14 @@ def test_wrong_yaml_is_told_by_its_line(project, dg):
 
 later("dagster", reason="dagster is not installed")
 
-PROJECT_PROJECT = Path(__file__).resolve().parents[2] / "dagster_project"
+SAMPLE = Path(__file__).resolve().parents[2] / "dagster_project"
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """A folder with a copy of the project and nothing that an earlier run left in it."""
     folder = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(PROJECT_PROJECT, folder / "dagster_project", ignore=shutil.ignore_patterns("data", "__pycache__"))
+    shutil.copytree(SAMPLE, folder / "dagster_project", ignore=shutil.ignore_patterns("data", "__pycache__"))
     home = folder / "dagster_project" / "home"
     for path in home.iterdir():
         if path.name != "dagster.yaml":

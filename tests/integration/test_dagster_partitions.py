@@ -187,14 +187,14 @@ def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
 
 
 ROWS, CANARIES = 60, 8
-REWRITTEN_MONTHS = ("2026-01", "2026-02")
+TWO = ("2026-01", "2026-02")
 
 
 @pytest.fixture
-def months_rewritten(make_job, save, reviews, again):  # noqa: F811
+def two_months(make_job, save, reviews, again):  # noqa: F811
     """Two months of reviews whose releases are rewritten."""
     job = make_job("rewriting")
-    for number, name in enumerate(REWRITTEN_MONTHS):
+    for number, name in enumerate(TWO):
         save(reviews(ROWS, ROWS * number), job.folder / "raw" / f"{name}.parquet")
     mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": job.vectors}
     review = {"name": "review", "mechanism": mechanism, "allow": ["cluster"]}
@@ -222,7 +222,7 @@ def dies_once(monkeypatch):
     return calls
 
 
-def published_rewritten(job, month):
+def published_rows(job, month):
     return scan_published(f"{job.folder}/published/{month}").collect().sort("id")
 
 
@@ -232,21 +232,21 @@ def facts(result, asset):
 
 
 @pytest.mark.thorough
-def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(months_rewritten, dies_once):
-    defs = orchestration.build_definitions(months_rewritten.policy(), retry_policy=dg.RetryPolicy(max_retries=1))
-    job, month = defs.resolve_job_def("run_reviews"), REWRITTEN_MONTHS[0]
+def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(two_months, dies_once):
+    defs = orchestration.build_definitions(two_months.policy(), retry_policy=dg.RetryPolicy(max_retries=1))
+    job, month = defs.resolve_job_def("run_reviews"), TWO[0]
     with dg.DagsterInstance.ephemeral() as instance:
         result = job.execute_in_process(run_config=QUIET, partition_key=month, instance=instance)
     assert result.success
     retried = [event for event in result.all_events if event.event_type_value == "STEP_RESTARTED"]
     assert ([event.step_key for event in retried], dies_once) == ([STAGED], [0, 1])
     assert facts(result, STAGED)["rows replayed"].value == ROWS, "the first attempt had committed all rows"
-    table = published_rewritten(months_rewritten, month)
+    table = published_rows(two_months, month)
     assert (table["review"].str.split(" ").list.len() - 1).to_list() == table["review_intermediate"].str.split(
         " "
     ).list.len().to_list()
-    assert months_rewritten.charged() == {"review": (ROWS + CANARIES, ROWS + CANARIES)}
-    with months_rewritten.ledger() as ledger:
+    assert two_months.charged() == {"review": (ROWS + CANARIES, ROWS + CANARIES)}
+    with two_months.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
         assert report.counts["rewritten"] == ROWS + CANARIES

@@ -210,8 +210,6 @@ def test_a_sink_that_names_a_file_is_refused(job):
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
-table_forget, rows_forget = Delta.table, Delta.rows
-
 
 def test_no_older_version_can_be_read_after_forget(released, reviews, save):
     save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
@@ -240,7 +238,7 @@ def test_forget_deletes_no_other_table_that_lies_in_the_folder(released, reviews
     save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
     with pytest.raises(InputError, match="1 other published table lies in the folder of the table"):
         forget(released.policy(), subjects=["u007"])
-    assert rows_forget(released).height == 240
+    assert rows(released).height == 240
     assert scan_published(inner["sink"]).collect().height == 240
     assert forget(released.policy(**inner), subjects=["u007"]).rows == 234
 
@@ -254,9 +252,9 @@ def test_a_call_of_forget_that_died_is_completed_by_the_next(released, reviews, 
     with pytest.raises(StopError):
         forget(released.policy(), subjects=["u007"], checkpoint=stopping_at(step))
     forget(released.policy(), subjects=["u007"])
-    assert rows_forget(released).height == 234
+    assert rows(released).height == 234
     assert sorted(path.name for path in (released.folder / "published").glob("v*")) == ["v2"]
-    assert len([entry for entry in table_forget(released).history() if "dptext.manifest" in entry]) == 2
+    assert len([entry for entry in table(released).history() if "dptext.manifest" in entry]) == 2
     assert not failing(released)
 
 
@@ -265,7 +263,7 @@ def test_clean_keeps_the_versions_that_the_policy_keeps(job):
         job.run(keep=stars)
     assert clean(job.policy(retention={"versions": 2})).versions == ["v1"]
     assert pl.read_delta(place(job), version=1).columns == ["id", "review", "note"]
-    assert rows_forget(job).height == 240
+    assert rows(job).height == 240
 
 
 def test_forget_commits_a_synthetic_table_that_a_run_did_not(make_synthetic, save):
@@ -276,10 +274,10 @@ def test_forget_commits_a_synthetic_table_that_a_run_did_not(make_synthetic, sav
     job.run()
     job.values["release"] = "2026-12"
     assert job.stop("manifest written")
-    assert table_forget(job).version() == 0
+    assert table(job).version() == 0
     save(labeled(make_reviews()).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     assert forget(job.policy(), subjects=["u007"]).versions == ["v1"]
-    assert rows_forget(job).height == job.policy().synthetic.rows
+    assert rows(job).height == job.policy().synthetic.rows
     assert not failing(job)
 
 

@@ -106,11 +106,11 @@ HERE, THERE = {"device": "cpu", "dtype": "float32"}, {"device": "cpu", "dtype": 
 
 
 @pytest.fixture
-def fickle_computed(make_job, toys, compute_in):  # noqa: F811
+def mixed(make_job, toys, compute_in):  # noqa: F811
     """Two columns of a model and a table between them; computed in float32 until the test says otherwise."""
-    fickle_computed = {"name": "fickle", "epsilon": 2.0}
+    mixed = {"name": "fickle", "epsilon": 2.0}
     table = make_job("table").policy().model_dump(mode="json")["columns"][0]["mechanism"]
-    columns = [("review", fickle_computed, []), ("secret", table, ["cluster"]), ("note", fickle_computed, [])]
+    columns = [("review", mixed, []), ("secret", table, ["cluster"]), ("note", mixed, [])]
     compute_in("float32")
     return make_job(
         "fickle", column=[{"name": name, "mechanism": item, "allow": allow} for name, item, allow in columns]
@@ -133,51 +133,51 @@ def in_both(*places):
     return {"review": list(places), "secret": None, "note": list(places)}
 
 
-def test_a_plan_says_what_auto_chose(fickle_computed, monkeypatch):
+def test_a_plan_says_what_auto_chose(mixed, monkeypatch):
     monkeypatch.delenv(devices.SETTING)
     monkeypatch.delenv(devices.DTYPE_SETTING)
     monkeypatch.setattr(devices, "sees_gpu", lambda _: False)
     monkeypatch.setattr(devices, "cpu_has_bf16", lambda: True)
-    columns = {column["name"]: column for column in plan(fickle_computed.policy()).columns}
+    columns = {column["name"]: column for column in plan(mixed.policy()).columns}
     assert columns["note"]["computing"] == {**THERE, "auto": ["device", "dtype"]}
     assert "computing" not in columns["secret"]
 
 
-def test_a_manifest_says_what_computed_a_release(fickle_computed):
-    fickle_computed.run()
-    assert stated(fickle_computed) == in_both(HERE)
+def test_a_manifest_says_what_computed_a_release(mixed):
+    mixed.run()
+    assert stated(mixed) == in_both(HERE)
 
 
-def test_a_run_that_was_resumed_elsewhere_says_both(fickle_computed, compute_in):
-    assert fickle_computed.stop("staged")
+def test_a_run_that_was_resumed_elsewhere_says_both(mixed, compute_in):
+    assert mixed.stop("staged")
     compute_in("bfloat16")
-    fickle_computed.run()
-    assert stated(fickle_computed) == in_both(THERE, HERE)
+    mixed.run()
+    assert stated(mixed) == in_both(THERE, HERE)
 
 
-def test_a_replay_elsewhere_changes_nothing(fickle_computed, compute_in):
-    fickle_computed.run()
-    files = fickle_computed.files()
+def test_a_replay_elsewhere_changes_nothing(mixed, compute_in):
+    mixed.run()
+    files = mixed.files()
     compute_in("bfloat16")
-    assert not fickle_computed.run().changed
-    assert fickle_computed.files() == files
+    assert not mixed.run().changed
+    assert mixed.files() == files
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-def test_rows_that_are_added_elsewhere_add_their_place(fickle_computed, compute_in, reviews, save, incremental):
-    fickle_computed.run(incremental=incremental)
-    save(pl.concat([reviews(240), reviews(30, 240)]), fickle_computed.folder / "raw.parquet")
+def test_rows_that_are_added_elsewhere_add_their_place(mixed, compute_in, reviews, save, incremental):
+    mixed.run(incremental=incremental)
+    save(pl.concat([reviews(240), reviews(30, 240)]), mixed.folder / "raw.parquet")
     compute_in("bfloat16")
-    assert fickle_computed.run(incremental=incremental).version == 2
-    assert stated(fickle_computed) == in_both(THERE, HERE)
+    assert mixed.run(incremental=incremental).version == 2
+    assert stated(mixed) == in_both(THERE, HERE)
 
 
-def test_rows_that_are_kept_in_other_shards_keep_their_place(fickle_computed, compute_in):
+def test_rows_that_are_kept_in_other_shards_keep_their_place(mixed, compute_in):
     """Canary rows of a shard more are computed elsewhere; they are not published."""
-    fickle_computed.run()
+    mixed.run()
     compute_in("bfloat16")
-    assert fickle_computed.run(shard_rows=70).version == 2
-    assert stated(fickle_computed) == in_both(HERE)
+    assert mixed.run(shard_rows=70).version == 2
+    assert stated(mixed) == in_both(HERE)
 
 
 def test_what_no_model_computed_is_as_it_was(job):
@@ -200,39 +200,39 @@ def column(n_rec, **given):
 
 
 @pytest.fixture
-def bound_job(make_job, toys):  # noqa: F811
+def bounded(make_job, toys):  # noqa: F811
     return make_job(cap=CAP, keep=[])
 
 
-def test_a_table_of_more_rows_than_were_declared_is_refused(bound_job):
-    for ask in (bound_job.run, lambda **changes: plan(bound_job.policy(**changes))):
+def test_a_table_of_more_rows_than_were_declared_is_refused(bounded):
+    for ask in (bounded.run, lambda **changes: plan(bounded.policy(**changes))):
         with pytest.raises(InputError, match=r"column 'review' would hold 240 records .* n_rec = 239"):
             ask(column=column(239))
-    assert not (bound_job.folder / "ledger.db").exists()
-    assert bound_job.run(column=column(240)).rows["released"] == 240
+    assert not (bounded.folder / "ledger.db").exists()
+    assert bounded.run(column=column(240)).rows["released"] == 240
 
 
-def test_the_bound_is_over_all_partitions(bound_job, reviews, save):
+def test_the_bound_is_over_all_partitions(bounded, reviews, save):
     for name, first in (("a", 0), ("b", 60), ("c", 120)):
-        save(reviews(60, first), bound_job.folder / f"{name}.parquet")
+        save(reviews(60, first), bounded.folder / f"{name}.parquet")
     places = {
-        "source": str(bound_job.folder / "{partition}.parquet"),
-        "sink": str(bound_job.folder / "out" / "{partition}"),
+        "source": str(bounded.folder / "{partition}.parquet"),
+        "sink": str(bounded.folder / "out" / "{partition}"),
     }
-    policy = bound_job.policy(column=column(150), shard_rows=20, **places)
+    policy = bounded.policy(column=column(150), shard_rows=20, **places)
     assert run(policy, partition="a").rows["released"] == 60
     assert run(policy, partition="b").rows["released"] == 60
-    charged = bound_job.charged()
+    charged = bounded.charged()
     with pytest.raises(InputError, match=r"release '2026-11' of reviews.review would hold 180 records"):
         run(policy, partition="c")
-    assert bound_job.charged() == charged, "not even the rows that would fit"
+    assert bounded.charged() == charged, "not even the rows that would fit"
     assert run(policy, partition="b").rows["replayed"] == 60, "the same rows are the same records"
 
 
-def test_the_ledger_itself_counts(bound_job):
+def test_the_ledger_itself_counts(bounded):
     """What SQL functions and executors ask for is counted where it is charged."""
-    bound_job.run(column=column(240))
-    policy = bound_job.policy(column=column(240))
+    bounded.run(column=column(240))
+    policy = bounded.policy(column=column(240))
     with Ledger.open(policy.ledger.url) as ledger:
         item = policy.column_policy()
         ref = ledger.releases.register(item, "string", guarantee=item.mechanism.guarantee)
@@ -272,16 +272,16 @@ def test_copies_of_a_mechanism_are_checked(toys):  # noqa: F811
     assert made.model_copy() == made
 
 
-def test_a_small_delta_is_charged_as_it_is(bound_job):
+def test_a_small_delta_is_charged_as_it_is(bounded):
     """Six rows of a person at 1e-9 each; once each was charged as a millionth, and a cap below that fitted nothing."""
     cap = {**CAP, "delta": 5e-9}
-    summary = bound_job.run(cap=cap, column=column(240, delta=1e-9))
+    summary = bounded.run(cap=cap, column=column(240, delta=1e-9))
     assert (summary.rows["quarantined"], summary.spend["largest_record"]["delta"]) == (40, 1e-9)
     assert summary.spend["sum_over_records"]["delta"] == pytest.approx(200e-9)
     assert summary.remaining["left"]["delta"]["max"] == 0
     assert summary.remaining["used"]["delta"]["max"] == summary.remaining["limits"]["delta"] == 0.005
-    assert plan(bound_job.policy(cap=cap, column=column(240, delta=1e-9))).over_cap["records"] == 40
-    with bound_job.ledger() as ledger:
+    assert plan(bounded.policy(cap=cap, column=column(240, delta=1e-9))).over_cap["records"] == 40
+    with bounded.ledger() as ledger:
         assert ledger.verify().ok
         assert ledger.reports.export()["datasets"]["reviews"]["releases"][0]["worst_case"]["delta"] == 0.001
 

@@ -42,8 +42,8 @@ def done(record):
 class Bench:
     """The tasks of a run, without Spark: what one of them is given, and as many attempts at it as wanted."""
 
-    def __init__(self, tasks_job):
-        self.policy = tasks_job.policy(shard_rows=1000)
+    def __init__(self, staging_job):
+        self.policy = staging_job.policy(shard_rows=1000)
         attempt = Attempt.of(self.policy, None)
         attempt.layout.staging.prepare()
         with Ledger.open(self.policy.ledger.url) as ledger:
@@ -76,15 +76,15 @@ class Bench:
 
 
 @pytest.fixture(params=["folder", "store"])
-def tasks_job(request, make_job):
+def staging_job(request, make_job):
     """A job that stages in a folder, or in an object store."""
-    tasks_job = make_job()
+    staging_job = make_job()
     if request.param == "store":
         store = request.getfixturevalue("store")
-        tasks_job.values.update(
-            remote(tasks_job, store, source=tasks_job.values["source"], staging="s3://bucket/inside")
+        staging_job.values.update(
+            remote(staging_job, store, source=staging_job.values["source"], staging="s3://bucket/inside")
         )
-    return tasks_job
+    return staging_job
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def drifting(monkeypatch):
     return calls
 
 
-def test_two_attempts_one_after_the_other_release_the_first_bytes(tasks_job, drifting):
-    bench = Bench(tasks_job)
+def test_two_attempts_one_after_the_other_release_the_first_bytes(staging_job, drifting):
+    bench = Bench(staging_job)
     first, second = (done(next(bench.attempt())) for _ in range(2))
     assert (first.shard, first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (second.shard, 240, 240)
     assert len(drifting) == 2  # two columns, computed once
@@ -114,9 +114,9 @@ def test_two_attempts_one_after_the_other_release_the_first_bytes(tasks_job, dri
 
 
 @pytest.mark.parametrize("step", ["computed", "staged", "committed"])
-def test_an_attempt_that_was_overtaken_gives_way(tasks_job, drifting, step):
+def test_an_attempt_that_was_overtaken_gives_way(staging_job, drifting, step):
     """Speculation: while one attempt is between two steps, another one does all of it."""
-    bench = Bench(tasks_job)
+    bench = Bench(staging_job)
     overtaken = []
 
     def checkpoint(name):
@@ -127,14 +127,14 @@ def test_an_attempt_that_was_overtaken_gives_way(tasks_job, drifting, step):
     slow = done(next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches))))
     fast = overtaken[1]
     assert slow.shard == fast.shard
-    with tasks_job.ledger() as ledger:
+    with staging_job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
         assert {(row["records"], row["committed"]) for row in ledger.reports.show()} == {(240, 240)}
 
 
-def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(tasks_job, drifting):
-    bench = Bench(tasks_job)
+def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(staging_job, drifting):
+    bench = Bench(staging_job)
 
     def checkpoint(name):
         if name == "committed":
@@ -142,16 +142,16 @@ def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(tasks_
 
     with pytest.raises(KeyboardInterrupt):
         next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches)))
-    with tasks_job.ledger() as ledger:
+    with staging_job.ledger() as ledger:
         assert sorted(row["committed"] for row in ledger.reports.show()) == [0, 240]
     assert done(next(bench.attempt())).outcomes["PENDING"] == 240
     assert len(drifting) == 2
-    with tasks_job.ledger() as ledger:
+    with staging_job.ledger() as ledger:
         assert [row["committed"] for row in ledger.reports.show()] == [240, 240]
 
 
-def test_what_was_staged_and_then_changed_is_not_taken_up(tasks_job, drifting):
-    bench = Bench(tasks_job)
+def test_what_was_staged_and_then_changed_is_not_taken_up(staging_job, drifting):
+    bench = Bench(staging_job)
     done(next(bench.attempt()))
     storage = bench.order.staging
     (name,) = storage.glob("shard-*.parquet")
@@ -160,8 +160,8 @@ def test_what_was_staged_and_then_changed_is_not_taken_up(tasks_job, drifting):
         done(next(bench.attempt()))
 
 
-def test_a_task_that_outlived_its_run_stops(tasks_job, drifting):
-    bench = Bench(tasks_job)
+def test_a_task_that_outlived_its_run_stops(staging_job, drifting):
+    bench = Bench(staging_job)
     tasks = bench.attempt()
     bench.order.messages.create()
     bench.order.messages.stop()
@@ -172,13 +172,13 @@ def test_a_task_that_outlived_its_run_stops(tasks_job, drifting):
         done(next(bench.attempt()))
 
 
-def test_only_names_and_references_travel(tasks_job, sentinel):
-    bench = Bench(tasks_job)
+def test_only_names_and_references_travel(staging_job, sentinel):
+    bench = Bench(staging_job)
     carried = json.dumps([bench.order.policy, bench.order.columns])
-    key = (tasks_job.folder / "noise.key").read_text().strip()
+    key = (staging_job.folder / "noise.key").read_text().strip()
     assert key not in carried
     assert sentinel not in carried
-    secretive = tasks_job.policy(storage_options={"endpoint": "hunter2hunter2"})
+    secretive = staging_job.policy(storage_options={"endpoint": "hunter2hunter2"})
     assert "hunter2" not in policy_json(secretive)
     sent = bench.policy.model_copy(update={"storage_options": {}})
     assert Policy.parse(json.loads(bench.order.policy)) == sent
@@ -186,8 +186,8 @@ def test_only_names_and_references_travel(tasks_job, sentinel):
 
 
 @pytest.mark.parametrize("step", ["open", "preview"])
-def test_a_look_waits_for_a_ledger_that_is_busy(tasks_job, monkeypatch, step):
-    bench = Bench(tasks_job)
+def test_a_look_waits_for_a_ledger_that_is_busy(staging_job, monkeypatch, step):
+    bench = Bench(staging_job)
     looking = replace(bench.order, phase="look")
     looking.messages.create()
     expected = read(next(records(looking, iter(bench.batches))))
@@ -209,8 +209,8 @@ def test_a_look_waits_for_a_ledger_that_is_busy(tasks_job, monkeypatch, step):
 @pytest.mark.usefixtures("toys")
 def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_job):
     steps = {"name": "steps", "epsilon": 2.0}
-    tasks_job = make_job(column=[{"name": name, "mechanism": steps} for name in ("review", "note")])
-    bench, failing = Bench(tasks_job), DPTextError("stopped")
+    staging_job = make_job(column=[{"name": name, "mechanism": steps} for name in ("review", "note")])
+    bench, failing = Bench(staging_job), DPTextError("stopped")
 
     def stop(name):
         if name == "staged":
@@ -218,22 +218,22 @@ def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_jo
 
     with pytest.raises(DPTextError):
         next(records(replace(bench.order, checkpoint=stop), iter(bench.batches)))
-    forge_draws(tasks_job.folder / "published.staging")
+    forge_draws(staging_job.folder / "published.staging")
     done(next(bench.attempt()))
     staging = Staging(bench.order.staging)
     (name,) = sorted(bench.staged(), key=lambda name: (staging.folder / name).stat().st_mtime)[-1:]
     rows = pl.read_parquet(staging.folder / name).filter(~pl.col("__dptext_canary"))
     words = rows.select(pl.sum_horizontal(pl.col("review", "note").str.split(" ").list.len().fill_null(0)).sum()).item()
-    with tasks_job.ledger() as ledger:
-        people = pl.read_parquet(tasks_job.folder / "raw.parquet")["user_id"].unique()
+    with staging_job.ledger() as ledger:
+        people = pl.read_parquet(staging_job.folder / "raw.parquet")["user_id"].unique()
         used = ledger.used(Scope.of(bench.policy), people.to_arrow())["eps_pure"]
         assert ledger.verify().ok
     assert used.sum() == 2_000_000 * words
 
 
 @pytest.mark.parametrize("kind", [errors.UnavailableError, errors.DiskError, errors.InputError])
-def test_what_a_retry_can_mend_is_tried_again_by_spark_and_refused_at_its_last_attempt(tasks_job, monkeypatch, kind):
-    bench, attempt = Bench(tasks_job), iter((0, 1, 2))
+def test_what_a_retry_can_mend_is_tried_again_by_spark_and_refused_at_its_last_attempt(staging_job, monkeypatch, kind):
+    bench, attempt = Bench(staging_job), iter((0, 1, 2))
     monkeypatch.setattr(tasks, "attempt_number", lambda: next(attempt))
 
     def fail(_):
@@ -250,12 +250,12 @@ def test_what_a_retry_can_mend_is_tried_again_by_spark_and_refused_at_its_last_a
 
 
 def test_a_task_stores_heads_in_the_store_of_its_staging(make_job, store):
-    tasks_job = make_job()
-    spec = {"url": f"sqlite:///{tasks_job.folder / 'ledger.db'}", "anchors": "s3://bucket/heads"}
-    tasks_job.values.update(
-        remote(tasks_job, store, source=tasks_job.values["source"], staging="s3://bucket/inside", ledger=spec)
+    staging_job = make_job()
+    spec = {"url": f"sqlite:///{staging_job.folder / 'ledger.db'}", "anchors": "s3://bucket/heads"}
+    staging_job.values.update(
+        remote(staging_job, store, source=staging_job.values["source"], staging="s3://bucket/inside", ledger=spec)
     )
-    bench = Bench(tasks_job)
+    bench = Bench(staging_job)
     before = {name: held for name, held in store.objects.items() if name.startswith("heads/")}
     assert done(next(bench.attempt())).outcomes["RESERVED"] == 240
     assert len(before) == 2
@@ -269,13 +269,13 @@ def test_a_refusal_keeps_its_class_and_exit_code():
 
 
 def test_a_machine_with_another_key_is_refused(make_job):
-    tasks_job = make_job()
-    bench = Bench(tasks_job)
-    _kernel.Secret().write(str(tasks_job.folder / "other.key"))
-    other = bench.policy.model_copy(update={"key": f"file:{tasks_job.folder / 'other.key'}"})
+    staging_job = make_job()
+    bench = Bench(staging_job)
+    _kernel.Secret().write(str(staging_job.folder / "other.key"))
+    other = bench.policy.model_copy(update={"key": f"file:{staging_job.folder / 'other.key'}"})
     with pytest.raises(KeyReferenceError, match="was made under another noise key"):
         done(next(records(replace(bench.order, policy=policy_json(other)), iter(bench.batches))))
-    assert tasks_job.charged() == dict.fromkeys(("review", "note"), (0, 0))
+    assert staging_job.charged() == dict.fromkeys(("review", "note"), (0, 0))
 
 
 def edited(staged, at, change):

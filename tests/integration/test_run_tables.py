@@ -132,7 +132,7 @@ def test_files_whose_columns_differ_are_named(job, reviews, save, suffix):
 
 
 @pytest.fixture
-def catalog_job(make_job):
+def from_catalog(make_job):
     pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (extra: tables)")
     made = make_job()
     made.values |= {
@@ -142,12 +142,12 @@ def catalog_job(make_job):
     return made
 
 
-def raw(catalog_job, frame=None):
+def raw(from_catalog, frame=None):
     """The raw table in its catalog, with these rows appended."""
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog(
-        "default", **catalog_job.values["source_catalog"], warehouse=f"file://{catalog_job.folder}/warehouse"
+        "default", **from_catalog.values["source_catalog"], warehouse=f"file://{from_catalog.folder}/warehouse"
     )
     catalog.create_namespace_if_not_exists("raw")
     rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -156,26 +156,26 @@ def raw(catalog_job, frame=None):
     return table
 
 
-def test_the_texts_are_those_of_a_run_over_files_and_a_new_snapshot_is_read(catalog_job, make_job, reviews):
-    raw(catalog_job, reviews())
+def test_the_texts_are_those_of_a_run_over_files_and_a_new_snapshot_is_read(from_catalog, make_job, reviews):
+    raw(from_catalog, reviews())
     plain = make_job("plain")
     plain.run()
-    assert plan(catalog_job.policy()).rows == 240
-    catalog_job.run()
-    before = scan_published(str(catalog_job.folder / "published")).collect()
+    assert plan(from_catalog.policy()).rows == 240
+    from_catalog.run()
+    before = scan_published(str(from_catalog.folder / "published")).collect()
     assert before.sort("id").equals(scan_published(str(plain.folder / "published")).collect().sort("id"))
-    assert run(catalog_job.policy()).version == 1
-    raw(catalog_job, reviews(rows=20, first=240))
-    assert run(catalog_job.policy()).rows["new"] == 20
+    assert run(from_catalog.policy()).version == 1
+    raw(from_catalog, reviews(rows=20, first=240))
+    assert run(from_catalog.policy()).rows["new"] == 20
 
 
-def test_forget_asks_the_catalog(catalog_job, reviews):
-    table = raw(catalog_job, reviews())
-    catalog_job.run()
+def test_forget_asks_the_catalog(from_catalog, reviews):
+    table = raw(from_catalog, reviews())
+    from_catalog.run()
     with pytest.raises(InputError, match="the source still holds 6 of these records"):
-        forget(catalog_job.policy(), subjects=["u007"])
+        forget(from_catalog.policy(), subjects=["u007"])
     table.delete("user_id = 'u007'")
-    assert forget(catalog_job.policy(), subjects=["u007"]).removed == 6
+    assert forget(from_catalog.policy(), subjects=["u007"]).removed == 6
 
 
 @pytest.mark.parametrize(
@@ -185,40 +185,44 @@ def test_forget_asks_the_catalog(catalog_job, reviews):
         ({"source_catalog": {}}, InputError, "which only Spark reads"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_named_before_anything_is_charged(catalog_job, reviews, changes, kind, message):
-    raw(catalog_job, reviews(rows=3))
-    assert message in same_refusal(catalog_job, changes, kind).message
+def test_a_table_that_cannot_be_read_is_named_before_anything_is_charged(from_catalog, reviews, changes, kind, message):
+    raw(from_catalog, reviews(rows=3))
+    assert message in same_refusal(from_catalog, changes, kind).message
 
 
-def test_a_catalog_needs_a_table_and_lists_no_partitions(catalog_job):
+def test_a_catalog_needs_a_table_and_lists_no_partitions(from_catalog):
     with pytest.raises(PolicyError, match="source_catalog: the source is not a table of a catalog"):
-        catalog_job.policy(source="raw.parquet")
+        from_catalog.policy(source="raw.parquet")
     with pytest.raises(PolicyError, match="source_catalog"):
-        catalog_job.policy(source_catalog={"type": "sql", "py-io-impl": "os.system"})
-    policy = catalog_job.policy(source="table:raw.reviews_{partition}", sink=f"{catalog_job.folder}/out/{{partition}}")
+        from_catalog.policy(source_catalog={"type": "sql", "py-io-impl": "os.system"})
+    policy = from_catalog.policy(
+        source="table:raw.reviews_{partition}", sink=f"{from_catalog.folder}/out/{{partition}}"
+    )
     with pytest.raises(PolicyError, match="cannot be listed"):
         partitions_of_source(policy)
 
 
-def test_the_path_of_the_catalog_starts_from_the_policys_folder(catalog_job, monkeypatch, tmp_path):
-    path = catalog_job.write_policy()
-    path.write_text(path.read_text().replace(f"sqlite:///{catalog_job.folder}/catalog.db", "sqlite:///catalog.db"))
+def test_the_path_of_the_catalog_starts_from_the_policys_folder(from_catalog, monkeypatch, tmp_path):
+    path = from_catalog.write_policy()
+    path.write_text(path.read_text().replace(f"sqlite:///{from_catalog.folder}/catalog.db", "sqlite:///catalog.db"))
     monkeypatch.chdir(tmp_path)
     loaded = Policy.load(path)
     assert loaded.source == "table:raw.reviews"
-    assert loaded.source_catalog["uri"] == f"sqlite:///{catalog_job.folder}/catalog.db"
+    assert loaded.source_catalog["uri"] == f"sqlite:///{from_catalog.folder}/catalog.db"
 
 
 @pytest.mark.thorough
-def test_spark_reads_a_table_of_its_catalog(catalog_job, make_job, spark):
+def test_spark_reads_a_table_of_its_catalog(from_catalog, make_job, spark):
     plain = make_job("plain")
     plain.run()
     spark.read.parquet(str(plain.folder / "raw.parquet")).createOrReplaceTempView("raw_reviews")
-    catalog_job.values |= {"source": "table:raw_reviews", "source_catalog": {}}
-    done = dptext("run", catalog_job.write_policy(), "--engine", "spark")
+    from_catalog.values |= {"source": "table:raw_reviews", "source_catalog": {}}
+    done = dptext("run", from_catalog.write_policy(), "--engine", "spark")
     assert done.exit_code == 0, done.output
-    found, wanted = (scan_published(str(one.folder / "published")).collect().sort("id") for one in (catalog_job, plain))
+    found, wanted = (
+        scan_published(str(one.folder / "published")).collect().sort("id") for one in (from_catalog, plain)
+    )
     assert found.equals(wanted)
-    catalog_job.values["source"] = "table:no_such_table"
-    done = dptext("run", catalog_job.write_policy(), "--engine", "spark")
+    from_catalog.values["source"] = "table:no_such_table"
+    done = dptext("run", from_catalog.write_policy(), "--engine", "spark")
     assert (done.exit_code, "reading the table of the source failed" in done.stderr) == (InputError.exit_code, True)

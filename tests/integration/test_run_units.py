@@ -232,73 +232,73 @@ def test_a_release_of_one_table_has_an_entry_of_its_own(make_unlinked):
 
 
 @pytest.fixture
-def nameless_job(make_job, reviews):
+def nameless(make_job, reviews):
     """A job in which 24 of 240 rows name no person."""
     frame = reviews().with_row_index("at")
     return make_job(frame=frame.with_columns(user_id=pl.when(pl.col("at") % 10 > 0).then("user_id")).drop("at"))
 
 
-def units(nameless_job):
-    with nameless_job.ledger() as ledger:
+def units(nameless):
+    with nameless.ledger() as ledger:
         assert ledger.verify().ok
-        return ledger.remaining(Scope.of(nameless_job.policy())).as_dict()["units"]
+        return ledger.remaining(Scope.of(nameless.policy())).as_dict()["units"]
 
 
-def test_refused_with_the_choices(nameless_job):
+def test_refused_with_the_choices(nameless):
     with pytest.raises(InputError, match="24 rows have no subject") as caught:
-        nameless_job.run()
+        nameless.run()
     assert '"quarantine"' in caught.value.hint
     assert '"own"' in caught.value.hint
     assert "record" not in caught.value.hint, "dropping all caps per person is no advice"
 
 
-def test_left_out(nameless_job):
-    assert plan(nameless_job.policy(on_null_subject="quarantine")).left_out["without_subject"] == 24
-    summary = nameless_job.run(on_null_subject="quarantine")
+def test_left_out(nameless):
+    assert plan(nameless.policy(on_null_subject="quarantine")).left_out["without_subject"] == 24
+    summary = nameless.run(on_null_subject="quarantine")
     assert (summary.rows["read"], summary.rows["without_subject"], summary.rows["released"]) == (240, 24, 216)
-    raw = pl.read_parquet(nameless_job.folder / "raw.parquet").filter(pl.col("user_id").is_not_null())
-    assert nameless_job.published()["id"].to_list() == raw["id"].to_list()
+    raw = pl.read_parquet(nameless.folder / "raw.parquet").filter(pl.col("user_id").is_not_null())
+    assert nameless.published()["id"].to_list() == raw["id"].to_list()
     assert "24 rows without a person" in " ".join(summary.notes)
-    again = nameless_job.run(on_null_subject="quarantine")
+    again = nameless.run(on_null_subject="quarantine")
     assert (again.changed, again.rows["replayed"]) == (False, 216)
 
 
-def test_persons_of_their_own(nameless_job):
-    summary = nameless_job.run(on_null_subject="own")
+def test_persons_of_their_own(nameless):
+    summary = nameless.run(on_null_subject="own")
     assert summary.rows["released"] == 240
-    assert units(nameless_job) == 40 + 24 - 4, "each tenth person has no other rows"
+    assert units(nameless) == 40 + 24 - 4, "each tenth person has no other rows"
     assert "k times the loss" in " ".join(summary.notes)
-    assert "OWN_PERSONS" in (nameless_job.folder / "published.manifest.json").read_text()
-    nameless_job.forget_that_nothing_changed()
-    assert nameless_job.run(on_null_subject="own").rows["replayed"] == 240
+    assert "OWN_PERSONS" in (nameless.folder / "published.manifest.json").read_text()
+    nameless.forget_that_nothing_changed()
+    assert nameless.run(on_null_subject="own").rows["replayed"] == 240
 
 
 def test_their_own_caps(make_job, reviews):
     frame = reviews(60).with_columns(user_id=pl.lit(None, pl.String), review=pl.lit("worda wordb"), note=None)
     frame = frame.with_columns(note=pl.lit(None, pl.String))
     cap = {"measure": "pure", "epsilon": 7.0, "period": "2026"}
-    nameless_job = make_job(frame=frame, cap=cap, on_null_subject="own")
-    assert plan(nameless_job.policy()).over_cap == {"records": 0, "units": 0}
-    assert nameless_job.run().rows["quarantined"] == 0, "4 of 7 each, though they would be 240 of one person"
-    second = {"release": "2026-12", "sink": str(nameless_job.folder / "second")}
-    said = plan(nameless_job.policy(**second))
+    nameless = make_job(frame=frame, cap=cap, on_null_subject="own")
+    assert plan(nameless.policy()).over_cap == {"records": 0, "units": 0}
+    assert nameless.run().rows["quarantined"] == 0, "4 of 7 each, though they would be 240 of one person"
+    second = {"release": "2026-12", "sink": str(nameless.folder / "second")}
+    said = plan(nameless.policy(**second))
     assert said.over_cap == {"records": 60, "units": 60}, "a new release does not reset them"
     with pytest.raises(BudgetError):
-        nameless_job.run(**second)
+        nameless.run(**second)
 
 
-def test_a_person_who_is_found_later_is_another_unit(nameless_job, reviews, save):
-    nameless_job.run(on_null_subject="own")
-    save(reviews(), nameless_job.folder / "raw.parquet")
+def test_a_person_who_is_found_later_is_another_unit(nameless, reviews, save):
+    nameless.run(on_null_subject="own")
+    save(reviews(), nameless.folder / "raw.parquet")
     with pytest.raises(LedgerError, match="24 of"):
-        nameless_job.run(on_null_subject="own", shard_rows=1000)
+        nameless.run(on_null_subject="own", shard_rows=1000)
 
 
-def test_incrementally(nameless_job, reviews, save):
-    nameless_job.run(on_null_subject="quarantine", incremental=True)
-    old = pl.read_parquet(nameless_job.folder / "raw.parquet")
-    save(pl.concat([old, reviews(10, 240)]), nameless_job.folder / "raw.parquet")
-    summary = nameless_job.run(on_null_subject="quarantine", incremental=True)
+def test_incrementally(nameless, reviews, save):
+    nameless.run(on_null_subject="quarantine", incremental=True)
+    old = pl.read_parquet(nameless.folder / "raw.parquet")
+    save(pl.concat([old, reviews(10, 240)]), nameless.folder / "raw.parquet")
+    summary = nameless.run(on_null_subject="quarantine", incremental=True)
     assert (summary.rows["new"], summary.rows["without_subject"], summary.published_rows) == (10, 24, 226)
 
 
@@ -306,18 +306,18 @@ def test_synthetic_and_unlinked(make_synthetic, reviews):
     from ..synthetic_runs import labeled
 
     frame = labeled(reviews()).with_columns(user_id=pl.when(pl.col("id") > "r00003").then("user_id"))
-    nameless_job = make_synthetic(frame=frame)
+    nameless = make_synthetic(frame=frame)
     with pytest.raises(InputError, match="4 rows have no subject"):
-        nameless_job.run()
-    assert plan(nameless_job.policy(on_null_subject="quarantine")).left_out["without_subject"] == 4
-    assert nameless_job.run(on_null_subject="quarantine").rows["without_subject"] == 4
+        nameless.run()
+    assert plan(nameless.policy(on_null_subject="quarantine")).left_out["without_subject"] == 4
+    assert nameless.run(on_null_subject="quarantine").rows["without_subject"] == 4
     with pytest.raises(PolicyError, match="own"):
-        nameless_job.policy(on_null_subject="own")
+        nameless.policy(on_null_subject="own")
 
 
-def test_no_persons_at_all(nameless_job):
+def test_no_persons_at_all(nameless):
     with pytest.raises(PolicyError, match="has none"):
-        nameless_job.policy(on_null_subject="own", unit="record", subject=None)
+        nameless.policy(on_null_subject="own", unit="record", subject=None)
 
 
 def test_how_many_more_releases_fit(make_job, reviews):
@@ -325,25 +325,25 @@ def test_how_many_more_releases_fit(make_job, reviews):
     number = pl.int_range(pl.len())
     frame = reviews(60).with_columns(user_id=pl.when(number % 10 > 0).then("user_id"))
     cap = {"measure": "pure", "epsilon": 140.0, "period": "2026"}
-    nameless_job = make_job(frame=frame, on_null_subject="own", cap=cap)
-    fresh = further(nameless_job.policy())
+    nameless = make_job(frame=frame, on_null_subject="own", cap=cap)
+    fresh = further(nameless.policy())
     assert (fresh["from_ledger"], fresh["units"]) == (False, {"count": 1, "p99": 0, "least": 0}), "of the longest text"
-    nameless_job.run()
-    nameless_job.write_policy()
-    found = facts("ledger", "remaining", "--for", nameless_job.folder / "privacy.toml")["further"]
+    nameless.run()
+    nameless.write_policy()
+    found = facts("ledger", "remaining", "--for", nameless.folder / "privacy.toml")["further"]
     assert (found["units"]["count"], found["rows"]["count"]) == (36, 6)
     least = min(found["units"]["least"], found["rows"]["least"])
     assert 0 < least < found["rows"]["p99"] + 1
-    shown = dptext("ledger", "remaining", "--for", nameless_job.folder / "privacy.toml").stdout
+    shown = dptext("ledger", "remaining", "--for", nameless.folder / "privacy.toml").stdout
     assert f"for 99% of 36 persons, {found['units']['least']} for the most charged one" in " ".join(shown.split())
-    twice = [{"name": "review", "mechanism": {**nameless_job.policy().columns[0]._input["mechanism"], "epsilon": 4.0}}]
-    halved = further(nameless_job.policy(release="other", column=[{**twice[0], "allow": ["cluster"]}]))
+    twice = [{"name": "review", "mechanism": {**nameless.policy().columns[0]._input["mechanism"], "epsilon": 4.0}}]
+    halved = further(nameless.policy(release="other", column=[{**twice[0], "allow": ["cluster"]}]))
     assert halved["units"]["count"] == 36, "another epsilon for the same words"
     for number in range(least):
-        assert nameless_job.run(release=f"more {number}").rows["quarantined"] == 0
-    assert plan(nameless_job.policy(release="too many")).over_cap["records"] > 0
-    assert min(further(nameless_job.policy())[kind]["least"] for kind in ("units", "rows")) == 0
+        assert nameless.run(release=f"more {number}").rows["quarantined"] == 0
+    assert plan(nameless.policy(release="too many")).over_cap["records"] > 0
+    assert min(further(nameless.policy())[kind]["least"] for kind in ("units", "rows")) == 0
     with pytest.raises(LedgerError, match="the policy asks for more: 141"):
-        further(nameless_job.policy(cap={**cap, "epsilon": 141.0}))
+        further(nameless.policy(cap={**cap, "epsilon": 141.0}))
     with pytest.raises(PolicyError, match="no cap"):
-        further(nameless_job.policy(cap=None))
+        further(nameless.policy(cap=None))

@@ -90,7 +90,7 @@ def found(profile):
 
 
 @pytest.fixture
-def clock_profile(monkeypatch):
+def ticks(monkeypatch):
     """Both clocks stop until they are moved: clock(seconds, cpu)."""
     now = {"seconds": 0.0, "cpu": 0.0}
     monkeypatch.setattr(time, "monotonic", lambda: now["seconds"])
@@ -103,14 +103,14 @@ def clock_profile(monkeypatch):
     return move
 
 
-def test_stages_and_what_lies_between_add_up_to_the_run(clock_profile):
+def test_stages_and_what_lies_between_add_up_to_the_run(ticks):
     profile = Profile()
-    clock_profile(1, 1)
+    ticks(1, 1)
     with profile.stage("read"):
-        clock_profile(2, 3)
+        ticks(2, 3)
         profile.count("read", rows=10, size=500)
     with profile.stage("read"):
-        clock_profile(4, 4)
+        ticks(4, 4)
         profile.count("read", rows=5)
     costs = found(profile)
     assert (costs["read"]["seconds"], costs["read"]["cpu_seconds"]) == (6, 7)
@@ -119,18 +119,18 @@ def test_stages_and_what_lies_between_add_up_to_the_run(clock_profile):
     assert costs["read"]["peak_memory"] > 1 << 20
 
 
-def test_a_stage_inside_another_takes_its_place(clock_profile):
+def test_a_stage_inside_another_takes_its_place(ticks):
     profile = Profile()
     with profile.stage("compute"):
-        clock_profile(1, 1)
+        ticks(1, 1)
         with profile.stage("reports"):
-            clock_profile(5, 10)
-        clock_profile(2, 2)
+            ticks(5, 10)
+        ticks(2, 2)
     costs = found(profile)
     assert (costs["compute"]["seconds"], costs["reports"]["cpu_seconds"]) == (3, 10)
 
 
-def test_stages_side_by_side_share_the_time(clock_profile):
+def test_stages_side_by_side_share_the_time(ticks):
     profile, under_way, over = Profile(), threading.Event(), threading.Event()
 
     def other():
@@ -142,7 +142,7 @@ def test_stages_side_by_side_share_the_time(clock_profile):
     with profile.stage("compute"):
         thread.start()
         under_way.wait()
-        clock_profile(2, 4)
+        ticks(2, 4)
         over.set()
         thread.join()
     costs = found(profile)
@@ -150,20 +150,20 @@ def test_stages_side_by_side_share_the_time(clock_profile):
     assert costs["compute"]["cpu_seconds"] + costs["stage"]["cpu_seconds"] == 4
 
 
-def test_another_process_goes_on_with_the_profile(clock_profile):
+def test_another_process_goes_on_with_the_profile(ticks):
     profile = Profile()
     with profile.stage("read"):
-        clock_profile(2, 2)
+        ticks(2, 2)
         again = pickle.loads(pickle.dumps(profile))
     with again.stage("read"):
-        clock_profile(1, 5)
+        ticks(1, 5)
     assert found(again)["read"]["cpu_seconds"] == 7
     assert found(profile)["read"]["cpu_seconds"] == 2
 
 
-def test_a_stage_that_fails_ends(clock_profile):
+def test_a_stage_that_fails_ends(ticks):
     profile = Profile()
     with pytest.raises(KeyError), profile.stage("gates"):
         raise KeyError
-    clock_profile(3, 3)
+    ticks(3, 3)
     assert found(profile)["other"]["seconds"] == 3
