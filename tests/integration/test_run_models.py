@@ -31,35 +31,25 @@ def charged(job):
         return [(row["committed"], row["diverged"], row["expired"]) for row in ledger.reports.show()]
 
 
-def test_a_second_run_scores_nothing_and_gives_the_same_bytes(fickle):
+def test_later_runs_score_new_rows_alone_wherever_the_rows_are(fickle, reviews, save):
     first = fickle.run()
     assert sum(fickle.scored) == 2 * (240 + 2 * 6), "canary rows are computed twice"
     files, before = fickle.files(), charged(fickle)
+    texts = dict(fickle.published().select("id", "review").iter_rows())
     fickle.scored.clear()
     second = fickle.run()
     assert (fickle.scored, first.changed, second.changed, second.rows["replayed"]) == ([], True, False, 240)
     assert (fickle.files(), charged(fickle)) == (files, before)
-
-
-def test_it_is_free_wherever_the_rows_stand(fickle, save):
-    fickle.run()
-    texts = dict(fickle.published().select("id", "review").iter_rows())
-    fickle.scored.clear()
     raw = pl.read_parquet(fickle.folder / "raw.parquet").sample(fraction=1, shuffle=True, seed=1)
     save(raw.with_columns(stars=pl.col("stars") * 10), fickle.folder / "raw.parquet")
-    summary = fickle.run(shard_rows=70)
-    assert (summary.version, dict(fickle.published().select("id", "review").iter_rows())) == (2, texts)
+    assert fickle.run(shard_rows=70).version == 2
+    assert dict(fickle.published().select("id", "review").iter_rows()) == texts
     assert sum(fickle.scored) == 2 * 2 * 2, "the canary rows of a fourth shard are new"
-
-
-def test_new_rows_alone_are_scored(fickle, reviews, save):
-    fickle.run()
-    texts = dict(fickle.published().select("id", "note").iter_rows())
     fickle.scored.clear()
     save(pl.concat([reviews(30, 240), reviews(240)]), fickle.folder / "raw.parquet")
-    summary = fickle.run()
-    assert (summary.rows["new"], sum(fickle.scored)) == (30, 2 * 30)
-    now = dict(fickle.published().select("id", "note").iter_rows())
+    assert fickle.run(shard_rows=70).rows["new"] == 30
+    assert sum(fickle.scored) == 2 * 30
+    now = dict(fickle.published().select("id", "review").iter_rows())
     assert {name: now[name] for name in texts} == texts
 
 
@@ -143,11 +133,6 @@ def test_a_plan_says_what_auto_chose(mixed, monkeypatch):
     assert "computing" not in columns["secret"]
 
 
-def test_a_manifest_says_what_computed_a_release(mixed):
-    mixed.run()
-    assert stated(mixed) == in_both(HERE)
-
-
 def test_a_run_that_was_resumed_elsewhere_says_both(mixed, compute_in):
     assert mixed.stop("staged")
     compute_in("bfloat16")
@@ -157,6 +142,7 @@ def test_a_run_that_was_resumed_elsewhere_says_both(mixed, compute_in):
 
 def test_a_replay_elsewhere_changes_nothing(mixed, compute_in):
     mixed.run()
+    assert stated(mixed) == in_both(HERE)
     files = mixed.files()
     compute_in("bfloat16")
     assert not mixed.run().changed
@@ -325,10 +311,6 @@ def test_a_subject_is_charged_the_draws_that_were_made(steps):
         (shown,) = ledger.reports.show()
     assert shown["expost"] is True
     assert shown["max_eps_pure"] == WORST * 1e6
-
-
-def test_the_same_run_again_gives_back_nothing_more(steps):
-    steps.run()
     before, files = used(steps), steps.files()
     again = steps.run()
     assert again.rows["replayed"] == 240
