@@ -210,7 +210,7 @@ def copied_with_links(folder: Path, other: Path) -> None:
 
 @pytest.fixture(scope="module")
 def released_with():
-    """What the policy of `released` says besides, as a function of its folder; files replace it."""
+    """More entries of the policy of `released`, as a function of its folder; files replace it."""
     return lambda folder: {}
 
 

@@ -25,7 +25,7 @@ from .spark_runs import frame_of
 
 ROWS = 150
 FEW = ROWS if THOROUGH else 60
-"""Rows where a shard of nearly every row is beside the point of a test."""
+"""Rows where a shard of nearly every row does not matter to a test."""
 WORDS = ("the", "of", "and", "house", "water")
 
 
