@@ -18,10 +18,8 @@ from ..review_jobs import SENTINEL
 from .bad_input import child, refused, spent
 
 TABLES = {
-    "missing column": (lambda f: f.drop("note"), ["no column 'note'", "others"]),
     "nothing fits": (lambda f: f.select(pl.all().name.suffix(" zzqsentinelqzz")), ["none of its 6 columns"]),
     "null ids": (lambda f: f.with_columns(id=pl.when(pl.int_range(pl.len()) != 3).then("id")), ["1 record id is null"]),
-    "float ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()).cast(pl.Float64)), ["Float64", "not allowed"]),
     "boolean ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()) > 3), ["Boolean", "not allowed"]),
     "naive timestamps": (
         lambda f: f.with_columns(id=pl.datetime(2026, 1, 1) + pl.duration(days=pl.int_range(pl.len()))),
@@ -29,14 +27,6 @@ TABLES = {
     ),
     "list ids": (lambda f: f.with_columns(id=pl.concat_list("id")), ["not allowed"]),
     "repeated ids": (lambda f: pl.concat([f, f.slice(3, 2), f.slice(3, 1)]), ["2 record ids occur more than once"]),
-    "null subjects": (
-        lambda f: f.with_columns(user_id=pl.when(pl.int_range(pl.len()) > 4).then("user_id")),
-        ["5 rows have no subject"],
-    ),
-    "numbers for texts": (
-        lambda f: f.with_columns(review="stars"),
-        ["text column 'review' must hold strings", "Int64"],
-    ),
     "no rows": (lambda f: f.clear(), ["no rows"]),
 }
 
