@@ -69,7 +69,7 @@ class Job:
             "id": "id",
             "subject": "user_id",
             "keep": ["stars"],
-            "keep_unique": "accepted",  # few rows; test_run_traceable.py tests the refusal
+            "keep_unique": "accepted",  # few rows; test_table_check.py tests the refusal
             "key": f"file:{self.folder / 'noise.key'}",
             "ledger": {"url": f"sqlite:///{self.folder / 'ledger.db'}"},
             "cap": {"measure": "pure", "epsilon": 1000.0, "period": "2026"},

@@ -31,6 +31,18 @@ def balances(job):
         return found.units, found.used
 
 
+@pytest.mark.parametrize("release", quick(["2026-12", "2026-11"]))
+def test_records_of_another_person_are_refused(make_job, reviews, save, release):
+    job = make_job(frame=reviews(60))
+    job.run()
+    spent = balances(job)
+    moved = reviews(60).with_columns(user_id=pl.when(pl.col("id") < "r00004").then(pl.lit("z")).otherwise("user_id"))
+    save(moved, job.folder / "raw.parquet")
+    with pytest.raises(LedgerError, match=r"4 of 60 records were charged to another subject before"):
+        job.run(release=release)
+    assert balances(job) == spent
+
+
 @pytest.mark.parametrize(("role", "word", "column"), [("subject", "subject", "user_id"), ("id", "record", "id")])
 def test_another_column_of_ids_is_refused(make_job, reviews, save, role, word, column):
     job = make_job(frame=reviews(60).with_columns(email=pl.concat_str("user_id", "id")))

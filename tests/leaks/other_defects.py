@@ -177,19 +177,19 @@ TABLES = [
         "order, shards, or ids of records in published bytes",
         "rows that are written as they come",
         "parts are cut from sorted texts",
-        "integration/test_run_unlinked.py::test_ids_order_and_shards_do_not_show",
+        "integration/test_run_labels.py::test_ids_order_shards_and_other_labels_do_not_show",
     ),
     (
         "a second version that differs in one known record",
         "a changed source, `forget` between pin and draw",
         "a release is pinned to one table",
-        "integration/test_run_unlinked.py::test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted",
+        "integration/test_run_labels.py::test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted",
     ),
     (
         "digests in the ledger that say whose text is whose",
         "a plain hash of a public text",
         "digests are keyed",
-        "integration/test_run_unlinked.py::test_the_ledger_is_no_table_of_whose_text_is_whose",
+        "integration/test_run_labels.py::test_the_ledger_is_no_table_of_whose_text_is_whose",
     ),
     (
         "an unlisted label in an unlinked release",
@@ -219,7 +219,7 @@ TABLES = [
         "a corpus that was built from the private column",
         "texts of the domain are at hand",
         "plans and runs compare files; `dptext corpus` reads policies",
-        "integration/test_bad_releases.py::test_a_corpus_that_is_the_private_column_is_refused",
+        "integration/test_run_synthetic_entry_points.py::test_a_corpus_that_is_the_private_column_is_refused",
     ),
 ]
 """Releases of a whole table: unlinked, and synthetic."""
