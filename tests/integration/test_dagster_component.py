@@ -1,4 +1,4 @@
-"""The component by Dagster's own command line, in a separate project: list, scaffold, check, launch."""
+"""The component by Dagster's own command line, in a separate project, and the sample project from a shell."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The Dagster job from source to published table: the same release as `run`, and steps that do not trust each other."""
+"""The Dagster job from source to published table: the same release as `run`; readers downstream wait for its gates."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Partitions in Dagster: by name and by time, a run for each, or one run for all of a backfill."""
+"""Partitions in Dagster: by name and by time, a run for each, one run for a backfill, and texts that are rewritten."""
 
 import polars as pl
 import pytest

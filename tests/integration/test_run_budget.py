@@ -1,4 +1,4 @@
-"""Caps: quarantine, refusal before anything is computed, several columns of a record at once, forecasts."""
+"""Caps: quarantine, refusal before anything is computed, forecasts; divided budgets, and mechanisms without a bound."""
 
 import json
 import sqlite3

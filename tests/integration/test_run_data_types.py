@@ -1,4 +1,4 @@
-"""Types carry categories, names of fields, and metadata: none of it leaves a run, or stays in a published table."""
+"""Types carry categories, names, and metadata, none of which leaves a run; UUIDs and JSON are strings at every door."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Killed after any step and run again: the same bytes, one charge, a sound ledger."""
+"""Killed after any step, or terminated, and run again: the same bytes, one charge, a sound ledger, no lease."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Runs whose ledger is in PostgreSQL: the same release, one charge, and the command line over it."""
+"""Runs whose ledger is in PostgreSQL: the same release, one charge; plans say which rights a role lacks."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Shards of a run are bounded by rows and by bytes, and every attempt cuts the same ones."""
+"""Shards of a run are bounded by rows and bytes; every attempt cuts the same ones, in parallel with the same bytes."""
 
 import json
 import sqlite3

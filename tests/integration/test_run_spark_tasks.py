@@ -1,4 +1,4 @@
-"""Tasks of a run on Spark, one by one: attempts that meet, die, or outlive their run."""
+"""Tasks of a run on Spark: attempts that meet, die, or outlive their run; gates and parts on executors."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A raw table becomes a published one: every format, several text columns, replay, keep, nothing raw left over."""
+"""A raw table or frame becomes a published one: replay, keep, steps, reports, and expressions with the same draws."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Sources of more than one plain file: tables with a log, folders with columns in their names, files that differ."""
+"""Sources of more than one plain file: tables with a log or of a catalog, folders with columns in their names."""
 
 import importlib.util
 import json
