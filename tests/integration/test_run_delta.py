@@ -1,4 +1,4 @@
-"""Runs that publish a table of Delta Lake: one commit of the table is the publication."""
+"""Runs that publish a table of Delta Lake: one commit is the publication; forgetting leaves no older rows."""
 
 import json
 import shutil

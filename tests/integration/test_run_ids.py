@@ -1,4 +1,4 @@
-"""Published ids: as they are, keyed, or none; check, forget, incremental runs and readers work with all of them."""
+"""Published ids: as they are, keyed, or none; ids that are written in another way get no new budget."""
 
 import hashlib
 import hmac

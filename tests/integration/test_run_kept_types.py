@@ -1,4 +1,4 @@
-"""Kept columns have one type per published table: other types are refused before anything is charged."""
+"""Kept columns have one type per table that its format can hold: others are refused before a charge."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The page to sign: contents, promises, and costs of a release, from only its manifest and its ledger."""
+"""The page to sign, and the screens: contents, promises, and costs of a release, from manifest and ledger."""
 
 import json
 import os
