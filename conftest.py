@@ -75,7 +75,6 @@ TOGETHER = {
         "integration/test_dagster_component",
         "integration/test_run_bad_",
         "integration/test_run_kill",
-        "integration/test_run_terminated",
         "ledger/test_processes",
         "ledger/test_stopped",
         "ledger/test_writers",

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 
 
-def dptext(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+def dptext(*words, **options):
+    return CliRunner().invoke(app, [str(word) for word in words], **options)
 
 
 def facts(*words):

@@ -69,7 +69,7 @@ class Job:
             "id": "id",
             "subject": "user_id",
             "keep": ["stars"],
-            "keep_unique": "accepted",  # few rows; test_run_traceable.py tests the refusal
+            "keep_unique": "accepted",  # few rows; test_table_check.py tests the refusal
             "key": f"file:{self.folder / 'noise.key'}",
             "ledger": {"url": f"sqlite:///{self.folder / 'ledger.db'}"},
             "cap": {"measure": "pure", "epsilon": 1000.0, "period": "2026"},
@@ -93,9 +93,6 @@ class Job:
 
     def stop(self, step: str, times: int = 1) -> bool:
         """Run the policy until it reaches a step for the nth time, and stop there; tell whether it stopped."""
-
-        class StopError(Exception):
-            pass
 
         seen: list[str] = []
 
@@ -192,15 +189,36 @@ def job(make_job):
     return make_job()
 
 
+class StopError(Exception):
+    """Stands for a process that dies."""
+
+
+def stopping_at(step: str) -> Callable[[str], None]:
+    """A checkpoint that stops at a step."""
+
+    def checkpoint(name: str) -> None:
+        if name == step:
+            raise StopError
+
+    return checkpoint
+
+
 def copied_with_links(folder: Path, other: Path) -> None:
     """Copy a folder whose versions share files with the publication."""
     subprocess.run(["cp", "-a", str(folder), str(other)], check=True)
 
 
 @pytest.fixture(scope="module")
-def released_once(make_shared):
+def released_with():
+    """More entries of the policy of `released`, as a function of its folder; files replace it."""
+    return lambda folder: {}
+
+
+@pytest.fixture(scope="module")
+def released_once(make_shared, released_with):
     """A job that has run, and a copy of its folder, with the ledger's heads: it is put back for every test."""
-    job = make_shared("released once")
+    job = make_shared("released-once")
+    job.values |= released_with(job.folder)
     ledger = {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": str(job.folder / "anchors")}
     job.values["ledger"] = ledger
     job.run()

@@ -9,6 +9,7 @@ from ..review_jobs import (  # noqa: F401  (fixtures)
     policy_of_job,
     released,
     released_once,
+    released_with,
     reviews,
     save,
     sentinel,

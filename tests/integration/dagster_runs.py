@@ -36,7 +36,7 @@ class Leaky(CusText):
 
 
 class LeakyPolicy(Policy):
-    """A policy whose mechanism is not what it says."""
+    """A policy whose mechanism differs from its name."""
 
     def column_policies(self):
         return [
@@ -49,7 +49,7 @@ def leaky(policy):
 
 
 def reader(kind: Any, seen: list):
-    """An asset downstream that notes what it reads."""
+    """An asset downstream that notes its input."""
     import dagster as dg
 
     @dg.asset(automation_condition=orchestration.after_gates())
@@ -80,7 +80,7 @@ def failed_checks(result):
 
 
 def kept(home):
-    """Everything in a Dagster home: the bytes of all files, and what its databases say."""
+    """Everything in a Dagster home: the bytes of all files, and the contents of its databases."""
     files = [path for path in home.rglob("*") if path.is_file()]
     said = [path.read_bytes() for path in files]
     for path in files:

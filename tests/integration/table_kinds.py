@@ -57,7 +57,7 @@ class Delta:
 
     @staticmethod
     def properties(job):
-        """What the table says about the release."""
+        """The properties of the release that the table states."""
         return json.loads(Delta.table(job).history(1)[0]["userMetadata"])
 
     @staticmethod
@@ -144,7 +144,7 @@ def arrow(frame):
 
 
 def failing(job, **changes):
-    """The messages of the gates that fail of what is published, by gate."""
+    """The messages of the gates that fail for the published table, by gate."""
     verdicts = check_published(job.folder / "published", job.policy(**changes))
     return {verdict.name: verdict.message for verdict in verdicts if not verdict.passed}
 

@@ -25,7 +25,7 @@ from .spark_runs import frame_of
 
 ROWS = 150
 FEW = ROWS if THOROUGH else 60
-"""Rows where a shard of nearly every row is not what a test is about."""
+"""Rows where a shard of nearly every row does not matter to a test."""
 WORDS = ("the", "of", "and", "house", "water")
 
 
@@ -103,7 +103,7 @@ def without_hash(path):
 
 
 def parts(job):
-    """What the footers of published parts say of their structure."""
+    """The structure of published parts, by their footers."""
     found = {}
     for path in sorted(job.folder.glob("published/*.parquet")):
         footer = pq.read_metadata(path)
@@ -164,8 +164,7 @@ def test_rows_that_are_added_later(pair, toys):  # noqa: F811
         outcome(job, incremental=True)
         table(text, FEW + 30).write_parquet(job.folder / "raw.parquet")
     first, second = (outcome(job, incremental=True) for job in jobs)
-    assert first == second
-    assert first[2]["summary"]["published_rows"] == FEW + 30
+    assert (first, first[2]["summary"]["published_rows"]) == (second, FEW + 30)
 
 
 def test_the_command_line_says_and_ends_alike(pair, toys):  # noqa: F811
@@ -178,8 +177,7 @@ def test_the_command_line_says_and_ends_alike(pair, toys):  # noqa: F811
         output = done.output.replace(str(job.folder), "FOLDER")
         output = re.sub(r"Reports \(inside the boundary.*?\n\n", "", output, flags=re.DOTALL)
         said.append((done.exit_code, re.sub(r"[\d.,]+ (s\b|a second)", "TIME", output)))
-    assert said[0] == said[1]
-    assert said[0][0] == 0
+    assert (said[0], said[0][0]) == (said[1], 0)
 
 
 @pytest.mark.thorough
@@ -218,7 +216,7 @@ def reading_of(job):
 
 @pytest.mark.parametrize("more", quick([{"length": "fixed", "n_max": 3}, {}]))
 def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more, caplog):
-    """Texts agree on their length where it is disclosed. Only the report in staging says what is in them."""
+    """Texts agree on their length where it is disclosed. Only the report in staging describes them."""
     caplog.set_level("DEBUG")
     texts = (known, unknown) if more else (short, long)
     jobs, said = pair(*texts, mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors, **more}), []

@@ -20,7 +20,7 @@ def done(tmp_path_factory):
     """One demo without Dagster, and the generated sentences kept for the next."""
     folder = tmp_path_factory.mktemp("demo") / "demo-output"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(everyday_30k, "generate", functools.cache(everyday_30k.generate))  # it takes seconds
+        patch.setattr(everyday_30k, "generate", functools.cache(everyday_30k.generate))  # it needs seconds
         result = dptext("demo", folder, "--no-dagster", "--json")
         assert result.exit_code == 0, result.stderr
         yield folder, json.loads(result.stdout)
@@ -98,8 +98,7 @@ def test_nothing_personal_is_published(done):
 def test_a_folder_of_somebody_else_is_not_touched(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     refused = dptext("demo", tmp_path)
-    assert refused.exit_code == 5
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert (refused.exit_code, [path.name for path in tmp_path.iterdir()]) == (5, ["mine.txt"])
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""Partitions in Dagster: by name and by time, a run for each, or one run for all of a backfill."""
+"""Partitions in Dagster: by name and by time, a run for each, one run for a backfill, and texts that are rewritten."""
 
 import polars as pl
 import pytest
@@ -6,8 +6,11 @@ import pytest
 from dptext_etl import Policy, orchestration
 from dptext_etl.mechanism import Released
 from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.shard import computing
 
 from ..later import later
+from ..toy_mechanisms import again  # noqa: F401  (a fixture)
 from .dagster_runs import GATES, PUBLISHED, QUIET, STAGED
 
 dg = later("dagster")
@@ -136,13 +139,6 @@ def test_a_run_of_partitions_without_rows_fails_and_names_one(months, instance):
     assert published(months) == []
 
 
-@pytest.mark.thorough
-def test_a_failure_names_its_partition(months, save, reviews, instance):
-    save(reviews(20).drop("stars"), months.folder / "raw" / "2026-02.parquet")
-    result = backfill(months.policy(), instance, "2026-01", "2026-03")
-    assert failed_steps(result)["staged_reviews"].startswith("partition 2026-02: the source has no column 'stars'")
-
-
 class LeakyInFebruary(CusText):
     """Gives back the texts of February as they were."""
 
@@ -188,3 +184,75 @@ def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
     job = defs.resolve_job_def("run_reviews")
     assert job.execute_in_process(run_config=QUIET, instance=instance, partition_key="2026-03").success
     assert published(months) == ["2026-03"]
+
+
+ROWS, CANARIES = 60, 8
+TWO = ("2026-01", "2026-02")
+
+
+@pytest.fixture
+def two_months(make_job, save, reviews, again):  # noqa: F811
+    """Two months of reviews whose releases are rewritten."""
+    job = make_job("rewriting")
+    for number, name in enumerate(TWO):
+        save(reviews(ROWS, ROWS * number), job.folder / "raw" / f"{name}.parquet")
+    mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": job.vectors}
+    review = {"name": "review", "mechanism": mechanism, "allow": ["cluster"]}
+    job.values |= {
+        "source": f"{job.folder}/raw/{{partition}}.parquet",
+        "sink": f"{job.folder}/published/{{partition}}",
+        "column": [{**review, "postprocess": [{"name": "again"}], "keep_intermediate": True}],
+    }
+    job.again = again
+    return job
+
+
+@pytest.fixture
+def dies_once(monkeypatch):
+    """The first rewriting dies: its shard is committed, and nothing is made of it."""
+    real, calls = computing.rewrite, []
+
+    def rewrite(*given):
+        calls.append(len(calls))
+        if calls == [0]:
+            raise MemoryError
+        return real(*given)
+
+    monkeypatch.setattr(computing, "rewrite", rewrite)
+    return calls
+
+
+def published_rows(job, month):
+    return scan_published(f"{job.folder}/published/{month}").collect().sort("id")
+
+
+def facts(result, asset):
+    (event,) = [event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey(asset)]
+    return event.step_materialization_data.materialization.metadata
+
+
+@pytest.mark.thorough
+def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(two_months, dies_once):
+    defs = orchestration.build_definitions(two_months.policy(), retry_policy=dg.RetryPolicy(max_retries=1))
+    job, month = defs.resolve_job_def("run_reviews"), TWO[0]
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.execute_in_process(run_config=QUIET, partition_key=month, instance=instance)
+    assert result.success
+    retried = [event for event in result.all_events if event.event_type_value == "STEP_RESTARTED"]
+    assert ([event.step_key for event in retried], dies_once) == ([STAGED], [0, 1])
+    assert facts(result, STAGED)["rows replayed"].value == ROWS, "the first attempt had committed all rows"
+    table = published_rows(two_months, month)
+    assert (table["review"].str.split(" ").list.len() - 1).to_list() == table["review_intermediate"].str.split(
+        " "
+    ).list.len().to_list()
+    assert two_months.charged() == {"review": (ROWS + CANARIES, ROWS + CANARIES)}
+    with two_months.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        assert report.counts["rewritten"] == ROWS + CANARIES
+    columns = {item.name: item for item in facts(result, PUBLISHED)["dagster/column_schema"].schema.columns}
+    assert columns["review"].description.endswith("then rewritten at no cost: again")
+    assert columns["review_intermediate"].description == "released by custext with the parameter epsilon 2"
+    assert columns["review"].tags == {"mechanism": "custext", "epsilon": "2", "postprocess": "again"}
+    (copies,) = [item for item in result.get_asset_check_evaluations() if item.check_name == "report_copies"]
+    assert copies.metadata["review, rewritten: copies"].value == 0

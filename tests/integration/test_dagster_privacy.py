@@ -1,6 +1,5 @@
 """No raw text in anything that Dagster keeps: events, metadata, checks, logs, errors, whatever goes wrong."""
 
-import polars as pl
 import pytest
 
 from dptext_etl import orchestration
@@ -24,7 +23,7 @@ def test_types_and_secrets_do_not_come_into_dagster(by_dagster):
     """It comes first in its file: a process whose first run of Dagster is under `capfd` loses its output."""
     job = by_dagster.job
     said, secret = kept(job.folder / "home"), (job.folder / "noise.key").read_text().strip()
-    assert b"canary_text_absent" in said, "the search finds what is there"
+    assert b"canary_text_absent" in said, "the search finds words that are there"
     assert b"rows released" in said
     assert b"List of Struct of 2 fields (String, Int64)" in said
     assert secret.encode() not in said
@@ -66,26 +65,6 @@ def test_a_backfill_in_one_run(job, save, reviews, capfd):
         done = definitions.resolve_job_def("run_reviews").execute_in_process(instance=instance, tags=tags)
     assert done.success
     assert b"report_copies" in kept(job.folder / "home")
-    require_silent(job, capfd)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    quick(
-        [
-            lambda raw: pl.concat([raw, raw]),
-            lambda raw: raw.with_columns(review=pl.struct("review", "note")),
-            lambda raw: raw.with_columns(id=pl.when(pl.col("stars") == 3).then(None).otherwise(pl.col("id"))),
-            lambda raw: raw.drop("review"),
-            lambda raw: raw.with_columns(user_id=pl.lit(None, pl.String)),
-        ],
-    ),
-)
-def test_a_bad_source(job, materialized, save, damage, capfd):
-    save(damage(pl.read_parquet(job.folder / "raw.parquet")), job.folder / "raw.parquet")
-    refused = materialized()
-    assert (refused.exit_code, refused.checks) == (5, ())
-    assert "Hint:" in refused.runs[0].message
     require_silent(job, capfd)
 
 

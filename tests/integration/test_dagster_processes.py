@@ -1,4 +1,4 @@
-"""Dagster runs as separate processes: two at once, a killed one, one process per step."""
+"""Dagster runs as separate processes: a killed one, one process per step."""
 
 import json
 import os
@@ -8,131 +8,67 @@ import time
 
 import pytest
 
-from dptext_etl import Ledger
-from dptext_etl.ledger import Scope
+from dptext_etl import run
 
 from ..later import later
 from .dagster_runs import kept
+from .spark_runs import used
 
 dg = later("dagster")
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 PARTS = ("a", "b", "c")
 PATIENCE = 1500
-SETTINGS = "telemetry:\n  enabled: false\n"
 LOCATION = """\
 import json, os, time
 from pathlib import Path
-
 import dagster as dg
-
 from dptext_etl import Policy
 from dptext_etl.orchestration import assets, build_definitions
-
 HERE = Path(__file__).parent
-
-
-def mark(name):
-    (HERE / "marks" / name).touch()
-
-
-def marks(pattern):
-    return list((HERE / "marks").glob(pattern))
-
-
-def until(reached, what):
-    end = time.monotonic() + {patience}
-    while not reached():
-        if time.monotonic() > end:
-            raise TimeoutError(what)
-        time.sleep(0.05)
-
-
-def marked(pattern, count):
-    until(lambda: len(marks(pattern)) >= count, pattern)
-
-
-policy = Policy.parse(json.loads((HERE / "policy.json").read_text()))
 stage = assets.engines.stage
-{body}
+def until_killed(policy, *, partition, **options):
+    def checkpoint(name):
+        if partition == "b" and name == "committed":
+            (HERE / "half-way").touch()
+            time.sleep({patience})
+            raise TimeoutError
+    return stage(policy, partition=partition, checkpoint=checkpoint, **options)
+if "DPTEXT_TEST_KILL" in os.environ:
+    assets.engines.stage = until_killed
+policy = Policy.parse(json.loads((HERE / "policy.json").read_text()))
 defs = build_definitions(policy, partitions={partitions}, {options})
 """
-
-
-class Location:
-    """A code location in a folder, with an instance of Dagster next to it."""
-
-    def __init__(self, job, python):
-        self.job, self.folder, self.home = job, job.folder, job.folder / "home"
-        self._python = python
-        self.home.mkdir()
-        (self.folder / "marks").mkdir()
-        (self.home / "dagster.yaml").write_text(SETTINGS)
-        with dg.DagsterInstance.from_config(
-            str(self.home)
-        ) as instance:  # two processes at once must not make its tables
-            assert instance.get_runs_count() == 0
-            assert not instance.all_asset_keys()
-        self._started = 0
-
-    def write(self, policy, body="", options="", partitions=PARTS):
-        (self.folder / "policy.json").write_text(json.dumps(policy.model_dump(mode="json", by_alias=True)))
-        parts = partitions and list(partitions)
-        said = LOCATION.format(body=body, options=options, partitions=parts, patience=PATIENCE)
-        (self.folder / "location.py").write_text(said)
-
-    def start(self, *command):
-        env = {**os.environ, "DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
-        program = [*self._python, "-m", "dagster", *command, "-f", str(self.folder / "location.py")]
-        self._started += 1
-        log = self.folder / f"process-{self._started}.log"
-        with log.open("w") as said:
-            process = subprocess.Popen(program, cwd=self.folder, env=env, stdout=said, stderr=subprocess.STDOUT)
-        return process, log
-
-    def run(self, partition):
-        tags = json.dumps({"dagster/partition": partition})
-        return self.start("job", "execute", "-j", "run_reviews", *(["--tags", tags] if partition else []))
-
-    def marks(self, pattern="*"):
-        return sorted(path.name for path in (self.folder / "marks").glob(pattern))
-
-    def wait(self, mark, started):
-        """Wait until a process has left its mark."""
-        process, log = started
-        end = time.monotonic() + PATIENCE
-        while mark not in self.marks():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.05)
-
-    def verified(self):
-        with Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False) as ledger:
-            report = ledger.verify()
-            assert report.ok, report.problems
-            return ledger.remaining(Scope("reviews", "2026")).used
+FORKING = 'dg.multiprocess_executor.configured({"start_method": {"forkserver": {"preload_modules": ["dagster._cli"]}}})'
+"""A process per step, forked from one that has imported Dagster."""
 
 
 @pytest.fixture
-def locate(warm):
-    """Make a job's code location: locate(job)."""
-    return lambda job: Location(job, warm)
+def start(warm):
+    """Start Dagster over a code location in the folder of a job: its process, and the file of its output."""
+
+    def started(job, policy, *command, options, partitions=None):
+        (job.folder / "policy.json").write_text(json.dumps(policy.model_dump(mode="json", by_alias=True)))
+        said = LOCATION.format(options=options, partitions=partitions, patience=PATIENCE)
+        (job.folder / "location.py").write_text(said)
+        home, log = job.folder / "home", job.folder / "process.log"
+        home.mkdir(exist_ok=True)
+        (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+        env = {**os.environ, "DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+        program = [*warm, "-m", "dagster", *command, "-f", str(job.folder / "location.py")]
+        with log.open("w") as output:
+            return subprocess.Popen(program, cwd=job.folder, env=env, stdout=output, stderr=subprocess.STDOUT), log
+
+    return started
 
 
-def ended(started):
-    """Wait for a process; one that hangs is killed, and what it said is shown."""
-    process, log = started
+def ended(process, log):
+    """Wait for a process; one that hangs is killed, and its output is shown."""
     try:
         return process.wait(PATIENCE + 60), log.read_text()
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         pytest.fail(f"a process of Dagster hung and said: {log.read_text()}")
-
-
-def both_ended(*started):
-    """Wait for all of them, and say all of what they said where one failed."""
-    outcomes = [ended(item) for item in started]
-    assert {code for code, _ in outcomes} == {0}, "\n".join(said for _, said in outcomes)
 
 
 def partitioned(job, save, reviews):
@@ -143,88 +79,38 @@ def partitioned(job, save, reviews):
     )
 
 
-@pytest.fixture
-def undisturbed(make_job, save, reviews):
-    """The same partitions, released one after the other only by the runner."""
-    from dptext_etl import run
-
-    job = make_job("undisturbed")
-    policy = partitioned(job, save, reviews)
-    for name in PARTS:
-        run(policy, partition=name)
-    with job.ledger() as ledger:
-        used = ledger.remaining(Scope("reviews", "2026")).used
-    return job, used
-
-
-FORKING = 'dg.multiprocess_executor.configured({"start_method": {"forkserver": {"preload_modules": ["dagster._cli"]}}})'
-"""A process per step, forked from one that has imported Dagster."""
-
-
-def test_steps_can_be_processes_of_their_own(make_job, locate, sentinel):
+def test_steps_can_be_processes_of_their_own(make_job, start, sentinel):
     alone, several = make_job("alone"), make_job("several")
     alone.run()
-    location = locate(several)
-    location.write(several.policy(), options=f"executor={FORKING}", partitions=None)
-    code, said = ended(location.run(None))
+    command = ("job", "execute", "-j", "run_reviews")
+    code, said = ended(*start(several, several.policy(), *command, options=f"executor={FORKING}"))
     assert code == 0, said
-    assert said.count("Launching subprocess for") == 4
-    assert several.files() == alone.files()
+    assert (said.count("Launching subprocess for"), several.files()) == (4, alone.files())
     assert several.charged() == alone.charged()
     assert sentinel not in said
-    assert sentinel.encode() not in kept(location.home)
+    assert sentinel.encode() not in kept(several.folder / "home")
 
 
-def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, locate, save, reviews):
-    reference, used = undisturbed
-    location = locate(make_job("together"))
-    meeting = """
-def together(policy, *, partition, **options):
-    mark(f"there-{partition}")
-    marked("there-*", 2)
-    return stage(policy, partition=partition, **options)
-assets.engines.stage = together
-"""
-    location.write(partitioned(location.job, save, reviews), meeting)
-    both_ended(location.run("a"), location.run("b"))
-    assert location.marks() == ["there-a", "there-b"]
-    code, said = ended(location.run("c"))
-    assert code == 0, said
-    assert location.job.files() == reference.files()
-    assert location.job.charged() == reference.charged()
-    assert location.verified() == used
-
-
-KILLED = """
-def until_killed(policy, *, partition, **options):
-    def checkpoint(name):
-        if partition == "b" and name == "committed":
-            mark("half-way")
-            marked("never", 1)
-    return stage(policy, partition=partition, checkpoint=checkpoint, **options)
-if "DPTEXT_TEST_KILL" in os.environ:
-    assets.engines.stage = until_killed
-"""
-
-
-def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save, reviews, monkeypatch):
-    reference, used = undisturbed
-    location = locate(make_job("killed"))
-    location.write(
-        partitioned(location.job, save, reviews),
-        KILLED,
-        options='backfill="single_run", executor=dg.in_process_executor',
-    )
+def test_a_backfill_that_was_killed_goes_on(make_job, start, save, reviews, monkeypatch):
+    reference, job = make_job("undisturbed"), make_job("killed")
+    whole = partitioned(reference, save, reviews)
+    for name in PARTS:
+        run(whole, partition=name)
     everything = ("asset", "materialize", "--select", "*", "--partition-range", "a...c")
+    options = {"options": 'backfill="single_run", executor=dg.in_process_executor', "partitions": list(PARTS)}
+    policy = partitioned(job, save, reviews)
     monkeypatch.setenv("DPTEXT_TEST_KILL", "1")
-    backfill = location.start(*everything)
-    location.wait("half-way", backfill)
-    os.kill(backfill[0].pid, signal.SIGKILL)
-    assert ended(backfill)[0] == -signal.SIGKILL
-    assert not (location.folder / "published").exists() or not list(location.folder.glob("published/*.manifest.json"))
+    process, log = start(job, policy, *everything, **options)
+    end = time.monotonic() + PATIENCE
+    while not (job.folder / "half-way").exists():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    assert ended(process, log)[0] == -signal.SIGKILL
+    assert not list(job.folder.glob("published/*.manifest.json"))
     monkeypatch.delenv("DPTEXT_TEST_KILL")
-    code, said = ended(location.start(*everything))
+    code, said = ended(*start(job, policy, *everything, **options))
     assert code == 0, said
-    assert location.job.files() == reference.files()
-    assert location.job.charged() == reference.charged()
-    assert location.verified() == used
+    assert (job.files(), job.charged()) == (reference.files(), reference.charged())
+    assert used(job) == used(reference)

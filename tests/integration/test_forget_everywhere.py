@@ -1,6 +1,8 @@
 """`dptext forget --everywhere`: all partitions, releases, and policies of a folder, with a plan and a report."""
 
 import json
+import shutil
+from functools import partial
 
 import polars as pl
 import pytest
@@ -12,6 +14,7 @@ from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.erasing import erase
 from tests.command_line import dptext
+from tests.review_jobs import copied_with_links, make_reviews
 
 HEAD = """
 dataset = "{dataset}"
@@ -21,7 +24,7 @@ sink    = "{sink}"
 id      = "id"
 subject = "user_id"
 key     = "file:noise.key"
-ledger  = {{ url = "sqlite:///ledger.db" }}
+ledger  = {{ url = "sqlite:///ledger.db", anchors = "{anchors}" }}
 """
 ROWS = """
 keep = ["stars"]
@@ -47,30 +50,41 @@ CAPS = {
 }
 
 
-@pytest.fixture
-def folder(make_job, reviews):
-    """Two partitions row by row, an unlinked release, a synthetic table, a partition that is only staged."""
-    job = make_job()
-    place, raw = job.folder, reviews()
+@pytest.fixture(scope="module")
+def folder_once(make_shared):
+    """Two partitions row by row, an unlinked release, a synthetic table, a partition that is only staged; a copy."""
+    place, raw = make_shared("everywhere").folder, make_reviews()
+    head = partial(HEAD.format, release="1", anchors=place / "anchors")
     (place / "raw").mkdir()
     (place / "published").mkdir()
     raw = raw.with_columns(user_id=pl.int_range(pl.len()).mod(200).cast(pl.String))  # 40 people have two rows each
     raw[:120].write_parquet(place / "raw" / "2026-09.parquet")
     raw[120:].write_parquet(place / "raw" / "2026-10.parquet")
     raw.write_parquet(place / "raw" / "all.parquet")
-    rows = HEAD.format(dataset="rows", release="1", source="{partition}", sink="published/{partition}")
+    rows = head(dataset="rows", source="{partition}", sink="published/{partition}")
     (place / "rows.toml").write_text(rows + CAPS["pure"] + ROWS.format(epsilon=4.0))
-    unlinked = HEAD.format(dataset="unlinked", release="1", source="all", sink="published/unlinked")
+    unlinked = head(dataset="unlinked", source="all", sink="published/unlinked")
     (place / "more").mkdir()
     mechanism = ROWS.format(epsilon=2.0).replace('keep = ["stars"]', "")
     (place / "unlinked.toml").write_text(unlinked + CAPS["approx"] + UNLINKED + mechanism)
-    synthetic = HEAD.format(dataset="synthetic", release="1", source="all", sink="published/synthetic")
+    synthetic = head(dataset="synthetic", source="all", sink="published/synthetic")
     (place / "synthetic.toml").write_text(synthetic + CAPS["approx"] + SYNTHETIC)
     (place / "other.toml").write_text("[tool]\nname = 1\n")
     run(place / "rows.toml", partition="2026-09")
     stage(Policy.load(place / "rows.toml"), partition="2026-10")
     run(place / "unlinked.toml")
     run(place / "synthetic.toml")
+    aside = place.with_name("everywhere aside")
+    copied_with_links(place, aside)
+    return place, aside
+
+
+@pytest.fixture
+def folder(folder_once):
+    """The folder as these runs left it."""
+    place, aside = folder_once
+    shutil.rmtree(place)
+    copied_with_links(aside, place)
     return place
 
 
@@ -80,7 +94,7 @@ def without(place, person):
 
 
 def everything(place):
-    """Return the bytes of all files except locks, and except what a ledger in write-ahead mode adds."""
+    """Return the bytes of all files except locks, and except those that a ledger in write-ahead mode adds."""
     return {
         path: path.read_bytes()
         for path in place.rglob("*")
@@ -142,7 +156,7 @@ def test_an_unknown_person_is_an_error_and_changes_nothing(folder):
 
 
 def test_a_person_whom_only_a_list_knows_is_erased(folder):
-    """A person over the cap was never charged, and their rows are taken out of the source before."""
+    """A person over the cap was never charged, and their rows are removed from the source before."""
     text = (folder / "rows.toml").read_text().replace("epsilon = 500 }", "epsilon = 1 }")
     small = text.replace("ledger.db", "small.db").replace("published/", "small/")
     (folder / "small.toml").write_text(f"min_released = 0.0\n{small}")

@@ -15,7 +15,6 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import scan_published
 from tests.command_line import dptext, facts
 
@@ -168,8 +167,7 @@ def test_each_refusal_is_foretold_with_its_figures(folder):
     assert doubled[1] == {"ids": DOUBLED, "column": "Ticket Nr", "counts": counts}
     shown = (folder / "counts.txt").read_text()
     assert all(re.search(rf"{title} +{count}\n", shown) for title, count in COUNTED.items()), shown
-    assert cap == capped
-    assert cap[1]["records"] == 195
+    assert (cap, cap[1]["records"]) == (capped, 195)
     planned = read(folder, "plan.json")
     assert planned["left_out"] == {"quarantined": 195, "without_subject": NAMELESS}
     assert planned["draws"] == ROWS - DOUBLED - NAMELESS
@@ -187,8 +185,7 @@ def test_readers_see_keyed_ids_and_no_person(folder, rows):
     table = published(folder)
     assert table.columns == ["Ticket Nr", "Status", "Text der Anfrage"]
     assert not {row[0] for row in rows} & set(table["Ticket Nr"])
-    assert table["Ticket Nr"].n_unique() == table.height
-    assert set(table["Status"]) == {"offen", "erledigt"}
+    assert (table["Ticket Nr"].n_unique(), set(table["Status"])) == (table.height, {"offen", "erledigt"})
     assert not any(
         SENTINEL in path.read_bytes().decode("latin-1") for path in (folder / "published").rglob("*.parquet")
     )
@@ -201,38 +198,6 @@ def test_the_same_run_again_costs_nothing(folder):
     assert "nothing was computed again" in again["notes"][0], "though rows were left out"
     assert used(folder) == before
     assert published(folder).equals(table)
-
-
-def test_counts_are_of_records(folder):
-    (shown,) = facts("ledger", "show", folder / "privacy.toml")["releases"]
-    assert (shown["records"], shown["committed"], shown["pending"], shown["canaries"] > 0) == (4_741, 4_741, 0, True)
-    done = read(folder, "run.json")
-    assert done["draws"] == done["rows"]["released"] == 4_741
-
-
-def test_a_plan_says_what_else_would_stop_a_run(folder):
-    policy = folder / "privacy.toml"
-    text, before = policy.read_text(), used(folder)
-    (folder / "bad.key").write_text("no key")
-    (folder / "bad.key").chmod(0o600)
-    stops = (
-        ({"key": '"file:bad.key"'}, "key", "64 hex digits"),
-        ({"release": '"another"', "min_released": "0.99"}, "budget", "min_released"),
-        ({"ledger": '{ url = "sqlite:///none/ledger.db" }'}, "ledger", "no such folder"),
-        ({}, "ledger", "pinned to another configuration"),
-    )
-    try:
-        for entries, code, words in stops:
-            policy.write_text(
-                text if entries else re.sub(r'surrogate", epsilon = [\d.]+', 'surrogate", epsilon = 7.0', text)
-            )
-            write(policy, **entries)
-            for command in ("plan", "run"):
-                message, _ = refused(code, 3 if code == "budget" else 5, command, policy)
-                assert words in message, message
-    finally:
-        policy.write_text(text)
-    assert used(folder) == before
 
 
 def test_the_page_to_sign_says_who_is_left_out(folder):
@@ -250,6 +215,8 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
     public = (folder / "public" / "statement.md").read_text()
     assert not re.search(r"\b195\b", public), "a hash may hold these digits"
     assert "without a person" not in public
+    for inside in ("spelling", "caps (epsilon)", "left out by"):
+        assert inside not in public
 
 
 def test_one_edited_ticket_is_refused_then_kept(folder, rows):
@@ -275,35 +242,27 @@ def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     assert facts("run", folder / "privacy.toml")["rows"]["new"] == 0
 
 
-def test_edited_tickets_are_left_out_or_drawn_again(rows, tmp_path, monkeypatch):
-    """A second dataset consents to show which texts changed; its ids are dropped, and nameless rows are persons."""
+@pytest.mark.parametrize("form", ["unlinked", "synthetic"])
+def test_forms_that_help_readers_who_count(rows, monkeypatch, tmp_path, form):
+    """`init` reads public labels from a person; the policy plans and runs as it is."""
     monkeypatch.chdir(tmp_path)
-    some = [row for row in rows if row[1] != BUSY][:400]
-    save(some, tmp_path / "tickets.csv")
-    facts("init", "tickets.csv")
-    policy = tmp_path / "privacy.toml"
+    save([row for row in rows if row[1]][:1_200], tmp_path / "tickets.csv")
+    asked, policy = ("init", "tickets.csv", "--form", form), tmp_path / "privacy.toml"
+    if form == "synthetic":
+        assert "not known which values are public" in refused("usage", 2, *asked)[0]
+    facts(*asked, "--labels", "Status=offen")
     policy.write_text(policy.read_text().replace('"everyday-30k-2"', '"example"'))
-    write(policy, ids='"drop"', on_null_subject='"own"', on_changed='"quarantine"')
-    policy.write_text(f'{policy.read_text()}\nallow = ["changed"]\n')
-    assert facts("run", policy)["rows"]["released"] == 400
-    assert "Ticket Nr" not in published(tmp_path).columns
-    save(edited(some, some[5][0], some[6][0]), tmp_path / "tickets.csv")
-    planned, left = facts("plan", policy), facts("run", policy)
-    assert planned["changed"] == planned["left_out"]["changed_left_out"] == left["rows"]["changed_left_out"] == 2
-    assert left["published_rows"] == 398
-    assert dptext("statement", policy, "--full", "--out", tmp_path / "page").exit_code == 0
-    assert "The record id is left out." in (tmp_path / "page" / "statement.md").read_text()
-    write(policy, on_changed='"release_again"')
-    again = facts("run", policy)
-    assert (again["rows"]["changed_released"], again["published_rows"]) == (2, 400)
-
-
-def test_a_table_with_other_ids_warns_at_the_door(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    table = pl.read_csv("tickets.csv", separator=";", encoding="cp1252").head(20)
-    assert table["Ticket Nr"].dtype == pl.Int64, "leading zeros are gone"
-    with pytest.warns(OtherIdsWarning):
-        table.dptext.privatize("privacy.toml")
+    if form == "unlinked":
+        write(policy, rows=1_000)
+        assert "806 texts would be published" in refused("input", 5, "plan", policy)[0]
+    write(policy, rows={"unlinked": 20, "synthetic": 500}[form])
+    assert facts("plan", policy)["refusal"] is None
+    assert all(gate["passed"] for gate in facts("run", policy)["gates"])
+    table = published(tmp_path)
+    assert {*table.columns} == {"Status", "Text der Anfrage"}
+    assert {*table["Status"]} == {"offen"}, "other is not listed"
+    assert facts("check", policy)["passed"]
+    assert dptext("statement", policy, "--out", "page").exit_code == 0
 
 
 def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
@@ -341,8 +300,7 @@ def test_a_person_is_erased_everywhere(folder, rows):
     copy.unlink()
     version = facts("statement", folder / "privacy.toml")["version"]
     (place,) = facts(*erase, "--dry-run")["places"]
-    assert (place["outcome"], place["records"]) == ("removed", count)
-    assert published(folder).height == 4_741
+    assert (place["outcome"], place["records"], published(folder).height) == ("removed", count, 4_741)
     assert dptext(*erase, "--yes", "--out", folder / "report.md").exit_code == 0
     assert published(folder).height == 4_741 - count
     assert person not in (folder / "report.md").read_text()

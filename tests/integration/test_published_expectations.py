@@ -3,13 +3,23 @@
 import polars as pl
 import pytest
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.runner import scan_published
 from tests.later import later
 from tests.quick import quick
+from tests.review_jobs import make_reviews
 
 later("great_expectations")
 
 expectations = later("dptext_etl.checks.great_expectations.expectations")
+
+
+def test_policies_whose_tables_name_no_record_have_no_suite(job, make_synthetic):
+    for make in (expectations.suite_for, expectations.downstream_suite):
+        with pytest.raises(PolicyError, match="with ids = 'drop'"):
+            make(job.policy(ids="drop"))
+    with pytest.raises(PolicyError, match="publishes a synthetic table"):
+        expectations.suite_for(make_synthetic("synthetic").policy())
 
 
 MOMENTS = {
@@ -20,12 +30,19 @@ MOMENTS = {
 }
 
 
-def sql_table(job, frame, write):
+@pytest.fixture(scope="module")
+def moments(make_shared):
+    job = make_shared("moments", frame=make_reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
+    job.run()
+    return job
+
+
+def sql_table(job, folder, frame, write):
     sqlalchemy = pytest.importorskip("sqlalchemy")
-    engine = sqlalchemy.create_engine(f"sqlite:///{job.folder}/warehouse.db")
+    engine = sqlalchemy.create_engine(f"sqlite:///{folder}/warehouse.db")
     write(frame, engine)
     engine.dispose()
-    return expectations.validate_table(f"sqlite:///{job.folder}/warehouse.db", "released", job.policy())
+    return expectations.validate_table(f"sqlite:///{folder}/warehouse.db", "released", job.policy())
 
 
 WRITERS = {
@@ -38,18 +55,14 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_dates_and_times_in_sqlite_have_the_type_that_was_published(make_job, reviews, write):
-    job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
-    job.run()
-    assert sql_table(job, job.published(), WRITERS[write]).success
+def test_dates_and_times_in_sqlite_have_the_type_that_was_published(moments, tmp_path, write):
+    assert sql_table(moments, tmp_path, moments.published(), WRITERS[write]).success
 
 
 @pytest.mark.parametrize("cell", quick(["not a date", "2026-01-05, a text", ""]))
-def test_text_in_the_place_of_a_date_is_counted_in_sqlite(make_job, reviews, cell):
-    job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
-    job.run()
+def test_text_in_the_place_of_a_date_is_counted_in_sqlite(moments, tmp_path, cell):
     days = pl.when(pl.col("id") == "r00007").then(pl.lit(cell)).otherwise(pl.col("day").cast(pl.String))
-    record = sql_table(job, job.published().with_columns(day=days), WRITERS["polars"])
+    record = sql_table(moments, tmp_path, moments.published().with_columns(day=days), WRITERS["polars"])
     (found,) = [item for item in record.outcomes if not item.success]
     assert found.counts["mistyped"] == 1
 
@@ -65,4 +78,4 @@ def test_a_release_without_types_passes_the_expectations_as_it_is_read(make_job,
     for table in (found, found.to_pandas()):
         expectations.validate(table, job.policy()).require()
     in_sqlite = found.with_columns(pl.selectors.decimal().cast(pl.Float64))  # it has no decimals
-    assert sql_table(job, in_sqlite, WRITERS["polars"]).success
+    assert sql_table(job, job.folder, in_sqlite, WRITERS["polars"]).success

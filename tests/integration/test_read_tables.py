@@ -67,31 +67,6 @@ def test_duckdb_reads_it_through_the_library_of_the_format(job):
     assert rows.equals(scan_published(str(job.folder / "published")).collect())
 
 
-@pytest.mark.thorough
-def test_duckdb_reads_it(job):
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
-    form, connection = job.values["table"]["format"], duckdb.connect()
-    try:
-        connection.install_extension(form)
-        connection.load_extension(form)
-    except duckdb.Error:
-        pytest.skip(f"DuckDB's extension {form} cannot be fetched here")
-    rows = connection.sql(f"SELECT * FROM {form}_scan('{place(job).removeprefix('file://')}') ORDER BY id").pl()
-    assert rows.equals(scan_published(str(job.folder / "published")).collect())
-
-
-@pytest.mark.thorough
-def test_spark_reads_it(job, spark):
-    form = job.values["table"]["format"]
-    try:
-        rows = spark.read.format(form).load(place(job)).toArrow()
-    except Exception as missing:
-        if "DATA_SOURCE_NOT_FOUND" not in str(missing) and "Failed to find" not in str(missing):
-            raise
-        pytest.skip(f"Spark has no package of {form} here")
-    assert pl.DataFrame(rows).sort("id").equals(scan_published(str(job.folder / "published")).collect())
-
-
 VARIES = (
     "timestamp",
     "modificationTime",

@@ -1,26 +1,25 @@
-"""Bad input gets a sentence with a hint and an exit code, quotes no text, spends nothing and loses nothing."""
+"""Bad input, places, and keys: a sentence with a hint and an exit code, no text quoted, nothing spent or lost."""
 
+import errno
+import json
+import os
 import sqlite3
 
 import polars as pl
 import pytest
 
 from dptext_etl import Ledger
-from dptext_etl.errors import ArtifactError, DPTextError, InputError, LedgerError, PolicyError
+from dptext_etl.errors import ArtifactError, DPTextError, InputError, KeyReferenceError, LedgerError
 from tests.quick import quick
 
+from ..command_line import dptext
 from ..refusals import foretold
 from ..review_jobs import SENTINEL
 from .bad_input import child, refused, spent
 
 TABLES = {
-    "missing column": (lambda f: f.drop("note"), ["no column 'note'", "others"]),
     "nothing fits": (lambda f: f.select(pl.all().name.suffix(" zzqsentinelqzz")), ["none of its 6 columns"]),
-    "null ids": (
-        lambda f: f.with_columns(id=pl.when(pl.int_range(pl.len()) != 3).then("id")),
-        ["1 record id is null"],
-    ),
-    "float ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()).cast(pl.Float64)), ["Float64", "not allowed"]),
+    "null ids": (lambda f: f.with_columns(id=pl.when(pl.int_range(pl.len()) != 3).then("id")), ["1 record id is null"]),
     "boolean ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()) > 3), ["Boolean", "not allowed"]),
     "naive timestamps": (
         lambda f: f.with_columns(id=pl.datetime(2026, 1, 1) + pl.duration(days=pl.int_range(pl.len()))),
@@ -28,17 +27,8 @@ TABLES = {
     ),
     "list ids": (lambda f: f.with_columns(id=pl.concat_list("id")), ["not allowed"]),
     "repeated ids": (lambda f: pl.concat([f, f.slice(3, 2), f.slice(3, 1)]), ["2 record ids occur more than once"]),
-    "null subjects": (
-        lambda f: f.with_columns(user_id=pl.when(pl.int_range(pl.len()) > 4).then("user_id")),
-        ["5 rows have no subject"],
-    ),
-    "numbers for texts": (
-        lambda f: f.with_columns(review="stars"),
-        ["text column 'review' must hold strings", "Int64"],
-    ),
     "no rows": (lambda f: f.clear(), ["no rows"]),
 }
-UNTYPED = ("missing column", "nothing fits", "null ids", "repeated ids", "null subjects", "no rows")
 
 
 ENTRIES = [
@@ -56,7 +46,7 @@ def test_entries(job, entries, said):
 
 @pytest.mark.parametrize(
     ("case", "suffix"),
-    [(case, ".parquet") for case in TABLES] + [(case, suffix) for case in UNTYPED for suffix in (".csv", ".ndjson")],
+    [(case, ".parquet") for case in TABLES] + [("null ids", ".csv"), ("no rows", ".csv"), ("no rows", ".ndjson")],
 )
 def test_tables(make_job, reviews, case, suffix):
     """By a plan; the contract of engines has one case of each kind that runs."""
@@ -137,8 +127,7 @@ def test_a_ledger_locked_half_way(make_job, monkeypatch):
     held[0].execute("rollback")
     held[0].close()
     job.run()
-    assert job.files() == other.files()
-    assert job.charged() == other.charged()
+    assert (job.files(), job.charged()) == (other.files(), other.charged())
 
 
 def test_a_ledger_of_a_newer_schema(job):
@@ -212,17 +201,6 @@ def test_a_mechanism_that_fails_passes_nothing_on(job, monkeypatch, caplog):
     assert job.run().rows["released"] == 240
 
 
-def test_mechanisms_and_parameters(job):
-    column = job.policy().columns[0].model_dump()
-    for change in ({"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": float("inf")}, {"name": "absent"}, {"color": 1}):
-        with pytest.raises(PolicyError) as caught:
-            job.policy(column=[{**column, "mechanism": {**column["mechanism"], **change}}])
-        assert caught.value.exit_code == 5
-        assert caught.value.hint
-    with pytest.raises(DPTextError, match="cluster"):
-        job.policy(column=[{**column, "allow": []}])
-
-
 def test_library_errors_are_not_quoted(job, monkeypatch):
     def quoting(*_, **__):
         msg = "zzqsentinelqzz could not be converted"
@@ -232,15 +210,124 @@ def test_library_errors_are_not_quoted(job, monkeypatch):
     refused(job, InputError, "ComputeError")
 
 
-@pytest.mark.parametrize("kind", quick(["list", "struct", "bytes"]))
-def test_a_column_that_csv_cannot_hold_is_refused_before_anything_is_charged(make_job, reviews, kind):
-    made = {
-        "list": pl.concat_list("stars", "stars"),
-        "struct": pl.struct("stars", "user_id"),
-        "bytes": pl.col("user_id").cast(pl.Binary),
-    }
-    job = make_job(frame=reviews().with_columns(stars=made[kind]))
-    with pytest.raises(InputError, match=r"column .stars. of type .* cannot be in a CSV file"):
-        job.run(sink=str(job.folder / "published.csv"))
+def said(job, *words, code=5):
+    """The refusal of a command: a sentence and a hint, without text and key."""
+    done = dptext(*words)
+    assert done.exit_code == code, done.output
+    assert "Error: " in done.stderr
+    assert "\nHint: " in done.stderr
+    for hidden in (SENTINEL, (job.folder / "noise.key").read_text().strip(), "Traceback", "unexpected"):
+        assert hidden not in done.output
+    assert spent(job) == 0
+    assert not (job.folder / "published.manifest.json").exists()
+    return done
+
+
+def test_commands_refuse_in_a_sentence(job, monkeypatch):
+    monkeypatch.chdir(job.folder)
+    key, policy = (job.folder / "noise.key").read_text().strip(), job.write_policy()
+    plain = policy.read_text()
+    for command in ("plan", "run", "check"):
+        assert "dptext init" in said(job, command, "absent.toml").stderr
+    for command in ("show", "remaining", "verify", "export"):
+        assert "no ledger" in said(job, "ledger", command, "--ledger", "absent.db").stderr
+    assert not (job.folder / "absent.db").exists()
+    for text, words in (("", "is missing"), ("dataset = ", "not valid TOML"), ('datset = "a"', "datset")):
+        policy.write_text(text)
+        for command in ("plan", "run"):
+            done = dptext(command, policy)
+            assert (done.exit_code, words in done.stderr) == (5, True), done.output
+    policy.write_text(plain.replace(f"file:{job.folder}/noise.key", key))
+    said(job, "run", policy)
+    done = said(
+        job, "run", job.write_policy(cap={"measure": "pure", "epsilon": 10.0}, on_cap="refuse"), "--json", code=3
+    )
+    failed = json.loads(done.stdout)["error"]
+    assert failed["exit_code"] == 3
+    assert done.stderr.endswith(f"Error: {failed['message']}\nHint: {failed['hint']}\n")
+    Ledger.open("ledger.db").close()
+    said(job, "check", job.write_policy(), "--released", "nowhere")
+
+
+def test_a_disk_that_is_full_while_staging(job, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, f"No space left on device: {SENTINEL}")
+
+    policy = job.write_policy(shard_rows=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.DataFrame, "write_parquet", full)
+        done = dptext("run", policy)
+    assert (done.exit_code, done.stdout) == (7, "")
+    assert "Hint:" in done.stderr
+    assert SENTINEL not in done.output
+    reserved = spent(job)
+    assert dptext("run", policy).exit_code == 0, "it continues, and charges nothing again"
+    assert spent(job) == reserved
+    with sqlite3.connect(job.folder / "ledger.db") as file:
+        file.execute("update tally set committed = committed + 1")
+    done = dptext("ledger", "verify", "--ledger", job.folder / "ledger.db")
+    assert (done.exit_code, "does NOT agree" in done.stdout) == (4, True)
+
+
+def test_sources_that_are_not_there(job, reviews, save):
+    refused(job, InputError, "no file", source=str(job.folder / "absent.parquet"))
+    refused(job, InputError, "no files", source=str(job.folder / "*.absent"))
+    (job.folder / "mixed").mkdir()
+    save(reviews(), job.folder / "mixed" / "a.parquet")
+    save(reviews(), job.folder / "mixed" / "b.csv")
+    refused(job, InputError, "csv, parquet", source=str(job.folder / "mixed"))
+    (job.folder / "raw.xlsx").touch()
+    refused(job, InputError, "known format", source=str(job.folder / "raw.xlsx"))
+
+
+def test_no_write_access(job):
+    (job.folder / "file").touch()
+    refused(job, InputError, "staging", staging=str(job.folder / "file" / "below"))
+    refused(job, InputError, "writing to", sink=str(job.folder / "file" / "below"), staging=str(job.folder / "staging"))
+
+
+def test_keys(job):
+    from dptext_etl import _kernel
+
+    path = job.folder / "open.key"
+    _kernel.Secret().write(str(path))
+    path.chmod(0o644)
+    refused(job, KeyReferenceError, "open.key", key=f"file:{path}")
+    refused(job, KeyReferenceError, key=f"file:{job.folder / 'absent.key'}")
+    refused(job, KeyReferenceError, key="env:DPTEXT_NOT_SET_SECRET")
+    golden = job.folder / "golden.key"
+    golden.write_text(bytes(range(32)).hex())
+    golden.chmod(0o600)
+    refused(job, KeyReferenceError, "printed in documents", key=f"file:{golden}")
+    assert job.run(key=f"file:{golden}", publish=False).rows["released"] == 240
+
+
+@pytest.mark.parametrize(
+    "step", quick(["parts written", "computed", "gated", "registered", "planted", "committed", "recorded"])
+)
+def test_a_full_disk(make_job, warm, step):
+    """Files can grow no further than 500 bytes after a step: whatever is written next fails."""
+    job, other = make_job("full"), make_job("other")
+    other.run()
+    done = child(warm, job, f"run(policy, checkpoint=full({step!r}))")
+    kind, code, *_ = done.stdout.split()
+    assert (kind, code) in {("InputError", "5"), ("LedgerError", "5"), ("FullLedgerError", "7")}, done.stderr
+    assert "Hint: " in done.stdout
+    assert "zzqsentinelqzz" not in done.stdout + done.stderr
+    assert not (job.folder / "published.manifest.json").exists()
+    job.run()
+    assert (job.files(), job.charged()) == (other.files(), other.charged())
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_staging_folder_of_another_user_is_refused(job, level):
+    folder = job.folder / "published.staging" / "reviews" / "2026-11" / "_"
+    folder.mkdir(parents=True)
+    os.chown([folder.parent.parent, folder.parent, folder][level], 12345, -1)
+    with pytest.raises(InputError, match="belongs to user 12345") as caught:
+        job.run()
+    assert "nothing was spent" in caught.value.hint
     assert not (job.folder / "ledger.db").exists()
-    assert job.run().version == 1

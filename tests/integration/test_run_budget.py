@@ -1,6 +1,7 @@
-"""Caps: quarantine, refusal before anything is computed, several columns of a record at once, forecasts."""
+"""Caps: quarantine, refusal before anything is computed, forecasts; divided budgets, and mechanisms without a bound."""
 
 import json
+import sqlite3
 
 import numpy as np
 import polars as pl
@@ -9,8 +10,9 @@ import pytest
 from dptext_etl.accounting import PureDraws, bounded_range_epsilon, zcdp_epsilon
 from dptext_etl.checks import comparison
 from dptext_etl.engines import stage
-from dptext_etl.errors import BudgetError, PolicyError
+from dptext_etl.errors import BudgetError, DisclosureError, DPTextError, LedgerError, PolicyError
 from dptext_etl.guarantee import micro
+from dptext_etl.ledger import Scope
 from dptext_etl.runner import forecast as forecasting
 from dptext_etl.runner import plan, scan_published
 
@@ -60,24 +62,6 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
     assert again.rows["quarantined"] == summary.rows["quarantined"]
 
 
-def test_refusal_then_a_cap_that_fits(job):
-    with pytest.raises(BudgetError):
-        job.run(**capped(100.0, on_cap="refuse"))
-    summary = job.run(on_cap="refuse")
-    assert summary.rows["new"] == summary.rows["released"] == 240
-    assert summary.rows["quarantined"] == 0
-    assert job.run(on_cap="refuse").rows["replayed"] == 240
-
-
-def test_a_subject_pays_over_releases_and_a_new_name_does_not_reset_it(job):
-    cap = plan(job.policy()).per_subject["max"] + 20.0
-    first = job.run(**capped(cap))
-    assert first.rows["quarantined"] == 0
-    second = job.run(**capped(cap, release="2026-12", sink=str(job.folder / "second"), min_released=0.0))
-    assert second.rows["quarantined"] > 0
-    assert max(second.remaining["used"]["eps_pure"].values()) <= cap * 1_000_000
-
-
 def test_all_over_the_cap_publishes_nothing(job):
     for _ in range(2):
         with pytest.raises(BudgetError, match=r"240 of 240 rows would be left out \(over the cap\)"):
@@ -101,15 +85,11 @@ def test_a_plan_spends_and_writes_nothing(job, reviews):
     assert not (job.folder / "published").exists()
     frame = reviews()
     each = costs(frame)
-    assert forecast.rows == 240
-    assert forecast.draws == each.sum() / 2
-    assert forecast.per_record["max"] == each.max()
+    assert (forecast.rows, forecast.draws, forecast.per_record["max"]) == (240, each.sum() / 2, each.max())
     assert forecast.per_record["p50"] == sorted(each)[119]
     per_subject = frame.with_columns(cost=each).group_by("user_id").agg(pl.col("cost").sum())
-    assert forecast.per_subject["max"] == per_subject["cost"].max()
-    assert forecast.subjects == 40
-    assert forecast.over_cap == {"records": 0, "units": 0}
-    assert forecast.log10_odds["per_word"] == 0.869
+    assert (forecast.per_subject["max"], forecast.subjects) == (per_subject["cost"].max(), 40)
+    assert (forecast.over_cap, forecast.log10_odds["per_word"]) == ({"records": 0, "units": 0}, 0.869)
     assert forecast.columns[0]["class"] == "COND_PURE"
     assert forecast.columns[0]["disclosed_bits_per_token"] > 0
     assert forecast.columns[0]["epsilon_table"] <= 2.0
@@ -118,7 +98,7 @@ def test_a_plan_spends_and_writes_nothing(job, reviews):
 
 @pytest.mark.parametrize("unit", ["subject", "record"])
 def test_a_plan_states_the_least_epsilon_of_a_person_at_a_delta(job, reviews, unit):
-    """The bound takes the most draws of any unit in each column, and the better of the two conversions."""
+    """The bound uses the most draws of any unit in each column, and the better of the two conversions."""
     words = pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)
     key = "user_id" if unit == "subject" else "id"
     most = reviews().group_by(key).agg(words.sum()).select(pl.col("review", "note").max()).row(0)
@@ -143,10 +123,11 @@ def test_a_plan_counts_what_the_ledger_holds(job):
     forecast = plan(later)
     from dptext_etl import run
 
-    assert forecast.over_cap["records"] == run(later).rows["quarantined"] > 0
+    second = run(later)
+    assert forecast.over_cap["records"] == second.rows["quarantined"] > 0, "a new name does not reset a balance"
+    assert max(second.remaining["used"]["eps_pure"].values()) <= cap * 1_000_000
     again = plan(job.policy(**capped(cap)))
-    assert again.over_cap == {"records": 0, "units": 0}
-    assert again.per_record["max"] == forecast.per_record["max"]
+    assert (again.over_cap, again.per_record["max"]) == ({"records": 0, "units": 0}, forecast.per_record["max"])
     assert any("holds 240 of these records" in note for note in plan(job.policy(**capped(cap))).notes)
 
 
@@ -189,8 +170,7 @@ def test_a_cap_on_zcdp(job):
     summary = job.run(cap={"measure": "zcdp", "rho": 40.0, "period": "2026"})
     forecast = plan(job.policy(cap={"measure": "zcdp", "rho": 40.0, "period": "2026"}))
     assert summary.rows["quarantined"] > 0
-    assert forecast.component == "rho"
-    assert summary.remaining["measure"] == "zcdp"
+    assert (forecast.component, summary.remaining["measure"]) == ("rho", "zcdp")
 
 
 @pytest.mark.parametrize("unit", ["subject", "record"])
@@ -212,3 +192,141 @@ def test_a_forecast_holds_no_more_for_more_rows(job, monkeypatch, unit):
     assert found[0] == found[1]
     assert found[0][0].total() == 4000
     assert 0 < found[0][2]["records"] < 4000
+
+
+ALLOW = ["length", "nullness", "cluster", "other_columns"]
+
+
+@pytest.fixture
+def films(make_job):
+    texts = ["a good film", "the people of this city saw it again and again", "", None, "work zzqunknownqzz time!"]
+    rows = {"id": range(20), "user_id": [i % 2 for i in range(20)], "review": [texts[i % 5] for i in range(20)]}
+    return make_job("films", frame=pl.DataFrame(rows), keep=[])
+
+
+def column(allocation, **options):
+    mechanism = {"name": "custext", "limit": 600, "allocation": allocation, **options}
+    return [{"name": "review", "mechanism": mechanism, "allow": ALLOW}]
+
+
+def test_two_passes_are_charged_together_and_stand_in_ledger_and_manifest(films):
+    budget = {"scores": ["ic"], "first": 4.0, "total": 10.0}
+    given = {"column": column(budget), "cap": {"measure": "pure", "epsilon": 1000.0, "period": "all"}}
+    summary = films.run(**given)
+    assert summary.rows["released"] == 20
+    assert all(gate["passed"] for gate in summary.gates)
+    with films.ledger() as ledger:
+        assert ledger.verify().ok
+        (shown,) = ledger.reports.show()
+        used = ledger.used(Scope.of(films.policy(**given)), pl.Series(["0", "1"]).to_arrow())["eps_pure"].tolist()
+    assert used == [6 * 14_000_000] * 2, "six texts of each subject hold words; of any length, they cost the same"
+    assert shown["max_eps_pure"] == 14_000_000
+    manifest = json.loads(films.files()["published.manifest.json"])
+    (claim,) = manifest["columns"]
+    assert (claim["unit_epsilon"], claim["unit"], claim["largest_epsilon"]) == (14.0, "record", 14.0)
+    assert [part["epsilon"] for part in claim["budget"]] == [4.0, 10.0]
+    assert "first pass" in claim["budget"][0]["pays"]
+    assert "second pass" in claim["budget"][1]["pays"]
+    with sqlite3.connect(films.folder / "ledger.db") as store:
+        (body,) = store.execute("select body from event where kind = 'RELEASE'").fetchone()
+    row = json.loads(body)["facts"]["configuration"]["allocation"]
+    assert row == {"first": "4.0", "scores": ["ic"], "total": "10.0"}
+
+
+def test_eps_lo_must_fit_the_longest_text(films):
+    with pytest.raises(PolicyError, match="eps_lo times 10000 draws"):
+        films.run(column=column({"scores": ["ic"], "total": 10.0, "eps_lo": 0.1}))
+
+
+def test_noise_is_divided_by_a_template_through_a_whole_run(films):
+    budget = {"template": [3, 1], "total": 40.0}
+    made = [{"name": "review", "mechanism": {"name": "madlib", "limit": 600, "allocation": budget}}]
+    given = {"column": made, "cap": {"measure": "pure", "epsilon": 1000.0, "period": "all"}}
+    summary = films.run(**given)
+    assert summary.rows["released"] == 20
+    assert all(gate["passed"] for gate in summary.gates)
+    with films.ledger() as ledger:
+        assert ledger.verify().ok
+        used = ledger.used(Scope.of(films.policy(**given)), pl.Series(["0", "1"]).to_arrow())["eps_pure"].tolist()
+    assert used == [6 * 40_000_000] * 2
+
+
+ACCEPT = {"allow": ["sens_class"], "accept_unbounded": ["UMLDP"]}
+
+
+def columns(job, consent=ACCEPT, **parameters):
+    mechanism = {"name": "santext", "epsilon": 2.0, "variant": "plus", "vectors": job.vectors, **parameters}
+    return {"cap": None, "column": [{"name": "review", "mechanism": mechanism, **consent}]}
+
+
+def test_it_is_refused_until_the_policy_says_so_and_the_lines_are_printed(job):
+    with pytest.raises(DisclosureError, match=r'allow = \["sens_class"\]'):
+        job.policy(**columns(job, {}))
+    with pytest.raises(DisclosureError, match=r'accept_unbounded = \["UMLDP"\]') as caught:
+        job.policy(**columns(job, {"allow": ["sens_class"]}))
+    assert "no finite epsilon" in str(caught.value)
+    assert caught.value.exit_code == 5
+    assert job.policy(**columns(job)).column_policies()[0].accept_unbounded == {"UMLDP"}
+
+
+@pytest.mark.parametrize("named", ["NONE", "PURE_LDP", "umldp"])
+def test_no_other_class_can_be_accepted(job, named):
+    with pytest.raises(PolicyError, match="accept"):
+        job.policy(**columns(job, {"allow": ["sens_class"], "accept_unbounded": [named]}))
+
+
+@pytest.mark.parametrize("measure", [{"epsilon": 1e9}, {"measure": "zcdp", "rho": 1e9}])
+def test_no_cap_can_hold_it(job, measure):
+    with pytest.raises(PolicyError, match="no cap can hold it") as caught:
+        job.policy(**{**columns(job), "cap": measure})
+    assert "its own dataset, without a cap" in str(caught.value)
+
+
+def test_a_whole_run(job, reviews, sentinel):
+    forecast = plan(job.policy(**columns(job)))
+    assert forecast.per_record["max"] == "inf"
+    summary = job.run(**columns(job))
+    assert summary.changed
+    assert all(gate["passed"] for gate in summary.as_dict()["gates"])
+    assert summary.spend["largest_record"]["eps_pure"] == "inf"
+    published = scan_published(str(job.folder / "published")).collect()
+    assert published.height == 240
+    known = {f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(100)} | {"the", "good", "don't"}
+    assert {word for text in published["review"] for word in text.split(" ")} <= known
+    assert sentinel.encode() not in b"".join(job.files().values())
+    manifest = json.loads(job.files()["published.manifest.json"])
+    assert '"UMLDP"' in json.dumps(manifest)
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        [shown] = ledger.reports.show()
+        assert (shown["class"], shown["max_eps_pure"]) == ("UMLDP", "inf")
+    assert not job.run(**columns(job)).changed
+    raw = pl.read_parquet(job.folder / "raw.parquet")
+    kept = [
+        r == t
+        for row, text in zip(raw["review"], published["review"], strict=True)
+        for r, t in zip(row.split(" ")[1:], text.split(" ")[1:], strict=True)
+    ]
+    assert 0.2 < sum(kept) / len(kept) < 0.9
+
+
+def test_what_it_spent_closes_every_later_cap(job):
+    job.run(**columns(job))
+    capped = {"release": "later", "cap": {"measure": "pure", "epsilon": 1e6, "period": "all"}}
+    with pytest.raises(LedgerError, match="charges that are infinite on pure") as caught:
+        job.run(**capped)
+    assert "new period" in str(caught.value)
+
+
+def test_a_cap_that_the_ledger_holds_refuses_it_before_anything_is_computed(job):
+    job.run()
+    with pytest.raises(DPTextError, match="has a cap") as caught:
+        job.run(**columns(job), release="later")
+    assert caught.value.hint
+    assert not list((job.folder / "published.staging" / "reviews" / "later").rglob("shard-*.parquet"))
+
+
+def test_with_p_one_it_is_an_ordinary_mechanism(job):
+    summary = job.run(**{**columns(job, {}, p=1.0), "cap": {"measure": "pure", "epsilon": 1e6, "period": "all"}})
+    assert summary.changed
+    assert summary.spend["largest_record"]["eps_pure"] != "inf"

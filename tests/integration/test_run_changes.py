@@ -1,4 +1,4 @@
-"""What may change between runs and what may not: texts, new rows, kept values, settings, revoked names, bytes."""
+"""Changes between runs: texts, new rows, kept values, settings, revoked names, bytes."""
 
 from pathlib import Path
 
@@ -8,50 +8,22 @@ import pytest
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
-from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
-from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner import check, plan, publish, scan_published
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.spark import run_frame as run_on_spark
+from tests.quick import quick
 
-
-def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(released, reviews, save, sentinel):
-    before, charged = released.files(), released.charged()
-    frame = reviews().with_columns(
-        review=pl.when(pl.col("id").is_in(["r00003", "r00150"])).then(pl.lit(f"{sentinel} anew")).otherwise("review")
-    )
-    save(frame, released.folder / "raw.parquet")
-    with pytest.raises(InputError, match="texts of 2 records changed") as caught:
-        released.run()
-    assert "under a new name" in caught.value.hint
-    assert all(choice in caught.value.hint for choice in ('"keep"', '"quarantine"', '"release_again"'))
-    assert sentinel not in str(caught.value)
-    assert released.files() == before
-    assert released.charged() == charged
-    listed = [pl.read_parquet(path) for path in (released.folder / "published.staging").rglob("changed-*")]
-    assert sorted(pl.concat(listed)["id"]) == ["r00003", "r00150"]
-
-
-def used(job):
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-        return ledger.remaining(Scope.of(job.policy())).used
+from .spark_runs import used
 
 
 def test_changed_data_under_a_new_release_name(released, reviews, save):
     first = released.published()
     save(reviews().with_columns(review=pl.col("review") + " good"), released.folder / "raw.parquet")
     summary = released.run(release="2026-12")
-    assert summary.version == 2
-    assert summary.rows["new"] == 240
+    assert (summary.version, summary.rows["new"]) == (2, 240)
     assert released.published()["review"].to_list() != first["review"].to_list()
     assert len(list((released.folder / "published.versions/v1").iterdir())) == 3, "slow readers of the version before"
-
-
-def test_kept_values_may_change(released, reviews, save):
-    save(reviews().with_columns(stars=pl.col("stars") * 10), released.folder / "raw.parquet")
-    summary = released.run()
-    assert summary.version == 2
-    assert summary.rows["new"] == 0
-    assert released.published()["stars"].to_list() == (reviews()["stars"] * 10).to_list()
 
 
 def test_incremental_takes_new_ids_only(job, reviews, save):
@@ -76,15 +48,6 @@ def test_incremental_takes_new_ids_only(job, reviews, save):
         assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".ndjson"])
-def test_incremental_in_other_formats(make_job, reviews, save, suffix):
-    job = make_job(suffix=suffix)
-    job.run(incremental=True)
-    save(reviews(250), job.folder / f"raw{suffix}")
-    assert job.run(incremental=True).rows["already_published"] == 240
-    assert job.published()["id"].to_list() == reviews(250)["id"].to_list()
-
-
 def test_incremental_looks_at_texts_that_it_has_published(job, reviews, save):
     job.run(incremental=True)
     save(reviews(260).with_columns(review=pl.col("review") + " good"), job.folder / "raw.parquet")
@@ -105,14 +68,6 @@ def test_the_same_rows_in_one_go_and_incrementally(make_job, reviews, save):
     whole = two.run()
     assert (whole.version, whole.rows["new"]) == (3, 0)
     assert one.published().equals(two.published())
-
-
-def test_incremental_parts_must_fit(job, reviews, save):
-    job.run(incremental=True)
-    save(reviews(300), job.folder / "raw.parquet")
-    with pytest.raises(PolicyError, match="columns"):
-        job.run(incremental=True, keep=["stars", "user_id"])
-    assert job.run(keep=["stars", "user_id"]).version == 2
 
 
 def test_a_publication_in_between_is_noticed(job, reviews, save):
@@ -185,13 +140,202 @@ def test_other_bytes_on_a_second_computation_are_not_published(released, monkeyp
     assert released.run().notes[0].startswith("already published")
 
 
-def test_a_revoked_name_between_check_and_publish(job):
-    from dptext_etl import Ledger
+CHANGED = ["r00003", "r00150", "r00239"]
 
-    staged = stage(job.policy())
-    verdicts = check(staged)
-    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.releases.revoke(next(iter(staged.refs.values())), "operator")
-    with pytest.raises(LedgerError, match="revoked"):
-        publish(staged, verdicts)
-    assert not (job.folder / "published.manifest.json").exists()
+
+def consenting(job, **entries):
+    """The columns of the policy, with consent to show what changed."""
+    found = job.policy().model_dump(by_alias=True)["column"]
+    return {"column": [{**item, "allow": ["cluster", "changed"]} for item in found], **entries}
+
+
+def edit(job, save, text="word anew", ids=CHANGED):
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    edited = pl.when(pl.col("id").is_in(ids)).then(pl.lit(text)).otherwise("review")
+    save(frame.with_columns(review=edited), job.folder / "raw.parquet")
+
+
+def listed(job):
+    found = [pl.read_parquet(path)["id"] for path in (job.folder / "published.staging").rglob("changed-*")]
+    return sorted(pl.concat(found)) if found else []
+
+
+def manifest(job):
+    return (job.folder / "published.manifest.json").read_text()
+
+
+def test_keep_publishes_what_was_released(released, save):
+    before, spent, head = released.published(), used(released), released.charged()
+    edit(released, save)
+    assert plan(released.policy(on_changed="keep")).changed == 3
+    summary = released.run(on_changed="keep")
+    assert released.published().equals(before), "nothing that readers see depends on the new texts"
+    assert (summary.rows["changed_kept"], summary.rows["released"], summary.rows["new"]) == (3, 240, 0)
+    assert (used(released), released.charged()) == (spent, head)
+    assert listed(released) == CHANGED
+    assert not summary.changed, "the same bytes are the same version"
+    assert "changed" not in manifest(released)
+    text = " ".join(summary.notes)
+    assert "3 records changed" in text
+    assert not any(name in text for name in CHANGED)
+
+
+@pytest.mark.parametrize(("ids", "null"), quick([("drop", False), ("keyed", True), ("keyed", False), ("drop", True)]))
+def test_keep_where_readers_see_no_ids(job, save, ids, null):
+    job.run(ids=ids)
+    before, spent = job.published(), used(job)
+    edit(job, save, text=None if null else "word anew")
+    summary = job.run(ids=ids, on_changed="keep")
+    assert job.published().equals(before)
+    assert (summary.rows["changed_kept"], summary.rows["released"]) == (3, 240)
+    assert used(job) == spent
+
+
+def test_keep_with_rows_added_and_again(released, save, reviews):
+    before = released.published()
+    save(reviews(300), released.folder / "raw.parquet")
+    edit(released, save)
+    first = released.run(on_changed="keep")
+    assert (first.rows["new"], first.rows["changed_kept"]) == (60, 3)
+    assert released.published().head(240).equals(before)
+    again = released.run(on_changed="keep")
+    assert (again.rows["new"], again.rows["changed_kept"], again.changed) == (0, 3, False)
+    released.forget_that_nothing_changed()
+    thoroughly = released.run(on_changed="keep")
+    assert (thoroughly.rows["changed_kept"], thoroughly.changed) == (3, False)
+
+
+def test_forgetting_takes_what_is_kept_and_listed(released, save):
+    edit(released, save)
+    released.run(on_changed="keep")
+    frame = pl.read_parquet(released.folder / "raw.parquet")
+    save(frame.filter(pl.col("id") != CHANGED[0]), released.folder / "raw.parquet")
+    forget(released.policy(on_changed="keep"), records=[CHANGED[0]])
+    left = [pl.read_parquet(path)["id"] for path in (released.folder / "published.staging").rglob("*.parquet")]
+    assert left
+    assert CHANGED[0] not in pl.concat(left).to_list()
+    assert released.published().height == 239
+
+
+def test_keep_after_a_run_that_was_staged_alone(job, save):
+    job.run(publish=False)
+    edit(job, save)
+    summary = job.run(on_changed="keep")
+    assert (summary.rows["changed_kept"], summary.published_rows) == (3, 240)
+
+
+def test_keep_needs_bytes(job, save):
+    import shutil
+
+    job.run()
+    edit(job, save)
+    (job.folder / "published.manifest.json").unlink()
+    shutil.rmtree(job.folder / "published")
+    with pytest.raises(InputError, match="none are published or kept") as caught:
+        job.run(on_changed="keep")
+    assert plan(job.policy(on_changed="keep")).refusal["message"] == caught.value.message
+    used(job)
+
+
+def test_quarantine_leaves_changed_rows_out(job, save):
+    entries = consenting(job, on_changed="quarantine")
+    job.run(**entries)
+    before, spent = job.published(), used(job)
+    edit(job, save)
+    summary = job.run(**entries)
+    assert job.published().equals(before.filter(~pl.col("id").is_in(CHANGED)))
+    assert (summary.rows["changed_left_out"], summary.rows["released"]) == (3, 237)
+    assert used(job) == spent
+    assert listed(job) == CHANGED
+    assert '"changed"' in manifest(job), "it says that it shows which texts changed"
+
+
+def test_release_again_charges_those_records_alone(job, save):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    before, charged = job.published(), job.charged()
+    edit(job, save)
+    foretold = plan(job.policy(**entries))
+    assert (foretold.changed, foretold.refusal) == (3, None)
+    summary = job.run(**entries)
+    after = job.published()
+    same = ~pl.col("id").is_in(CHANGED)
+    assert after.filter(same).equals(before.filter(same))
+    assert after["note"].equals(before["note"]), "the other column is not drawn again"
+    assert (summary.rows["changed_released"], summary.rows["new"], summary.rows["replayed"]) == (3, 0, 237)
+    now = job.charged()
+    assert {name: now[name][0] - charged[name][0] for name in now} == {"review": 3, "note": 0}
+    used(job)
+    job.forget_that_nothing_changed()
+    again = job.run(**entries)
+    assert (again.rows["replayed"], again.changed) == (240, False)
+    assert "changed_released" not in again.rows
+    assert job.charged() == now
+
+
+@pytest.mark.parametrize(("cap", "most"), [(None, 10_000_000), (7.0, 6_000_000)])
+def test_release_again_pays_for_both_texts_under_the_cap(make_job, save, reviews, cap, most):
+    """Three draws of epsilon 2, and two more where they fit."""
+    frame = reviews(40).with_columns(note=pl.lit(None, pl.String), review=pl.lit("worda wordb wordc"))
+    job = make_job(frame=frame, unit="record", subject=None)
+    job.values |= {"cap": {"measure": "pure", "epsilon": cap or 1000.0, "period": "2026"}}
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    assert used(job)["eps_pure"]["max"] == 6_000_000
+    edit(job, save, "worda wordb", ["r00003"])
+    over = int(cap is not None)
+    assert plan(job.policy(**entries)).over_cap["records"] == over
+    summary = job.run(**entries)
+    assert (summary.rows.get("quarantined", 0), summary.rows["released"]) == (over, 40 - over)
+    assert used(job)["eps_pure"]["max"] == most
+
+
+def test_a_text_that_comes_back_gets_its_first_release(job, save, reviews):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    first = job.published()
+    edit(job, save)
+    job.run(**entries)
+    save(reviews(), job.folder / "raw.parquet")
+    summary = job.run(**entries)
+    assert job.published().equals(first)
+    assert summary.rows["changed_released"] == 3, "charged all the same"
+    used(job)
+
+
+def test_a_stop_after_the_second_charge(job, save):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    edit(job, save)
+    job.values |= entries
+    assert job.stop("reserved")
+    reserved = {name: count for name, (count, _) in job.charged().items()}
+    assert job.run().published_rows == 240
+    now = {name: count for name, (count, _) in job.charged().items()}
+    assert now["note"] == reserved["note"]
+    assert 0 <= now["review"] - reserved["review"] <= 2, "charges before the stop are not repeated"
+    used(job)
+
+
+def test_consent_comes_first(job):
+    for choice in ("quarantine", "release_again"):
+        with pytest.raises(PolicyError, match=r'to consent, write: allow = \["changed", "cluster"\]'):
+            job.policy(on_changed=choice)
+        with pytest.raises(PolicyError, match="incremental"):
+            job.policy(**consenting(job, on_changed=choice, incremental=True))
+    job.run()
+    with pytest.raises(LedgerError, match="more disclosures: changed"):
+        job.run(**consenting(job, on_changed="release_again"))
+
+
+@pytest.mark.thorough
+def test_spark_notices_changed_rows_where_no_row_is_new(spark, job):
+    raw, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy(incremental=True)
+    run_on_spark(spark.createDataFrame(raw.to_pandas()), policy)
+    edited = pl.when(pl.col("id").is_in(CHANGED)).then(pl.lit("word anew")).otherwise("review")
+    frame = spark.createDataFrame(raw.with_columns(review=edited).to_pandas())
+    with pytest.raises(InputError, match="texts of 3 records changed"):
+        run_on_spark(frame, policy)
+    assert listed(job) == CHANGED
+    kept = run_on_spark(frame, job.policy(incremental=True, on_changed="keep"))
+    assert (kept.rows["changed_kept"], kept.published_rows) == (3, 240)

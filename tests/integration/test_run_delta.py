@@ -1,20 +1,21 @@
-"""Runs that publish a table of Delta Lake: one commit of the table is the publication."""
+"""Runs that publish a table of Delta Lake: one commit is the publication; forgetting leaves no older rows."""
 
 import json
 import shutil
-import threading
 
 import polars as pl
 import pytest
 
-from dptext_etl import run
+from dptext_etl import Policy, run
 from dptext_etl.engines import stage
 from dptext_etl.errors import BusyError, InputError, PolicyError
-from dptext_etl.runner import check, publish
+from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.erasing import clean, partitions_of
+from dptext_etl.runner.publish.forgetting import forget
 from tests.quick import quick
 
-from ..review_jobs import SENTINEL
+from ..review_jobs import SENTINEL, StopError, make_reviews, stopping_at
 from .table_kinds import Delta, failing, place, recorded
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
@@ -29,116 +30,53 @@ def job(make_job):
     return make_job(**TABLE)
 
 
+@pytest.fixture(scope="module")
+def released_with():
+    return lambda _: TABLE
+
+
 def log(job):
     return b"".join(path.read_bytes() for path in sorted((job.folder / "published" / "_delta_log").iterdir()))
 
 
-def test_a_log_holds_no_statistics_of_cells(job):
-    job.run()
-    stats = [json.loads(line)["add"]["stats"] for line in log(job).splitlines() if b'"add"' in line]
+def test_a_log_holds_no_statistics_of_cells(released):
+    stats = [json.loads(line)["add"]["stats"] for line in log(released).splitlines() if b'"add"' in line]
     assert [json.loads(item) for item in stats] == [{"numRecords": 100}, {"numRecords": 100}, {"numRecords": 40}]
-    assert b"r00007" not in log(job)
-    everything = b"".join(path.read_bytes() for path in (job.folder / "published").rglob("*") if path.is_file())
+    assert b"r00007" not in log(released)
+    everything = b"".join(path.read_bytes() for path in (released.folder / "published").rglob("*") if path.is_file())
     assert SENTINEL.encode() not in everything
 
 
-def test_other_writers_keep_no_statistics_of_cells_either(job):
+def test_other_writers_keep_no_statistics_of_cells_either(released):
     """The log outlives the files that it describes, and `forget` does not rewrite it."""
-    job.run()
     for change in (*STRANGERS.values(), Delta.rewrite):
-        change(job)
-    assert log(job).count(b'"add"') > 3
-    assert b"r0000" not in log(job)
-
-
-def test_an_incremental_run_adds_no_files_of_other_types(job, reviews, save):
-    changes = {"incremental": True}
-    job.run(**changes)
-    charged = job.charged()
-    save(reviews(300).with_columns(pl.col("stars").cast(pl.Float64)), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match=r"column 2 \('stars'\) is of type Float64, and published as Int64"):
-        job.run(**changes)
-    assert job.charged() == charged
-    assert plan(job.policy()).rows == 300
-    job.run()
-    assert rows(job)["stars"].dtype == pl.Float64
-    assert not failing(job)
+        change(released)
+    assert log(released).count(b'"add"') > 3
+    assert b"r0000" not in log(released)
 
 
 NAIVE = pl.datetime(2026, 1, "stars")
 
 
 @pytest.mark.parametrize("made", quick([NAIVE, pl.struct("user_id", at=NAIVE), pl.concat_list(pl.struct(at=NAIVE))]))
-def test_a_table_without_the_feature_of_naive_timestamps_gets_none(job, reviews, save, made):
+def test_a_table_without_the_feature_of_naive_timestamps_gets_none(released, reviews, save, made):
     """No commit can add a feature to a table, and without it no reader opens the table again."""
-    job.run()
-    charged = job.charged()
-    save(reviews(300).with_columns(stars=made), job.folder / "raw.parquet")
-    for attempt in (job.run, lambda **changes: plan(job.policy(**changes))):
+    charged = released.charged()
+    save(reviews(300).with_columns(stars=made), released.folder / "raw.parquet")
+    for attempt in (released.run, lambda **changes: plan(released.policy(**changes))):
         with pytest.raises(InputError, match="column 'stars' holds timestamps without a time zone"):
             attempt(release="2026-12")
-    assert job.charged() == charged
-    assert rows(job).height == 240
-    job.run(release="2026-12", sink=str(job.folder / "other"))
-    assert pl.read_delta(str(job.folder / "other")).height == 300
+    assert released.charged() == charged
+    assert rows(released).height == 240
+    released.run(release="2026-12", sink=str(released.folder / "other"))
+    assert pl.read_delta(str(released.folder / "other")).height == 300
 
 
-def test_other_columns_change_the_schema_of_the_table(job):
-    job.run()
-    job.run(keep=["stars", "user_id"], release="2026-12")
-    assert rows(job).columns == ["id", "stars", "user_id", "review", "note"]
-    assert table(job).version() == 1
-    assert not failing(job, keep=["stars", "user_id"], release="2026-12")
-
-
-@pytest.mark.parametrize("ids", quick(["keyed", "drop"]))
-def test_published_ids_are_those_of_the_policy(job, ids):
-    job.run(ids=ids)
-    assert ("id" in rows(job).columns) == (ids == "keyed")
-    assert "r00007" not in str(rows(job).to_dicts())
-
-
-def test_a_synthetic_table_is_published_and_named(make_synthetic):
-    job = make_synthetic(**TABLE)
-    assert job.run().version == 1
-    assert rows(job).height == job.policy().synthetic.rows
-    with job.ledger() as ledger:
-        (ref,) = ledger.releases.find_all(job.policy()).values()
-        assert [name.partition("@")[2] for name in ledger.releases.published(ref)] == ["", "delta-0"]
-    assert not job.run().changed
-
-
-@pytest.mark.parametrize("step", quick(["manifest written", "shown"]))
-def test_a_second_version_settles_as_well(job, reviews, save, step):
-    job.values["incremental"] = True
-    job.run()
-    save(reviews(300), job.folder / "raw.parquet")
-    assert job.stop(step)
-    assert rows(job).height == (300 if step == "shown" else 240)
-    job.run()
-    assert table(job).version() == 1
-    assert rows(job).height == 300
-    assert recorded(job)[-1].endswith("@delta-1")
-
-
-def test_two_runs_at_once_make_one_version(job):
-    ended = []
-
-    def one():
-        try:
-            ended.append(run(job.policy()).version)
-        except BusyError as problem:
-            ended.append(type(problem))
-
-    threads = [threading.Thread(target=one) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 1 in ended
-    assert job.run().version == 1
-    assert table(job).version() == 0
-    assert len(recorded(job)) == 2
+def test_other_columns_change_the_schema_of_the_table(released):
+    released.run(keep=["stars", "user_id"], release="2026-12")
+    assert rows(released).columns == ["id", "stars", "user_id", "review", "note"]
+    assert table(released).version() == 1
+    assert not failing(released, keep=["stars", "user_id"], release="2026-12")
 
 
 def test_two_releases_at_once_make_two_versions_at_most(job):
@@ -155,38 +93,35 @@ def test_two_releases_at_once_make_two_versions_at_most(job):
 
 
 @pytest.mark.parametrize("what", quick(STRANGERS))
-def test_a_table_that_is_restored_is_taken_again(job, what):
-    job.run()
-    STRANGERS[what](job)
-    table(job).restore(0)
-    assert not failing(job)
-    job.run(release="2026-12")
-    assert not failing(job, release="2026-12")
+def test_a_table_that_is_restored_is_taken_again(released, what):
+    STRANGERS[what](released)
+    table(released).restore(0)
+    assert not failing(released)
+    released.run(release="2026-12")
+    assert not failing(released, release="2026-12")
 
 
-def test_an_older_protocol_with_features_of_its_own_is_refused(job):
+def test_an_older_protocol_with_features_of_its_own_is_refused(released):
     """Column mapping, for one, gives the columns of files other names."""
-    job.run()
     older = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
-    (job.folder / "published/_delta_log/00000000000000000001.json").write_text(json.dumps(older))
+    (released.folder / "published/_delta_log/00000000000000000001.json").write_text(json.dumps(older))
     with pytest.raises(InputError, match="features that a run does not write: reader version 2, writer version 5"):
-        job.run(release="2026-12")
+        released.run(release="2026-12")
 
 
 @pytest.mark.parametrize("what", quick(STRANGERS))
-def test_another_writer_right_before_the_commit_is_refused(job, what):
-    job.run()
+def test_another_writer_right_before_the_commit_is_refused(released, what):
 
     def checkpoint(name):
         if name == "manifest written":
-            STRANGERS[what](job)
+            STRANGERS[what](released)
 
     with pytest.raises(InputError, match="another writer has changed"):
-        run(job.policy(release="2026-12"), checkpoint=checkpoint)
-    assert table(job).version() == 1, "the version of the other writer stays"
-    table(job).restore(0)
-    assert job.run(release="2026-12").version == 2
-    assert not failing(job, release="2026-12")
+        run(released.policy(release="2026-12"), checkpoint=checkpoint)
+    assert table(released).version() == 1, "the version of the other writer stays"
+    table(released).restore(0)
+    assert released.run(release="2026-12").version == 2
+    assert not failing(released, release="2026-12")
 
 
 def test_a_commit_that_lost_its_race_commits_nothing(job, monkeypatch):
@@ -206,43 +141,31 @@ def test_a_commit_that_lost_its_race_commits_nothing(job, monkeypatch):
     assert table(job).version() == 1
 
 
-def test_commits_of_no_rows_change_nothing(job):
-    job.run()
-    table(job).alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
-    table(job).create_checkpoint()
-    assert not failing(job)
-    job.run(release="2026-12")
-    assert not failing(job, release="2026-12")
+def test_commits_of_no_rows_change_nothing(released):
+    table(released).alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
+    table(released).create_checkpoint()
+    assert not failing(released)
+    released.run(release="2026-12")
+    assert not failing(released, release="2026-12")
 
 
-def test_check_notices_a_log_that_is_gone(job):
-    job.run()
-    shutil.rmtree(job.folder / "published" / "_delta_log")
-    assert "shown otherwise: 3" in failing(job)["published_files"]
-    job.run(release="2026-12")
-    assert not failing(job, release="2026-12")
+def test_check_notices_a_log_that_is_gone(released):
+    shutil.rmtree(released.folder / "published" / "_delta_log")
+    assert "shown otherwise: 3" in failing(released)["published_files"]
+    released.run(release="2026-12")
+    assert not failing(released, release="2026-12")
 
 
-def test_a_manifest_that_is_gone_or_older_is_refused(job):
-    job.run()
-    manifest = job.folder / "published/_dptext/manifest.json"
+def test_a_manifest_that_is_gone_or_older_is_refused(released):
+    manifest = released.folder / "published/_dptext/manifest.json"
     first = manifest.read_bytes()
-    job.run(keep=[])
+    released.run(keep=[])
     manifest.write_bytes(first)
     with pytest.raises(InputError, match="shows version 2, and its manifest is for version 1"):
-        job.run(release="2026-12")
+        released.run(release="2026-12")
     manifest.unlink()
     with pytest.raises(InputError, match="shows version 2, and its manifest is missing"):
-        job.run(release="2026-12")
-
-
-def test_a_table_of_someone_else_is_refused(job, reviews):
-    reviews(10).write_delta(place(job))
-    with pytest.raises(InputError, match="is a table that no run of dptext made"):
-        job.run()
-    with pytest.raises(InputError, match="files or folders that no run of dptext wrote"):
-        job.run(table=None)
-    assert not (job.folder / "ledger.db").exists()
+        released.run(release="2026-12")
 
 
 def test_plain_files_and_a_table_do_not_take_each_others_place(make_job):
@@ -285,9 +208,88 @@ def test_a_sink_that_names_a_file_is_refused(job):
         job.policy(table={"format": "hudi"})
 
 
-def test_partitions_have_a_table_each(job, reviews, save):
+pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
+
+
+def test_no_older_version_can_be_read_after_forget(released, reviews, save):
+    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
+    forget(released.policy(), subjects=["u007"])
+    with pytest.raises(Exception, match=r"v1/part|not found|No such file"):
+        pl.read_delta(place(released), version=0)
+    log = (released.folder / "published" / "_delta_log").iterdir()
+    assert not any(b"r00007" in path.read_bytes() for path in log)
+    assert recorded(released)[-1].endswith("@delta-1")
+
+
+def test_files_of_another_writer_go_with_those_who_are_forgotten(released, reviews, save):
+    """Files that a compaction left behind hold them, too, though the log lists them no more."""
+    Delta.rewrite(released)
+    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
+    assert list((released.folder / "published").glob("*.parquet"))
+    forget(released.policy(), subjects=["u007"])
+    assert not list((released.folder / "published").glob("*.parquet"))
+    assert not failing(released)
+
+
+@pytest.mark.parametrize("spec", [None, *TABLE.values()])
+def test_forget_deletes_no_other_table_that_lies_in_the_folder(released, reviews, save, spec):
+    inner = {"sink": f"{place(released)}/inner", "dataset": "others", "table": spec}
+    released.run(**inner)
+    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
+    with pytest.raises(InputError, match="1 other published table lies in the folder of the table"):
+        forget(released.policy(), subjects=["u007"])
+    assert rows(released).height == 240
+    assert scan_published(inner["sink"]).collect().height == 240
+    assert forget(released.policy(**inner), subjects=["u007"]).rows == 234
+
+
+@pytest.mark.parametrize(
+    "step", quick(["parts written", "manifest written", "forgotten", "recorded", "shown"], first=2)
+)
+def test_a_call_of_forget_that_died_is_completed_by_the_next(released, reviews, save, step):
+    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
+
+    with pytest.raises(StopError):
+        forget(released.policy(), subjects=["u007"], checkpoint=stopping_at(step))
+    forget(released.policy(), subjects=["u007"])
+    assert rows(released).height == 234
+    assert sorted(path.name for path in (released.folder / "published").glob("v*")) == ["v2"]
+    assert len([entry for entry in table(released).history() if "dptext.manifest" in entry]) == 2
+    assert not failing(released)
+
+
+def test_clean_keeps_the_versions_that_the_policy_keeps(job):
+    for stars in (["stars"], [], ["stars", "user_id"]):
+        job.run(keep=stars)
+    assert clean(job.policy(retention={"versions": 2})).versions == ["v1"]
+    assert pl.read_delta(place(job), version=1).columns == ["id", "review", "note"]
+    assert rows(job).height == 240
+
+
+def test_forget_commits_a_synthetic_table_that_a_run_did_not(make_synthetic, save):
+    """Older versions go with the call, so the table must show the newest one first."""
+    from ..synthetic_runs import labeled
+
+    job = make_synthetic(**TABLE)
+    job.run()
+    job.values["release"] = "2026-12"
+    assert job.stop("manifest written")
+    assert table(job).version() == 0
+    save(labeled(make_reviews()).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    assert forget(job.policy(), subjects=["u007"]).versions == ["v1"]
+    assert rows(job).height == job.policy().synthetic.rows
+    assert not failing(job)
+
+
+def test_forget_everywhere_finds_the_tables_of_all_partitions(job, reviews, save):
     places = {"source": str(job.folder / "{partition}.parquet"), "sink": str(job.folder / "out" / "{partition}")}
+    policy = job.policy(**places, staging=str(job.folder / "staging"))
     for at, name in enumerate(("a", "b")):
         save(reviews(120, 120 * at), job.folder / f"{name}.parquet")
-        run(job.policy(**places), partition=name)
-    assert pl.read_delta(str(job.folder / "out" / "b"))["id"][0] == "r00120"
+        run(policy, partition=name)
+        save(reviews(120, 120 * at).filter(pl.col("user_id") != "u007"), job.folder / f"{name}.parquet")
+    entries = {name: value for name, value in policy.model_dump(mode="json", by_alias=True).items() if value}
+    assert partitions_of(Policy.parse(entries)) == ["a", "b"]
+    elsewhere = Policy.load(job.write_policy(**places, staging=None))  # the manifests show them
+    for found in (partitions_of(policy), partitions_of(elsewhere)):
+        assert found == ["a", "b"]

@@ -1,18 +1,13 @@
-"""Who is to be forgotten goes: out of what is published, of older versions, of staging; the books stay whole."""
+"""Who is to be forgotten goes: out of the published table, of older versions, of staging; the books stay whole."""
 
 import contextlib
-import json
 import os
-import shutil
 import time
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl import Ledger, run
-from dptext_etl.checks.published import check_published
-from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.stored_distributions import TableMechanism
@@ -24,22 +19,8 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
 from tests.quick import quick
 
-
-class StopError(Exception):
-    """Stands for a process that dies."""
-
-
-def failing(job, **changes):
-    verdicts = check_published(job.folder / "published", job.policy(**changes))
-    return {verdict.name: verdict.message for verdict in verdicts if not verdict.passed}
-
-
-def without(job, save, frame, suffix=".parquet"):
-    save(frame, job.folder / f"raw{suffix}")
-
-
-THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
-"""The records of subject u007."""
+from ..review_jobs import StopError, stopping_at
+from .table_kinds import THEIRS, failing
 
 
 @pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
@@ -59,7 +40,7 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])
     assert job.published().equals(before.filter(~pl.col("id").is_in(THEIRS)))
     assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3"]
-    assert job.charged() == used, "what was released was released"
+    assert job.charged() == used, "a release stays charged"
     with job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
@@ -90,7 +71,7 @@ def test_records_and_what_the_source_no_longer_holds(job, reviews, save):
 def test_a_source_of_new_rows_only_says_so(job, reviews, save):
     job.run(incremental=True)
     save(reviews(100, 240), job.folder / "raw.parquet")
-    assert job.run(incremental=True).published_rows == 340, "none of what is published: nothing can have gone from it"
+    assert job.run(incremental=True).published_rows == 340, "no published row: nothing can have gone from them"
     save(reviews(100, 300), job.folder / "raw.parquet")
     with pytest.raises(InputError, match="no longer in the source"):
         job.run(incremental=True)
@@ -99,14 +80,10 @@ def test_a_source_of_new_rows_only_says_so(job, reviews, save):
 
 @pytest.mark.parametrize("step", quick(["manifest written", "parts written", "recorded", "shown"]))
 def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
-    def checkpoint(name):
-        if name == step:
-            raise StopError
-
     job.run()
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
     with pytest.raises(StopError):
-        forget(job.policy(), subjects=["u007"], checkpoint=checkpoint)
+        forget(job.policy(), subjects=["u007"], checkpoint=stopping_at(step))
     assert job.published().height in {240, 234}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.version, done.rows) == (2, 234)
@@ -239,22 +216,6 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     assert {path.name.partition("-")[0] for path in staged} == {"shard", "texts.txt"}
     job.run(release="2027-01", cap=larger)
     assert job.published()["stars"].unique().to_list() == [3]
-
-
-def test_the_commands(released, reviews, save, monkeypatch):
-    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
-    released.write_policy()
-    monkeypatch.chdir(released.folder)
-    refused = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007"])
-    assert refused.exit_code == 5
-    assert released.published().height == 240
-    said = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007", "--yes", "--json"])
-    assert json.loads(said.output)["removed"] == 6
-    assert released.published().height == 234
-    said = CliRunner().invoke(app, ["clean", "privacy.toml"])
-    assert "nothing to remove" in said.output
-    shutil.rmtree(released.folder / "published.staging")
-    assert CliRunner().invoke(app, ["clean", "privacy.toml", "--json"]).exit_code == 0
 
 
 def test_a_run_does_not_clean_what_another_is_using(job):

@@ -23,13 +23,8 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.parts import id_finder
 from tests.quick import quick
 
-
-class StopError(Exception):
-    """Stands for a process that dies."""
-
-
-THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
-"""The records of subject u007."""
+from ..review_jobs import StopError, stopping_at
+from .table_kinds import THEIRS
 
 
 def published(job):
@@ -73,8 +68,7 @@ def test_an_older_release_that_is_put_back_is_refused(job, reviews, save, parted
 
 
 @pytest.mark.parametrize(
-    ("release", "incremental"),
-    quick([("2026-11", True), ("2026-12", False), ("2026-11", False), ("2026-12", True)]),
+    ("release", "incremental"), quick([("2026-11", True), ("2026-12", False), ("2026-11", False), ("2026-12", True)])
 )
 def test_a_forgotten_record_that_comes_back_is_left_out(released, reviews, save, release, incremental):
     source(released, reviews, save, whole=False)
@@ -125,7 +119,7 @@ def test_what_is_staged_is_compared_again_before_it_is_published(released):
 
 
 def everything(job):
-    """Return the bytes of all files except locks, and except what a ledger in write-ahead mode adds."""
+    """Return the bytes of all files except locks, and except those that a ledger in write-ahead mode adds."""
     files = (path for path in job.folder.rglob("*") if path.is_file() and path.stat().st_size)
     return {path: path.read_bytes() for path in files if path.suffix not in {".lock", ".db-wal", ".db-shm"}}
 
@@ -134,6 +128,7 @@ def test_people_who_are_not_there_are_said_and_exit_with_8(released, reviews, sa
     save(reviews().with_columns(stars=0), released.folder / "raw.parquet")
     released.run()
     asked, before = ("forget", str(released.write_policy()), "--yes"), everything(released)
+    assert CliRunner().invoke(app, [*asked[:2], "--subject", "u007"]).exit_code == 5, "asked and not answered"
     for whom, who in (
         (("--subject", "U007"), "1 of 1 subject"),
         (("--record", "r99999"), "1 of 1 record"),
@@ -177,13 +172,9 @@ def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
         forget(job.policy(), subjects=["u007"])
     source(job, reviews, save, whole=False)
 
-    def dying(name):
-        if name == "forgotten":
-            raise StopError
-
     with pytest.raises(StopError):
-        forget(job.policy(), subjects=["u007"], checkpoint=dying)
-    assert forget(job.policy(), subjects=["u007"]).staged > 0, "the same call finishes what was killed"
+        forget(job.policy(), subjects=["u007"], checkpoint=stopping_at("forgotten"))
+    assert forget(job.policy(), subjects=["u007"]).staged > 0, "the same call finishes the killed one"
     assert in_lists(job) == others, "nothing of the others goes"
     assert forget(job.policy(), subjects=["u007"]).staged == 0
     source(job, reviews, save, whole=True)

@@ -1,36 +1,25 @@
-"""Killed after any step and run again: the same bytes, one charge, a sound ledger."""
+"""Killed after any step, or terminated, and run again: the same bytes, one charge, a sound ledger, no lease."""
 
 import json
 import os
 import re
 import subprocess
+from threading import Event
 
+import polars as pl
 import pytest
 
+from dptext_etl import storage
+from dptext_etl.errors import INTERRUPTED, UnavailableError
+from dptext_etl.ledger import Scope
 from tests.quick import quick
 
-STEPS = [
-    ("checked", 1),
-    ("registered", 1),
-    ("planted", 2),
-    ("reserved", 1),
-    ("reserved", 3),
-    ("computed", 1),
-    ("computed", 2),
-    ("staged", 1),
-    ("staged", 3),
-    ("committed", 1),
-    ("committed", 2),
-    ("committed", 3),
-    ("committed", 6),
-    ("gated", 1),
-    ("parts written", 1),
-    ("recorded", 1),
-    ("version written", 1),
-    ("manifest written", 1),
-    ("shown", 1),
-    ("cleared", 1),
-]
+from ..object_store import remote, upload
+
+TIMES = {"checked": [1], "registered": [1], "planted": [2], "reserved": [1, 3], "computed": [1, 2], "staged": [1, 3]}
+TIMES |= {"committed": [1, 2, 3, 6]}
+ONCE = ("gated", "parts written", "recorded", "version written", "manifest written", "shown", "cleared")
+STEPS = [(step, at) for step, times in TIMES.items() for at in times] + [(step, 1) for step in ONCE]
 """A step, and after how many times of it the process dies; three shards of two columns."""
 FIRST = [("reserved", 3), ("committed", 2), ("recorded", 1), ("version written", 1)]
 """One after each thing that stays: charges, commits, the record, the version."""
@@ -79,26 +68,12 @@ def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
     summary = job.run()
     assert summary.version == 1
     assert summary.rows["new"] + summary.rows["resumed"] + summary.rows["replayed"] == 240
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
     with job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
         assert ledger.remaining(scope(job)).used == undisturbed_used(undisturbed)
     assert not list((job.folder / "published.staging").rglob("shard-*"))
-
-
-@pytest.mark.thorough
-def test_killed_again_and_again(undisturbed, make_job, killed):
-    job = make_job("killed")
-    for step, times in STEPS:
-        died, said = killed(job.policy(), step, times)
-        assert died or "manifest" in step or not said, said
-    job.run()
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
 
 
 @pytest.mark.parametrize("gone", quick(["draws", "parquet", "json"]))
@@ -108,8 +83,7 @@ def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, kille
     (file,) = (job.folder / "published.staging").rglob(f"shard-00001.{gone}")
     file.unlink()
     assert job.run().version == 1
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
 
 
 def test_readers_never_see_half_a_version(make_job, killed, reviews, save):
@@ -140,8 +114,7 @@ def test_a_killed_incremental_run_loses_no_row(make_job, killed, reviews, save):
     for step in ("reserved", "committed", "version written", "manifest written"):
         assert killed(job.policy(), step, 1)[0]
     job.run()
-    assert job.files() == other.files()
-    assert job.charged() == other.charged()
+    assert (job.files(), job.charged()) == (other.files(), other.charged())
 
 
 def scope(job):
@@ -153,3 +126,66 @@ def scope(job):
 def undisturbed_used(job):
     with job.ledger() as ledger:
         return ledger.remaining(scope(job)).used
+
+
+TERMINATED = """
+import os, signal, sys
+from dptext_etl.cli.app import main
+from dptext_etl.engines.local import LocalEngine
+
+compute, last = LocalEngine.compute, sys.argv.pop()
+
+def terminated(self, work, phase, meter):
+    done = compute(self, work, phase, meter)
+    if phase == last:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return done
+
+LocalEngine.compute = terminated
+main()
+"""
+
+
+@pytest.mark.parametrize(("phase", "kept"), [("reserve", False), ("release", True)])
+def test_a_terminated_run_releases_its_lease_and_gives_back_what_it_did_not_compute(job, store, warm, phase, kept):
+    upload(job, store)
+    cap = {"measure": "pure", "epsilon": 1e6, "period": "2026"}
+    job.values.update(remote(job, store, staging="s3://bucket/inside", cap=cap, on_cap="refuse"))
+    command = [*warm, "-c", TERMINATED, "run", str(job.write_policy()), phase]
+    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
+    assert done.returncode == INTERRUPTED, done.stderr
+    assert done.stderr.endswith("Stopped.\n")
+    assert [name for name in store.objects if name.endswith(storage.LEASE)] == []
+    people = pl.read_parquet(job.folder / "raw.parquet")["user_id"].unique().to_arrow()
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert (report.ok, report.counts["pending"]) == (True, 0)
+        assert bool(ledger.used(Scope.of(job.policy()), people)["eps_pure"].sum()) == kept
+    assert job.run().version == 1
+
+
+def test_a_lease_outlives_a_store_that_is_away_for_a_while(monkeypatch):
+    monkeypatch.setattr(storage, "LEASE_SECONDS", 0.4)
+    away, back = iter(range(3)), Event()
+
+    class Away:
+        content = None
+
+        def read_versioned(self, _):
+            return None if self.content is None else (self.content, "1")
+
+        def replace_object(self, _name, content, tag):
+            if tag is not None and next(away, None) is not None:
+                raise UnavailableError("writing the object lease.json failed")
+            if tag is not None:
+                back.set()
+            self.content = content
+            return "1"
+
+        def delete(self, _):
+            self.content = None
+
+    store = Away()
+    with storage.Lease(store, "works there").held():
+        assert back.wait(60), "it was not renewed"
+    assert store.content is None

@@ -1,26 +1,30 @@
-"""An unlinked release with labels is one multiset for each label, in one run and at one charge."""
+"""An unlinked release is the multiset of its draws, one for each label: nothing says whose text is whose."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
-from dptext_etl import run
+from dptext_etl import Ledger, _kernel, privatize, run
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.published import check_published
-from dptext_etl.engines import stage
-from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
-from dptext_etl.guarantee import micro
+from dptext_etl.engines import LocalEngine, stage
+from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError, UnknownIdError
+from dptext_etl.guarantee import fine, micro
 from dptext_etl.ledger import Scope
+from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan
+from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import coarsened
 from dptext_etl.runner.statement import facts, markdown
+from tests.quick import quick
 
-from ..quick import quick
 from ..refusals import same_refusal
-from ..review_jobs import SURROGATE, make_reviews
+from ..review_jobs import SURROGATE, UNLINKED, make_reviews
 
 UNLISTED = "zzqunlistedqzz"
 LABELS = {"column": "topic", "values": ["food", "room", "other"]}
@@ -47,7 +51,7 @@ def make_labeled(make_unlinked, save):
 
 
 def drawn(job, **changes):
-    """Labels and texts of what a run of this policy drew, by what the source says of each record."""
+    """Labels and texts that a run of this policy drew, by the labels of the source."""
     staged = stage(job.policy(publish=False, **changes))
     staging = Staging(staged.layout.staging)
     rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col(CANARY))
@@ -76,8 +80,7 @@ def test_the_table_is_the_sorted_multiset_of_labels_with_draws(make_labeled, sen
     manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert (manifest["id"], manifest["schema"]) == (None, {"topic": "String", "review": "String"})
     (claim,) = manifest["columns"]
-    assert claim["disclosures"] == ["nullness", "other_columns"]
-    assert claim["unlinked"]["labels"] == LABELS
+    assert (claim["disclosures"], claim["unlinked"]["labels"]) == (["nullness", "other_columns"], LABELS)
     assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
     said = markdown(facts(policy=job.policy()))
     assert "No id is published. Only topic of the other columns of the source is published." in said
@@ -185,17 +188,6 @@ def test_a_release_holds_one_table_with_its_labels(make_labeled, changed):
     assert job.files("published") == before
 
 
-@pytest.mark.thorough
-def test_an_equal_table_costs_nothing_and_other_labels_are_another_release(make_labeled):
-    job = make_labeled()
-    first = job.run()
-    job.forget_that_nothing_changed()
-    again = job.run()
-    assert (again.version, again.changed, again.manifest, again.rows["new"]) == (1, False, first.manifest, 0)
-    with pytest.raises(LedgerError, match="pinned to another configuration"):
-        job.run(unlinked=TWO)
-
-
 def test_a_label_that_the_policy_does_not_list_fires_a_gate(make_labeled, monkeypatch):
     monkeypatch.setattr("dptext_etl.runner.source.roles.coarse", lambda kept, _: pl.col(kept.column))
     job = make_labeled(unlinked={**LABELED, "rows": 30})
@@ -245,3 +237,261 @@ REFUSED = [
 def test_bad_labels_are_refused_by_name(make_labeled, labels, changes, message):
     with pytest.raises(PolicyError, match=message):
         make_labeled(unlinked={**LABELED, "labels": labels}, **changes).policy()
+
+
+WORDS = {"name": "custext", "epsilon": 2.0, "vectors": "english-20k"}
+
+
+def verified(job):
+    """Verify the ledger, and return how many records the release has in it."""
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        return ledger.records(ledger.releases.find(job.policy().column_policy()))
+
+
+def drawn_unlinked(job, **changes):
+    """The multiset of the draws of a run of this policy, from its staged rows."""
+    staged = stage(job.policy(publish=False, **changes))
+    staging = Staging(staged.layout.staging)
+    rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col("__dptext_canary"))
+    return rows["review"].drop_nulls().sort()
+
+
+def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
+    job = make_unlinked()
+    expected = drawn_unlinked(job)
+    summary = job.run()
+    assert (job.published().columns, job.published()["review"].to_list()) == (["review"], expected.to_list())
+    assert (summary.rows["new"] + summary.rows["replayed"], summary.published_rows) == (240, 240)
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
+    assert manifest["id"] is None
+    assert manifest["schema"] == {"review": "String"}
+    assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
+    text = markdown(facts(policy=job.policy()))
+    assert "at least 200 texts are published together" in text
+    assert "record id pass" not in text
+    assert "ε is 2 for every text" in text
+
+
+def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unlinked):
+    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 1, "rows": 40})
+    job.run()
+    mechanism = job.policy().column_policy().mechanism
+    epsilon = central_epsilon(40, mechanism.law, 1e-9)
+    assert 0 < epsilon < 2
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]
+        assert used["eps_approx"]["max"] == micro(epsilon)
+        assert used["delta"]["max"] == fine(1e-9) / 10**9
+        shown = ledger.reports.show()[0]
+    assert (shown["max_eps_pure"], shown["class"]) == (2_000_000, "UNLINKED_APPROX")
+
+
+def test_a_group_of_records_is_covered_by_the_delta_of_each(make_unlinked):
+    mechanism = make_unlinked().policy().column_policy().mechanism
+    spend, epsilon = mechanism.spend(1), float(central_epsilon(200, mechanism.law, 1e-9))
+    assert spend.delta >= 1e-9 * 2.718281828459045 ** (5 * epsilon) * 10**15
+    assert spend.delta <= 1e-9 * 2.718281828459046 ** (5 * epsilon) * 10**15 + 1
+    assert mechanism.spend(0).eps_approx == 0
+    alone = make_unlinked("alone", unlinked={"rows": 200, "delta": 1e-6, "per_subject": 1})
+    assert alone.policy().column_policy().mechanism.n_rec == 10_000, "records for which the delta holds"
+
+
+@pytest.mark.parametrize(
+    "step", quick(["computed", "committed", "recorded", "reserved", "staged", "gated", "shown"], first=3)
+)
+def test_a_run_that_stopped_goes_on(make_unlinked, step):
+    job, whole = make_unlinked(), make_unlinked("whole")
+    (whole.folder / "noise.key").write_bytes((job.folder / "noise.key").read_bytes())
+    expected = whole.run()
+    assert job.stop(step)
+    assert job.run().manifest == expected.manifest
+    assert verified(job) == 240
+
+
+def test_the_ledger_is_no_table_of_whose_text_is_whose(make_unlinked):
+    """A digest of an output cannot be found by trying all public texts; an equal table costs nothing."""
+    job = make_unlinked()
+    first = job.run()
+    policy = job.policy().column_policy()
+    every = {bytes(item) for item in pa.array(_kernel.digests(pl.Series(policy.mechanism.opened.texts))).to_pylist()}
+    with job.ledger() as ledger:
+        ids = pa.array([f"r{number:05d}" for number in range(240)], pa.large_string())
+        committed = ledger.committed(ledger.releases.find(policy), ids)
+    assert committed.mask.all()
+    held = set(committed.digests.to_pylist())
+    assert len(held) == 240
+    assert not held & every
+    assert not held & set(committed.idem_keys.to_pylist())
+    job.forget_that_nothing_changed()
+    again = job.run()
+    assert (again.version, again.changed, again.manifest, again.rows["new"]) == (1, False, first.manifest, 0)
+    with pytest.raises(LedgerError, match="pinned to another configuration"):
+        job.run(unlinked=None)
+
+
+def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, save):
+    job = make_unlinked()
+    job.run()
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    with pytest.raises(UnknownIdError, match="1 of 1 subject: unknown here; nothing was changed"):
+        forget(job.policy(), subjects=["nobody"])
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:  # as a call for another table of the dataset does
+        ledger.people.forget("reviews", *(pa.array(ids, pa.large_string()) for ids in ([], ["u007"])))
+    failed = {
+        gate.name: gate.counts for gate in check_published(job.folder / "published", job.policy()) if not gate.passed
+    }
+    assert {name: counts["forgotten"] for name, counts in failed.items()} == {"published_files": 6}
+    done = forget(job.policy(), subjects=["u007"])
+    assert (done.withdrawn, done.version, done.rows, done.removed) == (True, 2, 0, 240)
+    assert (job.published().height, job.published().columns) == (0, ["review"])
+    assert [path.name for path in (job.folder / "published.versions").iterdir()] == ["v2"]
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    assert forget(job.policy(), subjects=["u007"]).removed == 0
+    with pytest.raises(LedgerError, match="holds one complete table"):
+        job.run()
+    job.values |= {"release": "those who stay", "unlinked": {**UNLINKED, "rows": 234}}
+    assert job.run().published_rows == 234
+    verified(job)
+    with pytest.raises(InputError, match="holds no ids"):
+        forget(job.policy(), missing=True)
+
+
+UNLINKED_REFUSED = [
+    ({"keep": ["stars"]}, "keep must be empty"),
+    ({"incremental": True}, "a release is one batch"),
+    ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one batch"),
+    ({"copy_gate_false_alarm": 1e-9}, "counts draws by record"),
+    ({"column": [{"name": name, "mechanism": SURROGATE} for name in ("review", "note")]}, "one text column"),
+    ({"column": [{"name": "count", "mechanism": SURROGATE}]}, "must not be called"),
+    ({"column": [{"name": "review", "mechanism": {**SURROGATE, "parts": 2}}]}, "one draw per record"),
+    ({"column": [{"name": "review", "mechanism": {**SURROGATE, "surrogates": 2}}]}, "one draw per record"),
+    ({"unit": "record", "subject": None}, "per_subject is for"),
+    ({"unlinked": {**UNLINKED, "rows": 0}}, "unlinked.rows"),
+    ({"unlinked": {**UNLINKED, "delta": 1e-5}}, "unlinked.delta"),
+    ({"unlinked": {"rows": 200, "delta": 1e-6, "per_subject": 60}}, "or per_subject = 1 works"),
+    ({"unlinked": {**UNLINKED, "month": 3}}, "unlinked.month"),
+    ({"unlinked": {"rows": 200}}, "unlinked.delta"),
+    ({"column": [{"name": "review", "mechanism": WORDS}]}, "custext is released row by row"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), UNLINKED_REFUSED)
+def test_bad_policies_are_refused_by_name(make_unlinked, changes, message):
+    with pytest.raises(PolicyError, match=message):
+        make_unlinked(**changes).policy()
+
+
+def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
+    policy = make_unlinked().policy()
+    rows = reviews()
+    for draw in (
+        lambda: privatize(rows["review"].to_arrow(), rows["id"].to_arrow(), policy),
+        lambda: rows.dptext.privatize(policy),
+        lambda: rows.select(pl.col("review").dptext.privatize(policy.column_policy(), id="id")),
+    ):
+        with pytest.raises(PolicyError, match="needs a run"):
+            draw()
+
+
+def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlinked, reviews):
+    job = make_unlinked()
+    places = {"sink": str(job.folder / "published"), "ledger": f"sqlite:///{job.folder / 'ledger.db'}"}
+    places["staging"] = str(job.folder / "inside")
+    column, roles = job.policy().column_policy(), {"id": "id", "subject": "user_id"}
+    assert run_frame(reviews(), column, **roles, **places, cap=job.values["cap"]).published_rows == 240
+    assert job.published().columns == ["review"]
+
+
+def reached(step, times, then):
+    """Return a checkpoint that does something when a step is reached for the nth time."""
+    seen = []
+
+    def checkpoint(name):
+        seen.append(name)
+        if name == step and seen.count(step) == times:
+            then()
+
+    return checkpoint
+
+
+@pytest.mark.parametrize("published_before", [True, False])
+def test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted(make_unlinked, published_before):
+    job = make_unlinked()
+    if published_before:
+        job.run()
+        job.forget_that_nothing_changed()
+    before = job.files("published") if published_before else {}
+
+    def forget_one():
+        with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+            none = pa.array([], pa.large_string())
+            ledger.people.forget("reviews", pa.array(["r00007"], pa.large_string()), none)
+
+    with pytest.raises((InputError, LedgerError), match=r"not the one that was pinned|were forgotten since"):
+        run(job.policy(shard_rows=1000), checkpoint=reached("reserved", 2, forget_one))
+    assert job.files("published") == before
+    with pytest.raises(LedgerError, match="holds one complete table"):
+        run(job.policy(shard_rows=1000))
+    assert job.files("published") == before
+
+
+class Changing(LocalEngine):
+    """An engine whose source changes after it was examined, or while it is computed."""
+
+    def __init__(self, frame, *, examined=lambda rows: rows, computed=lambda rows: rows):
+        super().__init__(frame.lazy())
+        self.examined, self.computed = examined, computed
+
+    def examine(self, table, policy, layout, progress):
+        found = super().examine(table, policy, layout, progress)
+        return replace(found, rows=self.examined(found.rows), shards=None)
+
+    def compute(self, work, phase, meter):
+        rows = self.computed(work.source.rows)
+        return super().compute(replace(work, source=replace(work.source, rows=rows)), phase, meter)
+
+
+def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, reviews):
+    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
+
+    def twice(rows):
+        return pl.concat([rows.head(239), rows.head(1)])
+
+    with pytest.raises((InputError, LedgerError), match="does not hold just the records"):
+        run(job.policy(), engine=Changing(reviews(), examined=twice))
+    assert not (job.folder / "published.manifest.json").exists()
+
+
+def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, reviews):
+    """A later run of the pinned table continues: no reservation of the other record is left."""
+    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
+    other, pinned = pl.concat([reviews().head(239), reviews(1, 5000)]), []
+
+    def changed(rows):
+        return other.lazy().select(rows.collect_schema().names()) if pinned else rows
+
+    policy = job.policy(shard_rows=1000)
+    then = reached("reserved", 1, lambda: pinned.append(1))
+    with pytest.raises(InputError, match="changed while it was read"):
+        run(policy, engine=Changing(reviews(), computed=changed), checkpoint=then)
+    assert run(policy, engine=Changing(reviews())).published_rows == 240
+    assert verified(job) == 240
+
+
+def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_unlinked, reviews):
+    """A person would have more records than may count; ids, texts, and their number are the same."""
+    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
+
+    def moved(rows):
+        person = pl.when(pl.col("user_id") == "u007").then(pl.lit("u008")).otherwise("user_id")
+        return rows.with_columns(user_id=person)
+
+    with pytest.raises(InputError, match="their persons, are not those that were chosen"):
+        run(job.policy(), engine=Changing(reviews(), examined=moved))
+    with job.ledger() as ledger:
+        ref = ledger.releases.find(job.policy().column_policy())
+        assert (ledger.releases.pinned_table(ref), ledger.records(ref)) == (None, 0)
+    assert run(job.policy(), engine=LocalEngine(reviews().lazy())).published_rows == 80

@@ -1,31 +1,24 @@
-"""A ledger restored from a copy, or lost: the next run notices, freezes the dataset, and says how to continue.
-
-Specification: docs/spec/privacy.md#lost-ledger.
-"""
+"""A ledger restored from a copy, or lost, is noticed by the next run; where a run stores the heads that show it."""
 
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl import run
-from dptext_etl.cli.app import app
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import FrozenLedgerError, LedgerError, UnavailableError
 from dptext_etl.ledger import Ledger
+from dptext_etl.runner import plan
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.shard.attempt import FILE, remember
+from tests.command_line import dptext, facts
+
+from ..refusals import same_refusal
 
 
 def ledger_files(job):
     return sorted(job.folder.glob("ledger.db*"))
-
-
-def dptext(*arguments):
-    outcome = CliRunner().invoke(app, [*map(str, arguments), "--json"])
-    assert outcome.exit_code == 0, outcome.output
-    return json.loads(outcome.stdout)
 
 
 def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, reviews, save):
@@ -44,7 +37,7 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
     for release in ("2026-12", "2027-01"):
         with pytest.raises(LedgerError, match="the dataset reviews is frozen: this ledger does not hold"):
             job.run(release=release)
-    assert dptext("ledger", "freeze", "reviews", "--reason", "x", "--ledger", job.folder / "ledger.db")["frozen"] == [
+    assert facts("ledger", "freeze", "reviews", "--reason", "x", "--ledger", job.folder / "ledger.db")["frozen"] == [
         "reviews"
     ]
     asked = (
@@ -58,13 +51,13 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
         "--ledger",
         job.folder / "ledger.db",
     )
-    refused = CliRunner().invoke(app, [*map(str, asked)])
+    refused = dptext(*asked)
     assert refused.exit_code == 5, "asked and not answered"
     assert (
         "Thaw reviews and all datasets that froze with it, revoke release names, and lower caps by eps_pure 400?"
         in (refused.output)
     )
-    caps = dptext(*asked, "--yes")["caps"]
+    caps = facts(*asked, "--yes")["caps"]
     assert caps == {"dataset:reviews, period 2026": {"eps_pure": 600.0}}
     with pytest.raises(LedgerError, match="pinned at 600; the policy asks for more"):
         job.run(release="2027-01")
@@ -74,7 +67,7 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
             job.run(release=release, cap=cap)
     assert job.run(release="2027-01", cap=cap).rows["new"] > 0
     assert job.run(release="2027-01", cap=cap).rows["new"] == 0
-    assert dptext("ledger", "verify", "--ledger", job.folder / "ledger.db")["ok"]
+    assert facts("ledger", "verify", "--ledger", job.folder / "ledger.db")["ok"]
 
 
 def test_a_lost_ledger_is_noticed(make_job):
@@ -85,10 +78,10 @@ def test_a_lost_ledger_is_noticed(make_job):
     with pytest.raises(LedgerError, match="bring the right ledger back"):
         job.run()
     place = ("--reason", "restored", "--ledger", job.folder / "ledger.db")
-    dptext("ledger", "thaw", "reviews", "--yes", *place)
+    facts("ledger", "thaw", "reviews", "--yes", *place)
     with pytest.raises(LedgerError, match="knows no cap of dataset:reviews, period 2026 that it lowered"):
         job.run()
-    dptext("ledger", "set-cap", "reviews", "--epsilon", 1000, "--period", "2026", "--yes", *place)
+    facts("ledger", "set-cap", "reviews", "--epsilon", 1000, "--period", "2026", "--yes", *place)
     with pytest.raises(LedgerError, match="'2026-11' of reviews is revoked"):
         job.run()
 
@@ -120,18 +113,75 @@ def test_heads_are_remembered_by_runs_side_by_side(make_job):
 def test_a_ledger_that_went_on_elsewhere_is_the_same(make_job):
     job = make_job()
     job.run()
-    before = dptext("ledger", "anchor", "--ledger", job.folder / "ledger.db")["anchor"]
+    before = facts("ledger", "anchor", "--ledger", job.folder / "ledger.db")["anchor"]
     job.run(release="2026-12")
-    assert dptext("ledger", "verify", "--anchor", before, "--ledger", job.folder / "ledger.db")["ok"]
+    assert facts("ledger", "verify", "--anchor", before, "--ledger", job.folder / "ledger.db")["ok"]
     forged = before[:-4] + "0000"
-    outcome = CliRunner().invoke(
-        app, ["ledger", "verify", "--anchor", forged, "--ledger", str(job.folder / "ledger.db")]
-    )
+    outcome = dptext("ledger", "verify", "--anchor", forged, "--ledger", job.folder / "ledger.db")
     assert outcome.exit_code == 4
     assert "does not hold the anchor of event" in outcome.output
 
 
 def test_a_ledger_is_made_by_command(tmp_path):
     place = tmp_path / "new.db"
-    assert dptext("ledger", "init", "--ledger", place)["made"]
-    assert not dptext("ledger", "init", "--ledger", place)["made"]
+    assert facts("ledger", "init", "--ledger", place)["made"]
+    assert not facts("ledger", "init", "--ledger", place)["made"]
+
+
+@pytest.fixture
+def pod(job, monkeypatch, tmp_path):
+    """A machine of which nothing lasts, and on which no one names a place."""
+    monkeypatch.delenv("DPTEXT_ANCHORS")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "empty"))
+    return job
+
+
+def ledger(job, **entries):
+    return {"ledger": {"url": f"sqlite:///{job.folder / 'ledger.db'}", **entries}}
+
+
+def lose(job, copy):
+    """Put a copy in the place of the ledger, on a machine without the run's staging and home."""
+    for path in job.folder.glob("ledger.db*"):
+        if not path.name.endswith(".key"):
+            path.unlink()
+    shutil.copy(copy, job.folder / "ledger.db")
+    shutil.rmtree(job.folder / "published.staging")
+    shutil.rmtree(job.folder.parent / "empty", ignore_errors=True)
+
+
+def test_a_restored_ledger_is_noticed_by_the_heads_in_a_store(pod, store):
+    pod.values.update(ledger(pod, anchors="s3://bucket/heads"), storage_options=store.options)
+    pod.run()
+    with pod.ledger() as opened:
+        opened.backup(pod.folder / "copy.db")
+    pod.run(release="r2")
+    heads = {name: content for name, content in store.objects.items() if name.startswith("heads/")}
+    assert len(heads) == 2
+    assert not (pod.folder.parent / "empty").exists(), "no head is anywhere else"
+    lose(pod, pod.folder / "copy.db")
+    with pytest.raises(FrozenLedgerError, match="this ledger does not hold what an earlier run left in it"):
+        pod.run(release="r3")
+    assert {name: store.objects[name] for name in heads} == heads
+
+
+def test_a_run_without_a_named_place_is_refused_where_one_is_required(pod):
+    error = same_refusal(pod, ledger(pod, require_anchors=True), LedgerError)
+    assert 'anchors = "s3://bucket/heads"' in error.hint
+
+
+def test_a_store_of_heads_that_is_away_is_refused_before_a_charge(pod, store):
+    away = {**store.options, "aws_endpoint_url": "http://127.0.0.1:9"}
+    entries = {**ledger(pod, anchors="s3://bucket/heads"), "storage_options": away}
+    assert same_refusal(pod, entries, UnavailableError).exit_code == 6
+
+
+def test_heads_that_cannot_be_stored_are_named_by_the_plan_and_the_summary(pod, caplog):
+    pod.folder.parent.joinpath("empty").write_text("a file, so no folder can be made there")
+    said = "the head of the ledger cannot be kept in"
+    assert [note for note in plan(pod.policy()).notes if note.startswith(said)]
+    summary = pod.run()
+    (note,) = (note for note in summary.notes if note.startswith(said))
+    assert "a lost or restored ledger may go unnoticed" in note
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [note]

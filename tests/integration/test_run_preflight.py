@@ -6,6 +6,7 @@ from collections import namedtuple
 from contextlib import contextmanager
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -21,10 +22,12 @@ from dptext_etl.errors import (
     LedgerError,
     PolicyError,
 )
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import plan, preflight
 
 from ..quick import quick
 from ..refusals import foretold, head, same_refusal
+from ..synthetic_runs import CAP, SYNTHETIC
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 
 LOW = {"measure": "pure", "epsilon": 60.0, "period": "2026"}
@@ -187,11 +190,11 @@ def prepared(request, case):
 
 RUN = {"missing key", "pinned epsilon", "lower cap", "another person", "no place for the sink"}
 RUN |= {"published rows are gone", "too few texts for an unlinked release without a cap"}
-"""One case of each step of a preflight: a run takes the same steps, and raises what a plan collects."""
+"""One case of each step of a preflight: a run has the same steps, and raises the refusals that a plan collects."""
 
 
 LATER = {"higher cap", "new period", "no cap", "changed texts of an incremental run"}
-"""Cases of steps that another case takes as well: thorough."""
+"""Cases of steps that another case has as well: thorough."""
 
 
 @pytest.mark.parametrize("case", quick(sorted(CASES, key=LATER.__contains__), first=len(CASES) - len(LATER)))
@@ -202,8 +205,7 @@ def test_a_plan_foretells_what_a_run_is_refused_for(request, case, sentinel):
     else:
         before = head(job, **entries)
         code, exit_code, *said = foretold(job, **entries)
-        assert (code, exit_code) == (kind.code, kind.exit_code)
-        assert head(job, **entries) == before
+        assert (code, exit_code, head(job, **entries)) == (kind.code, kind.exit_code, before)
     assert sentinel not in str(said)
     assert "r00001" not in str(said)
 
@@ -323,5 +325,83 @@ def test_the_command_prints_counts_and_ends_as_the_run_would(released):
     found = json.loads(said.stdout)
     assert (said.exit_code, found["changed"], found["refusal"]["code"]) == (5, 7, "input")
     low = released.write_policy(cap=LOW, release="2026-12")
-    assert CliRunner().invoke(app, ["plan", str(low)]).exit_code == 5
-    assert CliRunner().invoke(app, ["plan", str(low), "--accept-lower-cap"]).exit_code == 3
+    for command in ("plan", "run"):
+        assert CliRunner().invoke(app, [command, str(low)]).exit_code == 5
+        assert CliRunner().invoke(app, [command, str(low), "--accept-lower-cap"]).exit_code == 3
+
+
+@pytest.fixture
+def topics(make_synthetic):
+    return make_synthetic()
+
+
+def plainly(job, _):
+    job.run()
+
+
+def low(job):
+    """A cap that holds three records of a person."""
+    return {"cap": {**CAP, "epsilon": job.policy().statistic.charge(CLAIM).eps_approx * 3 / 1e6}}
+
+
+def forgets(records):
+    return in_ledger(lambda ledger: ledger.people.forget("reviews", pa.array(records), pa.array([], pa.string())))
+
+
+ANOTHER = {"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1.0}}}
+LABELS = pl.when(pl.int_range(pl.len()) >= 4).then("topic").otherwise(pl.lit("other"))
+OF_TOPICS = {
+    "changed labels": (InputError, {}, plainly, edited(lambda frame: frame.with_columns(topic=LABELS))),
+    "more records": (LedgerError, {}, more),
+    "forgotten people": (LedgerError, {}, plainly, forgets(["r00007"])),
+    "pinned statistic": (LedgerError, ANOTHER, plainly),
+    "below min_released": (BudgetError, lambda job: {**low(job), "min_released": 0.9}),
+    "another person": (
+        LedgerError,
+        {"synthetic": {**SYNTHETIC, "per_subject": 240}, "release": "anew"},
+        plainly,
+        edited(lambda frame: frame.with_columns(user_id=pl.lit("u039"))),
+    ),
+    "other records": (LedgerError, {}, plainly, edited(lambda frame: frame.head(230))),
+    "all are forgotten": (InputError, {"release": "anew"}, plainly, forgets([f"r{at:05d}" for at in range(240)])),
+    "most without a person": (
+        BudgetError,
+        {"on_null_subject": "quarantine", "min_released": 0.9},
+        nulled("user_id", 200),
+    ),
+}
+"""The same of synthetic tables."""
+
+
+@pytest.mark.parametrize("case", quick(OF_TOPICS, first=6))
+def test_a_plan_of_a_synthetic_table_foretells_refusals(topics, case, sentinel):
+    kind, entries, *steps = OF_TOPICS[case]
+    entries = entries(topics) if callable(entries) else entries
+    for step in steps:
+        step(topics, entries)
+    error = same_refusal(topics, entries, kind)
+    assert sentinel not in str(error)
+    assert "r00" not in str(error)
+
+
+def test_another_run_is_publishing_a_synthetic_table(topics):
+    topics.run()
+    topics.forget_that_nothing_changed()
+
+    @contextmanager
+    def busy():
+        with files.lock(topics.folder / "published.versions", "is publishing to this sink"):
+            yield
+
+    same_refusal(topics, {}, BusyError, busy)
+
+
+@pytest.mark.parametrize("rows", [240, 120])
+def test_the_same_synthetic_table_again_is_free_also_without_records_over_the_cap(topics, rows):
+    if rows == 120:
+        topics.values |= {**low(topics), "min_released": 0.0}
+    assert foretold(topics) is None
+    assert topics.run().rows["new"] == rows
+    topics.forget_that_nothing_changed()
+    assert foretold(topics) is None
+    assert topics.run().rows["replayed"] == rows

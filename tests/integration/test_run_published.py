@@ -21,22 +21,11 @@ from dptext_etl.runner import check, publish, scan_published
 from tests.quick import quick
 
 from ..refusals import same_refusal
-
-
-class StopError(Exception):
-    """Stands for a process that dies."""
-
-
-def stopping_at(step):
-    def checkpoint(name):
-        if name == step:
-            raise StopError
-
-    return checkpoint
+from ..review_jobs import StopError
 
 
 def by_glob(job, name="published"):
-    """The ids that folder readers see, by every way that users take."""
+    """The ids that folder readers see, by every way that users have."""
     folder = job.folder / name
     ways = [
         pl.scan_parquet(folder).collect(),

@@ -1,27 +1,38 @@
-"""Runs over a Spark frame, beyond the contract of all engines: what executors and the driver hold, and Connect."""
+"""Runs over a Spark frame, beyond the contract of all engines: contents of the driver, Connect, refusals."""
 
 import datetime as dt
 import json
+import os
 import subprocess
 import sys
+from functools import partial
+from types import SimpleNamespace
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
 
-from dptext_etl import ColumnPolicy
+from dptext_etl import ColumnPolicy, device
 from dptext_etl.checks import canaries
+from dptext_etl.cli.app import app
+from dptext_etl.cli.commands import run as command
+from dptext_etl.engines.spark import session, spark_engine, worker_policy
 from dptext_etl.engines.spark.session import read_source
-from dptext_etl.errors import InputError
+from dptext_etl.engines.spark.spark_engine import SparkEngine
+from dptext_etl.engines.spark.tasks import TaskMessages
+from dptext_etl.errors import DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Ledger
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.polars import run_frame as run_polars
-from dptext_etl.runner import check, scan_published
+from dptext_etl.runner import check, plan, scan_published
 from dptext_etl.spark import published as read_published
-from dptext_etl.spark import run_frame
+from dptext_etl.spark import register, register_view, run_frame
 from dptext_etl.spark.spark_frame import stage_frame
 
+from ..refusals import same_refusal
 from .spark_runs import frame_of, published, used
 
 
@@ -29,8 +40,7 @@ from .spark_runs import frame_of, published, used
 def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
     monkeypatch.setattr(canaries, "SET_ROWS", 100)
     staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=300))
-    assert len(staged.shards) == 1
-    assert len(staged.canaries) == 3
+    assert (len(staged.shards), len(staged.canaries)) == (1, 3)
     frame = pl.read_parquet(staged.parts[0])
     assert frame.filter("__dptext_canary").height == 8 * 3
     assert all(verdict.passed for verdict in check(staged))
@@ -41,9 +51,9 @@ def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
     staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=30, cap=None))
     shards = [pl.read_parquet(part) for part in staged.parts]
     assert sum(shard.height for shard in shards) == 240 + 8 * len(staged.canaries)
-    for shard, plan in zip(shards, staged.canaries, strict=True):
+    for shard, canary in zip(shards, staged.canaries, strict=True):
         assert shard.filter(~pl.col("__dptext_canary")).height <= 30
-        assert set(shard.filter("__dptext_canary")["id"]) == set(plan.ids())
+        assert set(shard.filter("__dptext_canary")["id"]) == set(canary.ids())
 
 
 @pytest.mark.thorough
@@ -105,8 +115,7 @@ def test_the_driver_is_sent_counts_and_no_rows(spark, make_job, reviews, monkeyp
     summary = run_frame(frame, job.policy(shard_rows=400), progress=reports.append)
     assert summary.rows["released"] == 960
     release = [report.rows_done for report in reports if report.phase == "release"]
-    assert release == sorted(release)
-    assert (release[0], release[-1], reports[-1].phase) == (0, 960, "publish")
+    assert (release, release[0], release[-1], reports[-1].phase) == (sorted(release), 0, 960, "publish")
     assert 9 <= len(sent) <= 40  # of each shard what became of it, what gates saw, its part; and counts of each task
     assert sentinel not in "".join(sent)
 
@@ -177,3 +186,276 @@ def test_spark_reads_types_of_a_csv_release_that_it_lacks(spark, make_job, revie
         "sum(small)": 720,
         "max(infinite)": float("inf"),
     }
+
+
+def test_the_command(spark, make_job):
+    job, other = make_job("spark"), make_job("polars")
+    done = CliRunner().invoke(app, ["run", str(job.write_policy()), "--engine", "spark", "--json"])
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert tuple(facts) == command.KEYS
+    assert facts["rows"] == other.run().rows
+    assert_frame_equal(published(job), published(other))
+    assert spark.range(1).count() == 1  # the session was there before, so it stays
+
+
+@pytest.mark.thorough
+def test_a_refusal_of_the_executors_has_its_exit_code(spark, job):
+    cap = {"measure": "pure", "epsilon": 100.0, "period": "2026"}
+    done = CliRunner().invoke(app, ["run", str(job.write_policy(cap=cap, on_cap="refuse")), "--engine", "spark"])
+    assert done.exit_code == 3
+    assert "nothing was computed or charged" in done.stderr
+
+
+@pytest.mark.thorough
+def test_a_session_of_its_own(java, job, sentinel):
+    """The command on the page about Spark starts one, too."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    asked = [sys.executable, "-m", "dptext_etl.cli", "run", str(job.write_policy()), "--engine", "spark", "--json"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, env=bare)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"]["released"] == 240
+    assert sentinel not in done.stdout + done.stderr
+
+
+def test_without_pyspark(monkeypatch, job):
+    monkeypatch.setattr(session, "find_spec", lambda _: None)
+    done = CliRunner().invoke(app, ["run", str(job.write_policy()), "--engine", "spark"])
+    assert done.exit_code == 5
+    assert "pip install 'dptext-etl[spark]" in done.stderr
+
+
+@pytest.mark.parametrize("home", [None, "/nowhere"])
+def test_without_java(monkeypatch, home):
+    monkeypatch.setattr(session, "find_spec", lambda _: object())
+    monkeypatch.setattr(session.shutil, "which", lambda _: None)
+    for name in ("JAVA_HOME", "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    if home:
+        monkeypatch.setenv("JAVA_HOME", home)
+    with pytest.raises(PolicyError, match="Java") as caught:
+        session.require_spark()
+    assert "openjdk" in caught.value.hint
+    monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
+    session.require_spark()
+
+
+def test_a_plan_asks_spark(spark, job, monkeypatch):
+    path = str(job.write_policy())
+    done = CliRunner().invoke(app, ["plan", path, "--engine", "spark", "--json"])
+    assert done.exit_code == 0, done.output
+    monkeypatch.setattr(worker_policy, "is_local", lambda _: False)
+    done = CliRunner().invoke(app, ["plan", path, "--engine", "spark"])
+    assert done.exit_code == 5
+    assert "file of one machine" in done.stderr
+
+
+@pytest.mark.thorough
+def test_a_frame_that_gives_other_rows_every_time(spark, job):
+    def some(batches):
+        import os
+
+        for batch in batches:
+            yield batch.slice(int.from_bytes(os.urandom(2), "big") % 50)
+
+    frame = frame_of(spark, job)
+    frame = frame.mapInArrow(some, frame.schema)
+    with pytest.raises(InputError, match="changed while it was read"):
+        run_frame(frame, job.policy())
+    assert not (job.folder / "published.manifest.json").exists()
+
+
+def test_columns_of_ours_and_columns_of_one_name(spark, job):
+    frame = frame_of(spark, job)
+    for name in ("__dptext_canary", "__dptext_shard"):
+        with pytest.raises(InputError, match="is ours"):
+            run_frame(frame.withColumnRenamed("secret", name), job.policy())
+    with pytest.raises(InputError, match="several columns 'stars'"):
+        run_frame(frame.withColumnRenamed("secret", "stars"), job.policy())
+
+
+def planned_and_refused(spark, job, kind, **entries):
+    frame = frame_of(spark, job)
+    running, planning = (lambda **given: run_frame(frame, job.policy(**given))), SparkEngine(frame).open
+    return same_refusal(job, entries, kind, running=running, planning=partial(plan, require=planning))
+
+
+def test_a_sqlite_ledger_and_executors_elsewhere(spark, job, monkeypatch):
+    monkeypatch.setattr(worker_policy, "is_local", lambda _: False)
+    error = planned_and_refused(spark, job, LedgerError)
+    assert "file of one machine" in error.message
+    assert "local master" in error.hint
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_staging_in_a_store_and_a_sink_in_a_folder(spark, job):
+    error = planned_and_refused(spark, job, PolicyError, staging="s3://bucket/staging")
+    assert "executors may share nothing" in error.message
+
+
+def test_functions_and_views_refuse_what_only_a_run_can_do(spark, make_job, make_unlinked):
+    with pytest.raises(PolicyError, match="needs a run"):
+        register(spark, "released", make_unlinked().policy().column_policy())
+    job = make_job("coarsened", keep=[{"column": "stars", "bins": [2, 4]}])
+    with pytest.raises(PolicyError, match="a view shows kept columns as the table has them"):
+        register_view(spark, "shown", table="raw", policy=job.policy())
+
+
+def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
+    with pytest.raises(PolicyError, match="hands out no GPUs"):
+        run_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
+    for wrong in (-1, 1.5, 0.7, True):
+        with pytest.raises(PolicyError, match="must be an integer"):
+            run_frame(frame_of(spark, job), job.policy(), gpus_per_task=wrong)
+    monkeypatch.setattr(spark_engine, "is_local", lambda _: False)
+    if spark.version.startswith("3."):
+        with pytest.raises(PolicyError, match=r"Spark 4\.0"):
+            spark_engine.gpu_profile(spark, 2)
+        return
+    asked = spark_engine.gpu_profile(spark, 2).taskResources
+    assert {name: request.amount for name, request in asked.items()} == {"cpus": 1.0, "gpu": 2.0}
+    assert spark_engine.gpu_profile(spark, 0.5).taskResources["gpu"].amount == 0.5
+    assert spark_engine.gpu_profile(spark, 0) is None
+
+
+def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
+    """Also in a reused process that computed on another one: its models there are dropped."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+    used = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False, empty_cache=lambda: None))
+    monkeypatch.setitem(sys.modules, "torch", used)
+    monkeypatch.setattr(device, "_taken", [0])
+    monkeypatch.setattr(device, "_caches", [])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    loaded = device.drops_with_gpu({})
+
+    def task(*addresses):
+        resources = {"gpu": SimpleNamespace(addresses=addresses)} if addresses else {}
+        monkeypatch.setattr("pyspark.TaskContext.get", lambda: SimpleNamespace(resources=lambda: resources))
+        worker_policy.take_gpu()
+        return device.place("cuda"), os.environ["CUDA_VISIBLE_DEVICES"]
+
+    assert task() == ("cuda:0", "7")
+    assert task("2") == ("cuda:0", "2,7")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    place, seen = task("2", "0")
+    assert (place, seen[:8]) == ("cuda:0", "2,0,1,3,")  # CUDA reads this list once
+    used.cuda.is_initialized = lambda: True
+    loaded["model"] = "on GPU 2"
+    assert task("2") == task() == ("cuda:0", seen)
+    assert loaded
+    assert task("3") == ("cuda:3", seen)
+    assert not loaded
+    assert task("0") == ("cuda:1", seen)
+    assert device.place("cpu") == "cpu"
+    with pytest.raises(PolicyError, match="cannot reach the GPU"):
+        task("GPU-0123")
+
+
+@pytest.mark.thorough
+def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TaskMessages, "create", lambda self: None)
+        with pytest.raises(InputError, match="cannot use the staging folder") as caught:
+            run_frame(frame_of(spark, job), job.policy())
+    assert "share" in caught.value.hint
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_policies_of_one_column_that_make_no_run(spark, job):
+    whole = job.policy()
+    column = ColumnPolicy(**dict(whole.column_policies()[0]))
+    rest = {"id": "id", "sink": whole.sink, "ledger": whole.ledger.url}
+    for bad, error, words in (
+        (column.model_copy(update={"nonce": 1}), PolicyError, "nonce"),
+        (column.model_copy(update={"column": None}), PolicyError, "names no column"),
+    ):
+        with pytest.raises(error, match=words):
+            run_frame(frame_of(spark, job), bad, subject="user_id", **rest)
+    with pytest.raises(PolicyError, match="subject"):
+        run_frame(frame_of(spark, job), column, **rest)
+    with pytest.raises(PolicyError, match="ledger"):
+        run_frame(frame_of(spark, job), column, id="id", sink=whole.sink, subject="user_id")
+
+
+@pytest.mark.thorough
+def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
+    def checkpoint(name):
+        from pyspark import TaskContext
+
+        if TaskContext.get() is not None and name == "reserved":
+            raise ValueError(sentinel)
+
+    with pytest.raises(DPTextError, match=r"computing on Spark failed \(\w+\)") as caught:
+        stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert "run it again" in caught.value.hint
+    assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])
+
+
+@pytest.mark.thorough
+def test_mechanisms_are_not_rebuilt_from_other_inputs(spark, job, monkeypatch):
+    """A worker whose configuration hash is another one refuses before it charges anything."""
+    real = Mechanism.cfg
+    monkeypatch.setattr(Mechanism, "cfg", lambda self: real(self)[::-1])
+    with pytest.raises(PolicyError, match="another hash"):
+        run_frame(frame_of(spark, job), job.policy())
+    assert not (job.folder / "ledger.db").exists()
+
+
+ROWS = 1_000_000
+WORDS = 12
+TEXT_BYTES = ROWS * WORDS * 7
+"""About the size of the raw texts; the released ones need as much again."""
+
+LEDGER_BYTES = 400 << 20
+"""Gates look every record up: the ledger's cache and the index of a release, whatever the texts are."""
+
+DRIVER = """
+import json, os, sys
+values, settings, rows, words = json.loads(sys.argv[1])
+os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
+from pyspark.sql import SparkSession, functions as F
+from dptext_etl import Policy
+from dptext_etl.spark import run_frame
+from dptext_etl.runner import check, publish
+from dptext_etl.spark.spark_frame import stage_frame
+
+def frame(first, last):
+    numbers = [(F.xxhash64("id", F.lit(i)) % 50 + 50).cast("int") for i in range(words)]
+    letters = [F.concat(F.lit("word"), F.chr(97 + n / 26), F.chr(97 + n % 26)) for n in numbers]
+    text = F.concat_ws(" ", *letters).alias("review")
+    return spark.range(first, last).select("id", (F.col("id") % 9973).alias("user_id"), text)
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
+
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+policy = Policy.parse(values)
+run_frame(frame(rows, rows + 20_000), policy, sink=policy.sink + "-small", release="small")
+small = peak()
+staged = stage_frame(frame(0, rows), policy)
+before = peak()
+published = publish(staged, check(staged))
+words = sum(shard.counts["words"] for shard in staged.shards)
+facts = {"rows": staged.rows, "words": words, "published": published.rows}
+print(json.dumps(facts | {"grown": before - small, "judged": peak() - small}))
+"""
+
+
+@pytest.mark.thorough
+def test_the_driver_stays_small(java, spark_settings, make_job):
+    job = make_job("million")
+    column = job.policy().columns[0].model_dump(mode="json")
+    policy = job.policy(keep=None, column=[column], shard_rows=25_000, cap={"measure": "pure", "epsilon": 1e6})
+    settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
+    given = json.dumps([policy.model_dump(mode="json", by_alias=True), settings, ROWS, WORDS])
+    done = subprocess.run([sys.executable, "-c", DRIVER, given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    facts = json.loads(done.stdout)
+    assert (facts["rows"]["released"], facts["words"], facts["published"]) == (ROWS, ROWS * WORDS, ROWS)
+    assert facts["grown"] < TEXT_BYTES / 4  # what went through Spark; the raw rows would need four times as much
+    assert facts["judged"] < LEDGER_BYTES
+    with job.ledger() as ledger:
+        assert ledger.verify().ok

@@ -1,4 +1,4 @@
-"""Tasks that die, run twice or leak: one release, one charge, and gates that look at what the executors made."""
+"""Tasks that die, run twice or leak: one release, one charge, and gates that look at the output of executors."""
 
 import json
 import os
@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from dptext_etl import _kernel
-from dptext_etl.errors import DPTextError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish
 from dptext_etl.spark import run_frame
@@ -57,43 +56,14 @@ def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, m
     staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
     assert len(list(failures.iterdir())) == len(staged.canaries)
     publish(staged, check(staged))
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
     assert used(job) == used(undisturbed)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("steps", quick([[("committed", 3)], [("staged", 2), ("committed", 3)]]), ids=len)
-def test_a_run_that_gave_up_half_way_goes_on(spark, undisturbed, make_job, steps):
-    """As below, but the driver lives: tasks fail as often as Spark lets them, and the job ends."""
-    job = make_job("job")
-    for step, times in steps:
-        seen = job.folder / step
-        seen.mkdir()
-
-        def checkpoint(name, step=step, times=times, seen=seen):
-            import os
-
-            from pyspark import TaskContext
-
-            if TaskContext.get() is None:
-                return
-            if name == step:
-                (seen / os.urandom(4).hex()).touch()
-            if len(list(seen.iterdir())) >= times:
-                raise ValueError("zzqsentinelqzz")
-
-        with pytest.raises(DPTextError, match="computing on Spark failed"):
-            stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
-        assert not (job.folder / "published.manifest.json").exists()
-    went_on(spark, job, undisturbed)
 
 
 def went_on(spark, job, undisturbed):
     summary = run_frame(frame_of(spark, job), job.policy())
     assert summary.rows["resumed"] + summary.rows["replayed"] > 0
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
+    assert (job.files(), job.charged()) == (undisturbed.files(), undisturbed.charged())
     assert used(job) == used(undisturbed)
     left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
     assert left == {"ledger.json", "left-out.json", "manifest.draft.json", "texts.txt"}
@@ -193,7 +163,7 @@ def test_speculation_in_a_cluster_is_one_release_and_one_charge(
     assert done.returncode == 0, done.stderr[-3000:]
     done = {path.name for path in seen.iterdir()}
     assert {f"0-0-{step}", "0-1-reserved", "0-1-committed"} <= done, "no speculative attempt was started"
-    assert ("0-1-computed" in done) == (step == "reserved")  # what was staged before is taken up
+    assert ("0-1-computed" in done) == (step == "reserved")  # rows that were staged before are used
     assert "0-0-committed" not in done
     assert job.files() == undisturbed.files()
     with Ledger.open(**place, create=False) as ledger:

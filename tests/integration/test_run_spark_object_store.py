@@ -1,27 +1,22 @@
 """Spark with staging and sink in an object store: driver and executors share nothing else."""
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import _kernel, files
+from dptext_etl import files
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.engines.spark.spark_engine import SparkEngine
-from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.errors import InputError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import run_frame
 from dptext_etl.storage import Objects
 
 from ..object_store import remote
-from .spark_runs import frame_of
-from .test_run_spark_drills import SPECULATION
+from .spark_runs import frame_of, used
 
 SINK = "s3://bucket/published/reviews"
 
@@ -43,13 +38,6 @@ def place(store, tmp_path, monkeypatch):
     files.folder_of.cache_clear()
 
 
-def used(job):
-    with job.ledger() as ledger:
-        report = ledger.verify()
-        assert report.ok, report.problems
-        return ledger.remaining(Scope.of(job.policy())).used
-
-
 def published(store):
     return scan_published(SINK, store.options).collect().sort("id")
 
@@ -68,14 +56,13 @@ def sink_parts(store):
 
 @pytest.mark.thorough
 def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, make_job, place, store, monkeypatch):
-    """Every task dies after it has staged rows and before it commits them; another attempt takes them up."""
+    """Every task dies after it has staged rows and before it commits them; another attempt uses them."""
     here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
     here.run()
     seen, fetched, shown = job.folder / "seen", [], []
     seen.mkdir()
 
     def checkpoint(name):
-        import os
         import tempfile
         from pathlib import Path
 
@@ -103,26 +90,12 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
     assert_frame_equal(published(store), scan_published(here.policy().sink).collect().sort("id"))
     assert used(job) == used(here)
     done = sorted(path.name for path in seen.glob("*-*"))
-    assert done == ["0-0-computed", "0-0-staged", "1-0-computed", "1-0-staged"], "what was staged is taken up"
+    assert done == ["0-0-computed", "0-0-staged", "1-0-computed", "1-0-staged"], "staged rows are used"
     folders = [path for file in seen.glob("*.folders") for path in file.read_text().split()]
     assert folders
     assert not any(path.startswith(tempfile.gettempdir()) for path in folders)
     assert not staged_names(store)
     assert not [path for path in files.process_folder().rglob("*") if "shard-" in path.name]
-
-
-@pytest.mark.thorough
-def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spark, make_job, place, store):
-    here = make_job("here", shard_rows=200)
-    here.values["sink"] = str(here.folder / "published.csv")
-    job = place(make_job("apart", shard_rows=200), sink="s3://bucket/published/reviews.csv")
-    here.run()
-    first, again = (run_frame(frame_of(spark, job), job.policy()) for _ in range(2))
-    assert (first.version, again.changed, again.rows["new"]) == (1, False, 0)
-    expected = scan_published(here.policy().sink).collect().sort("id")
-    assert_frame_equal(scan_published(job.policy().sink, store.options).collect().sort("id"), expected)
-    assert not staged_names(store)
-    assert "not-to-be-printed" not in repr(first.as_dict())
 
 
 def test_executors_read_csv_objects_with_the_options_of_the_policy(spark, make_job, place, store, reviews):
@@ -142,32 +115,3 @@ def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job,
         run_frame(frame_of(spark, job), job.policy())
     assert "spark.executorEnv" in caught.value.hint
     assert not (job.folder / "ledger.db").exists(), "a run that is refused before it charges makes no ledger"
-    with pytest.raises(PolicyError, match="staging is in an object store and the sink is not"):
-        run_frame(frame_of(spark, job), job.policy(sink=str(job.folder / "published")))
-
-
-def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
-    cluster, postgres, speculating, spark_settings, make_job, place, store
-):
-    """The first attempt pauses once it has staged; another worker takes that up from the store."""
-    here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
-    here.run()
-    seen = job.folder / "seen"
-    seen.mkdir()
-    _kernel.Secret().write(str(job.folder / "ids.key"))
-    ledger = {"url": postgres.url(), "id_key": f"file:{job.folder / 'ids.key'}"}
-    values = job.policy(ledger=ledger).model_dump(mode="json", by_alias=True)
-    given = json.dumps([values, {**spark_settings, **speculating}, cluster, str(seen), "staged"])
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SPECULATION, given], capture_output=True, text=True, check=False, env=env
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    steps = {path.name for path in seen.iterdir()}
-    assert {"0-0-staged", "0-1-reserved", "0-1-committed"} <= steps, "no speculative attempt was started"
-    assert not {"0-1-computed", "0-0-committed"} & steps, "what was staged before is taken up"
-    assert_frame_equal(published(store), scan_published(here.policy().sink).collect().sort("id"))
-    assert not staged_names(store)
-    with Ledger.open(**ledger, create=False) as book:
-        assert book.verify().ok
-        assert book.remaining(Scope.of(job.policy())).used == used(here)

@@ -68,7 +68,7 @@ def outcome(job):
 
 
 def staged_kinds(folder):
-    """One file of each kind, by what its name says without numbers."""
+    """One file of each kind, by its name without numbers."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -83,7 +83,7 @@ FIRST = ("charged ex post", "over the cap", "rewritten", "kept", "with hidden id
 @pytest.mark.parametrize("name", quick(sorted(JOBS, key=lambda name: name not in FIRST), first=len(FIRST)))
 @pytest.mark.parametrize("way", quick(WAYS))
 def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, monkeypatch, again, name, way):  # noqa: F811
-    """The run refuses, or comes to what an attempt without the change comes to."""
+    """The run refuses, or ends like an attempt without the change."""
     monkeypatch.setattr(again, "says", staticmethod(lambda text: f"{text} again"))
     make, changes, step, kinds = JOBS[name]
     job = request.getfixturevalue(make)()

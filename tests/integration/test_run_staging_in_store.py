@@ -1,34 +1,29 @@
 """Staging in an object store: what one machine staged, another continues with, and no two machines share a folder."""
 
 import hashlib
-import json
+import os
+import pickle
+import stat
 import tempfile
 import time
+from unittest.mock import Mock
 
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from dptext_etl import files, object_stores
-from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
-from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.stored_distributions import TableMechanism
+from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.ledger import Ledger
-from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.publish.erasing import clean
-from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.staging import Facts, Staging
-from dptext_etl.storage import LEASE_SECONDS, Storage
+from dptext_etl.storage import Storage
 from tests.quick import quick
 
 from ..object_store import remote, upload
-from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 
 STAGING = "s3://bucket/inside"
 SINK = "s3://bucket/published/reviews"
-FICKLE = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
 
 
 @pytest.fixture
@@ -74,8 +69,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
     expected, summary = local.run(), job.run()
     parts = {name: data for name, data in local.files().items() if "/part-" in name}
     assert published_parts(store) == {hashlib.sha256(data).hexdigest() for data in parts.values()}
-    assert (summary.rows, summary.spend) == (expected.rows, expected.spend)
-    assert job.charged() == local.charged()
+    assert (summary.rows, summary.spend, job.charged()) == (expected.rows, expected.spend, local.charged())
     assert summary.staging == "s3://bucket/inside/reviews/2026-11/_"
     assert not staged_names(store)
     assert not [path for path in files.process_folder().rglob("*") if "shard" in path.name]
@@ -88,8 +82,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
 
 
 @pytest.mark.parametrize(
-    ("step", "times"),
-    quick([("committed", 3), ("computed", 2), ("reserved", 2), ("staged", 3), ("parts written", 1)]),
+    ("step", "times"), quick([("committed", 3), ("computed", 2), ("reserved", 2), ("staged", 3), ("parts written", 1)])
 )
 def test_a_run_that_stops_goes_on_elsewhere(place, make_job, store, machine, step, times):
     job, undisturbed = place(make_job("stopped")), make_job("undisturbed")
@@ -169,127 +162,6 @@ def test_one_run_at_a_time_and_a_killed_one_ends(place, make_job, store, machine
     assert job.run().version == 1
 
 
-@pytest.mark.thorough
-def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place, make_job, store, monkeypatch):
-    job = place(make_job())
-    key = "inside/reviews/2026-11/_/lease.json"
-
-    def checkpoint(name):
-        if name == "committed":
-            store.objects[key] = json.dumps({"holder": "other", "until": time.time() + 99}).encode()
-            monkeypatch.setattr("dptext_etl.storage.time.time", lambda: later)
-
-    later = time.time() + 2 * LEASE_SECONDS
-    with pytest.raises(PolicyError, match="stood still"):
-        stage(job.policy(), checkpoint=checkpoint)
-    assert store.objects[key]
-    assert staged_names(store)
-
-
-@pytest.mark.thorough
-def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, monkeypatch, tmp_path):
-    job = place(make_job())
-    job.run()
-    job.run(release="2026-12")
-    kept = [name for name in store.objects if "/ledger-" in name]
-    assert len(kept) == 1
-    assert json.loads(store.objects[kept[0]])["releases"] == ["2026-11", "2026-12"]
-    for path in job.folder.glob("ledger.db*"):
-        if not path.name.endswith(".key"):
-            path.unlink()
-    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "no-heads"))
-    machine()
-    with pytest.raises(LedgerError, match="frozen"):
-        job.run(release="2027-01")
-
-
-@pytest.mark.thorough
-def test_a_model_is_replayed_from_the_store(place, make_job, store, machine, toys):  # noqa: F811
-    job, scored = place(make_job(column=FICKLE)), toys["fickle"].scored
-    job.run()
-    assert sum(scored) == 2 * (240 + 2 * 6), "canary rows are computed twice"
-    texts = scan_published(SINK, store.options).collect()
-    scored.clear()
-    raw = pl.read_parquet(job.folder / "raw.parquet").sample(fraction=1, shuffle=True, seed=1)
-    raw.with_columns(stars=pl.col("stars") * 10).write_parquet(job.folder / "raw.parquet")
-    upload(job, store)
-    machine()
-    assert job.run(shard_rows=70).version == 2
-    now = scan_published(SINK, store.options).collect()
-    assert dict(now.select("id", "review").iter_rows()) == dict(texts.select("id", "review").iter_rows())
-    assert sum(scored) == 2 * 2 * 2, "the canary rows of a fourth shard are new"
-    assert staged_names(store, "kept")
-
-
-@pytest.mark.thorough
-def test_rewritten_texts_go_on_elsewhere(place, make_job, reviews, store, machine, again):  # noqa: F811
-    job = make_job("rewriting", reviews(60), shard_rows=40)
-    mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": job.vectors}
-    both = [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]
-    job.values["column"] = [{**both[0], "postprocess": [{"name": "again"}], "keep_intermediate": True}, both[1]]
-    place(job)
-    assert job.stop("rewriting staged", 2)
-    got = len(again.got)
-    machine()
-    job.run()
-    assert len(again.got) == got, "what was rewritten is served from the store"
-    table = scan_published(SINK, store.options).collect()
-    assert (table["review"] != table["review_intermediate"]).all()
-
-
-@pytest.mark.thorough
-def test_people_are_forgotten_in_staging_too(place, make_job, reviews, store, machine, toys):  # noqa: F811
-    job = place(make_job(column=FICKLE))
-    job.run()
-    stage(job.policy(release="later"))
-    reviews().filter(pl.col("user_id") != "u007").write_parquet(job.folder / "raw.parquet")
-    upload(job, store)
-    machine()
-    assert forget(job.policy(), subjects=["u007"]).staged > 1
-    gone = {name for name, user in reviews().select("id", "user_id").iter_rows() if user == "u007"}
-    left = [data for name, data in store.objects.items() if name.startswith("inside/") and name.endswith(".parquet")]
-    assert left
-    assert not any(gone & set(pl.read_parquet(data)["id"]) for data in left)
-
-
-@pytest.mark.thorough
-def test_a_fired_gate_takes_texts_out_of_the_store(place, make_job, store, machine, monkeypatch, sentinel):
-    job = place(make_job())
-    store.objects["inside/reviews/2026-11/_/kept/kept-00000-00.parquet"] = sentinel.encode()  # of an earlier model
-
-    def passing_through(self, texts, keys):
-        return Released(texts.cast(pa.large_string()), self.positions(texts))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TableMechanism, "release", passing_through)
-        with pytest.raises(GateError):
-            job.run()
-    inside = {name: data for name, data in store.objects.items() if name.startswith("inside/")}
-    assert inside
-    assert not [name for name, data in inside.items() if sentinel.encode() in data]
-    rows = pl.concat(pl.read_parquet(data) for name, data in inside.items() if name.endswith(".parquet"))
-    assert rows.filter(~pl.col(CANARY))["review"].null_count() == rows.height - rows[CANARY].sum() == 240
-    machine()
-    assert clean(job.policy(), dry_run=True).stopped == ["s3://bucket/inside/reviews/2026-11/_"]
-    assert inside.keys() <= store.objects.keys()
-    assert clean(job.policy()).stopped == ["s3://bucket/inside/reviews/2026-11/_"]
-    assert [name for name in store.objects if name.startswith("inside/")] == [
-        name for name in inside if "/ledger-" in name
-    ]
-
-
-@pytest.mark.thorough
-def test_lists_of_records_over_the_cap_and_their_retention(place, make_job, store, machine):
-    job = place(make_job(cap={"measure": "pure", "epsilon": 60.0, "period": "2026"}, min_released=0.0))
-    summary = job.run()
-    lists = staged_names(store, "quarantine")
-    assert sum(pl.read_parquet(store.objects[name]).height for name in lists) == summary.rows["quarantined"] > 0
-    assert not clean(job.policy(retention={"quarantine_days": 30_000})).removed  # the store says when they were written
-    found = clean(job.policy(retention={"quarantine_days": 0})).quarantined
-    assert found == [f"s3://bucket/{name}" for name in lists]
-    assert not staged_names(store, "quarantine")
-
-
 def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
     job = place(make_job(release="a/b c"))
     stage(job.policy())
@@ -327,3 +199,117 @@ def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine
         one.discard(0)
         assert two.find(0, "inputs") == []
         assert not staged_names(store)
+
+
+@pytest.fixture(params=["folder", "s3", "gs"])
+def storage(request, tmp_path):
+    if request.param == "folder":
+        made = Storage(str(tmp_path / "above" / "inside" / "staging"))
+    else:
+        store = request.getfixturevalue("store")
+        options = {"s3": store.options, "gs": store.google}[request.param]
+        made = Storage.open(f"{request.param}://bucket/above/inside/staging", options, grouped=True)
+    made.prepare()
+    return made
+
+
+def test_what_is_written_is_read_and_listed_by_name(storage):
+    assert storage.read("shard-00001.json") is storage.sha256("shard-00001.json") is None
+    storage.write("shard-00001.json", b"{}")
+    storage.write("shard-00001.parquet", lambda file: file.write(b"rows"))
+    storage.put("other", b"")
+    assert storage.read("shard-00001.parquet") == storage.local_path("shard-00001.parquet").read_bytes() == b"rows"
+    assert storage.glob("shard-*") == storage.glob("shard-00001*") == ["shard-00001.json", "shard-00001.parquet"]
+    assert storage.glob("*") == ["other", "shard-00001.json", "shard-00001.parquet"]
+    assert storage.sha256("other") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert stat.S_IMODE(storage.local_path("shard-00001.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(storage.folder.stat().st_mode) == 0o700
+    written = storage.modified("shard-*")
+    assert list(written) == storage.glob("shard-*")
+    assert all(0 < when <= time.time() for when in written.values())
+
+
+def test_a_copy_outlives_its_file_and_takes_no_name_that_is_used(storage):
+    storage.write("shard-00001.parquet", b"rows")
+    storage.write("kept-00002.parquet", b"older")
+    storage.copy("shard-00001.parquet", "kept-00001.parquet")
+    storage.copy("shard-00001.parquet", "kept-00002.parquet")
+    storage.copy("missing", "kept-00003.parquet")
+    storage.delete("shard-00001.parquet", "missing")
+    assert storage.glob("*") == ["kept-00001.parquet", "kept-00002.parquet"]
+    assert [storage.read(name) for name in storage.glob("*")] == [b"rows", b"older"]
+
+
+def test_lines_are_added_and_folders_deleted_with_all_that_is_in_them(storage):
+    for line in (b"one", b"two"):
+        storage.append("log", line)
+    inside = storage.child("a").child("b")
+    inside.prepare()
+    inside.put("file", b"")
+    assert storage.read("log") == b"one\ntwo\n"
+    assert storage.names() == ["a/b/file", "log"]
+    assert storage.names("a") == ["a/b/file"]
+    assert [(item.parent.name, item.name) for item in storage.subfolders()] == [("a", "b")]
+    assert storage.subfolders("c") == []
+    storage.delete_folder("a")
+    storage.delete_folder("a")
+    assert storage.names() == ["log"]
+    storage.delete_folder()
+    assert storage.names() == []
+
+
+def test_one_process_at_a_time_holds_the_lock(storage):
+    again = pickle.loads(pickle.dumps(storage))
+    with storage.lock("is under way"):
+        storage.renew_lock()
+        with pytest.raises(BusyError, match="another run is under way"):
+            again.require_unlocked("is under way")
+        with pytest.raises(BusyError, match="another run is under way"), again.lock("is under way"):
+            pass
+    with again.lock("is under way"):
+        pass
+    assert storage.names() == []
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_holder_that_lost_its_lease_stops(store, monkeypatch, scheme):
+    options = {"s3": store.options, "gs": store.google}[scheme]
+    one, two = (Storage.open(f"{scheme}://bucket/sink", options) for _ in range(2))
+    object_stores.require_writable(one.url, options)
+    assert (one.names(), store.order) == ([], [])
+    monkeypatch.setattr("dptext_etl.storage.LEASE_SECONDS", -1.0)
+    monkeypatch.setattr("dptext_etl.storage.Thread", Mock())  # nothing renews the lease in the background
+    lost = pytest.raises(BusyError, match="paused for so long")
+    with lost, one.lock("is publishing"), two.lock("is publishing"):
+        one.renew_lock()
+
+
+def test_what_travels_holds_references_and_no_secret(store, monkeypatch):
+    monkeypatch.setenv("DPTEXT_TEST_REFERENCE", "not-to-be-sent")
+    options = {**store.options, "aws_session_token": "env:DPTEXT_TEST_REFERENCE"}
+    storage = Storage.open("s3://bucket/inside", options, grouped=True)
+    assert storage.read("missing") is None
+    with storage.lock("is under way"):
+        sent = pickle.dumps(storage)
+    assert b"not-to-be-sent" not in sent
+    assert "not-to-be-sent" not in repr(storage)
+    assert "DPTEXT_TEST_REFERENCE" not in repr(storage)
+    assert pickle.loads(sent) == storage
+
+
+def test_a_folder_of_someone_else_is_no_storage(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InputError, match="cannot be made"):
+        Storage(str(tmp_path / "file" / "inside")).prepare()
+
+
+def test_a_folder_of_a_killed_process_goes_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with files.temporary_folder() as living:
+        killed = tmp_path / f"{files.PREFIX}killed"
+        killed.mkdir()
+        for folder in (living.parent, killed):
+            os.utime(folder, (1, 1))
+        with files.temporary_folder() as folder:
+            assert set(tmp_path.iterdir()) == {living.parent, folder.parent}
+    assert not list(tmp_path.iterdir())

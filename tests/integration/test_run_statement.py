@@ -1,4 +1,4 @@
-"""The page to sign: what a release holds, promises and cost, from only its manifest and its ledger."""
+"""The page to sign, and the screens: contents, promises, and costs of a release, from manifest and ledger."""
 
 import json
 import os
@@ -65,15 +65,6 @@ def test_every_door_refuses_what_another_release_or_configuration_published(job,
     done = dptext("check", policy)
     expected = {"release": "other release: 1", "mechanism": "other configuration: 4"}[changed]
     assert (done.exit_code, expected in done.output) == (4, True), done.output
-
-
-def test_asset_checks_fail_for_what_another_release_published(job):
-    pytest.importorskip("dagster", reason="Dagster is not installed (extra: dagster)")
-    from dptext_etl.orchestration.gates import judge_published
-
-    job.run()
-    verdicts = judge_published(job.policy(release="never-run"), None)
-    assert not next(verdict for verdict in verdicts if verdict.name == "published_files").passed
 
 
 def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_path):
@@ -212,3 +203,25 @@ def test_names_of_scopes_keep_their_case(job):
     cap = {"measure": "zcdp", "rho": 900.0, "period": "2026"}
     job.run(dataset="Calls", sink=str(job.folder / "calls"), cap=cap)
     assert "without dataset:Calls, period 2026" in markdown(statement.facts(policy=job.policy(dataset="Reviews")))
+
+
+LINES = 40
+
+
+def test_screens_have_at_most_40_lines(job, tmp_path):
+    policy = job.write_policy()
+    planned, ran = dptext("plan", policy).output, dptext("run", policy).output
+    dptext("statement", policy, "--out", tmp_path)
+    page = (tmp_path / "statement.md").read_text()
+    again = dptext("run", policy, "--full").output
+    for shown in (planned, ran, page):
+        assert len(shown.splitlines()) <= LINES
+        assert "quarantin" not in shown
+    for stated in ("single out 0 of 240 rows", "ε 20,000 for the longest text", "cap of a subject", "9 gates passed"):
+        assert stated in page
+    assert "| public input" not in page
+    assert "9 passed; --full lists them" in ran
+    assert "copies_within_chance  within chance  2 text columns" in ran
+    assert "rows_ledgered" not in ran
+    assert re.search(r"words_in_output_set +passed +all \d,\d{3} words are output words", again)
+    assert "ngrams_within_chance  within chance  column 'note'" in again

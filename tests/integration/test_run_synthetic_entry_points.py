@@ -1,17 +1,15 @@
-"""Doors of synthetic tables: files, frames, commands, what they say, and all others, which refuse by name."""
+"""Doors of synthetic tables: files, frames, commands, their words, and all others, which refuse by name."""
 
 import re
-from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from dptext_etl import privatize
 from dptext_etl.checks.published import check_published
-from dptext_etl.cli.app import app
-from dptext_etl.engines import stage
+from dptext_etl.corpora.building import Options, Source, build
+from dptext_etl.engines import run, stage
 from dptext_etl.errors import DPTextError, InputError, PolicyError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
@@ -21,7 +19,9 @@ from dptext_etl.runner.shard.charging import at_most
 from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.statement import facts, markdown
 
+from ..corpus_texts import texts
 from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled
+from .bad_input import spent
 
 REFUSED = [
     ({"column": COLUMN}, "either of them"),
@@ -69,12 +69,6 @@ def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save)
     assert not (job.folder / "ledger.db").exists()
 
 
-def _gx(policy, _):
-    from dptext_etl.checks.great_expectations.expectations import suite_for
-
-    return suite_for(policy)
-
-
 def _evaluate(policy, _):
     from dptext_etl_eval.published import columns_of
 
@@ -105,7 +99,6 @@ DOORS = {
     "lazy": lambda policy, frame: frame.lazy().dptext.privatize(policy).collect(),
     "expression": lambda policy, frame: frame.select(pl.col("review").dptext.privatize(policy, id="id")),
     "column": lambda policy, _: policy.column_policy(),
-    "great expectations": _gx,
     "evaluate": _evaluate,
     "audit": _audit,
     "SQL function": _sql,
@@ -160,25 +153,6 @@ def test_the_statement_says_whom_a_central_promise_trusts(make_synthetic):
     assert "was rewritten" not in text
 
 
-def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path):
-    job = make_synthetic()
-    policy, path = job.policy(), tmp_path / "privacy.toml"
-    path.write_text(
-        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{policy.source}"\nsink = "{policy.sink}"\nid = "id"\n'
-        f'subject = "user_id"\nkey = "{policy.key}"\nshard_rows = 100\n[ledger]\nurl = "{policy.ledger.url}"\n'
-        '[cap]\nmeasure = "approx"\nepsilon = 1000.0\ndelta = 1e-5\nperiod = "2026"\n'
-        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }\n'
-        "rows = 50\nper_subject = 6\n"
-        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
-    )
-    asked = partial(CliRunner().invoke, app)
-    for command in (["plan", str(path)], ["run", str(path)], ["check", str(path)]):
-        done = asked(command)
-        assert done.exit_code == 0, done.output
-    done = asked(["statement", str(path), "--out", str(tmp_path / "said")])
-    assert done.exit_code == 0, done.output
-
-
 def test_a_frame_is_published_like_a_file(make_synthetic, reviews):
     job, other = make_synthetic(), make_synthetic("other")
     expected = job.run()
@@ -197,3 +171,89 @@ def test_a_csv_file_is_published_like_a_parquet_file(make_job, make_synthetic, r
     found = read_statistic(job.folder / "published.manifest.json", "example")
     assert [topic.label for topic in found.topics()] == ["01", "02", "other"]
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
+MECHANISM = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
+KINDS = {
+    "unlinked": {"column": [{"name": "review", "mechanism": MECHANISM}], "keep": [], "cap": CAP, "unlinked": UNLINKED},
+    "synthetic": {"column": None, "keep": None, "cap": CAP, "synthetic": SYNTHETIC},
+}
+
+
+def _run(job, changes):
+    run(job.policy(**changes))
+
+
+def _plan(job, changes):
+    found = plan(job.policy(**changes))
+    if found.refusal is not None:
+        raise DPTextError(found.refusal["message"])
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows whose texts suffice for a corpus; some labels are null, and some are in no list."""
+    held = texts()[:1_200]
+    number = pl.int_range(pl.len())
+    return pl.DataFrame({"review": held}).select(
+        pl.format("r{}", number).alias("id"),
+        pl.format("u{}", number % 40).alias("user_id"),
+        "review",
+        pl.when(number % 3 == 0).then(pl.lit("music")).when(number % 3 == 1).then(pl.lit("sport")).alias("topic"),
+    )
+
+
+@pytest.fixture
+def make(make_synthetic):
+    """Make a job that publishes one kind of release."""
+
+    def made(kind, frame=None, **changes):
+        job = make_synthetic(frame=frame)
+        job.values |= {"synthetic": None, **KINDS[kind], **changes}
+        return job
+
+    return made
+
+
+def _refused(job, way, changes, message):
+    with pytest.raises(DPTextError, match=message) as caught:
+        way(job, changes)
+    assert "zzqsentinelqzz" not in str(caught.value)
+    assert not (job.folder / "published.manifest.json").exists()
+    assert spent(job) == 0
+
+
+def _of(kind, corpus):
+    if kind == "unlinked":
+        return {"column": [{"name": "review", "mechanism": {**MECHANISM, "corpus": corpus}}]}
+    return {"synthetic": {**SYNTHETIC, "per_subject": 30, "mechanism": {**SYNTHETIC["mechanism"], "corpus": corpus}}}
+
+
+STATED = {"licence": "none", "provenance": "the private table"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_corpus_that_is_the_private_column_is_refused(make, rows, tmp_path, kind):
+    job, corpus = make(kind, frame=rows), tmp_path / "corpus"
+    build([Source(job.folder / "raw.parquet", "review")], corpus, Options(name="own", texts=1_000, **STATED))
+    for way in (_plan, _run):
+        _refused(job, way, _of(kind, str(corpus)), "it is the private column, and not public")
+
+
+def test_so_is_a_corpus_that_was_calibrated_on_it_and_the_command_on_spark(make, rows, tmp_path):
+    from dptext_etl.corpora import building
+    from dptext_etl.engines.spark.session import read_source
+
+    job, corpus = make("synthetic", frame=rows), tmp_path / "corpus"
+    public = tmp_path / "public.parquet"
+    pl.DataFrame({"text": texts()[-1_500:]}).write_parquet(public)
+    built = build([Source(public)], corpus, Options(name="public", texts=1_000, **STATED))
+    assert plan(job.policy(**_of("synthetic", str(corpus)))).refusal is None
+    own = [Source(job.folder / "raw.parquet", "review")]
+    building.write_recalibrated(built, building.recalibrate(built, own), own)
+    policy = job.policy(**_of("synthetic", str(corpus)))
+    for refused in (lambda: run(policy), lambda: read_source(None, policy)):
+        with pytest.raises(DPTextError, match="it is the private column"):
+            refused()
+    assert spent(job) == 0

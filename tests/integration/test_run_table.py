@@ -1,5 +1,6 @@
-"""A raw table becomes a published one: every format, several text columns, replay, keep, nothing raw left over."""
+"""A raw table or frame becomes a published one: replay, keep, steps, reports, and expressions with the same draws."""
 
+import hashlib
 import json
 import pickle
 
@@ -7,59 +8,26 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import privatize
-from dptext_etl.checks import find
-from dptext_etl.checks.canaries import policy_tokens
+import dptext_etl.polars
+from dptext_etl import ColumnPolicy, load, run
+from dptext_etl.checks.text_counts import SAMPLE_ROWS
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, PolicyError
-from dptext_etl.keys import resolve
+from dptext_etl.polars import guard, privatize, released, run_frame
 from dptext_etl.runner import check, publish, scan_published
-from tests.quick import quick
 
 
-@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
-def test_every_format_gives_the_release_of_the_expression(make_job, reviews, suffix):
-    job = make_job(suffix=suffix)
-    summary = job.run()
-    published = scan_published(summary.published).collect()
-    raw = reviews()
-    assert published.columns == ["id", "stars", "review", "note"]
-    for item in job.policy().column_policies():
-        expected = privatize(raw[item.column].to_arrow(), raw["id"].to_arrow(), item)
-        assert published[item.column].to_list() == expected.to_pylist()
-    assert published["id"].to_list() == raw["id"].to_list()
-    assert published["stars"].cast(pl.Int64).to_list() == raw["stars"].to_list()
-    assert [path.suffix for path in sorted((job.folder / "published").iterdir())] == [suffix] * 3
-
-
-def test_the_summary_counts(job, reviews):
-    summary = job.run()
-    raw = reviews()
-    assert summary.rows == {
-        "read": 240,
-        "already_published": 0,
-        "new": 240,
-        "resumed": 0,
-        "replayed": 0,
-        "quarantined": 0,
-        "released": 240,
-        "null": raw["note"].null_count(),
-    }
+def test_the_summary_counts_the_manifest_fits_and_progress_is_told(job, reviews):
+    seen, raw = [], reviews()
+    summary = run(job.policy(), progress=seen.append)
+    none = dict.fromkeys(("already_published", "resumed", "replayed", "quarantined"), 0)
+    assert summary.rows == {"read": 240, "new": 240, "released": 240, "null": raw["note"].null_count(), **none}
     words = raw.select(pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)).sum_horizontal()
-    assert summary.draws == words.sum()
-    assert summary.spend["sum_over_records"]["eps_pure"] == 2.0 * words.sum()
-    assert summary.spend["largest_record"]["eps_pure"] == 2.0 * words.max()
-    assert summary.remaining["units"] == 40
+    assert (summary.draws, summary.spend["sum_over_records"]["eps_pure"]) == (words.sum(), 2.0 * words.sum())
+    assert (summary.spend["largest_record"]["eps_pure"], summary.remaining["units"]) == (2.0 * words.max(), 40)
     assert {gate["name"] for gate in summary.gates if gate["passed"]} >= {"canary_text_absent", "rows_ledgered"}
-    assert summary.version == 1
-    assert summary.changed
+    assert (summary.version, summary.changed) == (1, True)
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
-
-
-def test_published_files_are_what_the_manifest_says(job):
-    import hashlib
-
-    summary = job.run()
     text = (job.folder / "published.manifest.json").read_bytes()
     manifest = json.loads(text)
     assert hashlib.sha256(text).hexdigest() == summary.manifest
@@ -70,43 +38,11 @@ def test_published_files_are_what_the_manifest_says(job):
         assert pl.read_parquet(path).height == part["rows"]
     assert [item["name"] for item in manifest["columns"]] == ["review", "note"]
     assert manifest["columns"][0]["disclosures"] == ["cluster", "length", "nullness"]
-
-
-def test_missing_and_damaged_parts_come_back(job):
-    job.run()
-    before = job.files()
-    job.part(0).unlink()
-    job.part(1).write_bytes(b"damaged")
-    summary = job.run()
-    assert job.files() == before
-    assert "2 damaged or missing parts" in summary.notes[0]
-
-
-def test_nothing_raw_is_left_in_any_artefact(job, sentinel, caplog, capfd):
-    caplog.set_level("DEBUG")
-    policy = job.policy()
-    staged = stage(policy)
-    assert check(staged)
-    everything = {**job.files("published.staging"), "ledger": (job.folder / "ledger.db").read_bytes()}
-    summary = job.run()
-    everything |= job.files()
-    everything |= {path.name: path.read_bytes() for path in job.folder.glob("ledger*")}
-    said = [caplog.text, json.dumps(summary.as_dict()), repr(staged), repr(policy), *capfd.readouterr()]
-    everything["said"] = "\n".join(said).encode()
-    everything["pickled policy"] = pickle.dumps(policy)
-    tokens = [word for words in policy_tokens(policy, resolve(policy.key)).values() for word in words]
-    for name, content in everything.items():
-        assert not sum(find([sentinel], content).values()), name
-        assert not sum(find(tokens, content).values()), name
-    assert not sum(find([*tokens, sentinel], job.folder / "published").values())
-    assert not sum(find([*tokens, sentinel], job.folder / "published.staging").values())
-
-
-def test_staging_is_for_its_owner_alone(job):
-    staged = stage(job.policy())
-    folder = staged.layout.staging.folder
-    assert {oct(path.stat().st_mode & 0o777) for path in (folder, folder.parent, folder.parent.parent)} == {"0o700"}
-    assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {"0o600"}
+    ends = {report.phase: report for report in seen}
+    assert list(ends) == ["ids", "release", "gates", "publish"]
+    assert all(report.ended for report in ends.values())
+    assert [report.rows_done for report in ends.values()] == [240, 240, 240 + 3 * 8, 240]
+    assert ([report.share for report in seen], seen[-1].share) == (sorted(report.share for report in seen), 1)
 
 
 def test_steps_one_by_one_and_through_a_pickle(make_job):
@@ -115,8 +51,7 @@ def test_steps_one_by_one_and_through_a_pickle(make_job):
     staged = pickle.loads(pickle.dumps(stage(two.policy())))
     verdicts = check(staged)
     published = publish(staged, verdicts)
-    assert one.files() == two.files()
-    assert published.version == 1
+    assert (one.files(), published.version) == (two.files(), 1)
     with pytest.raises(InputError, match="staged"):
         publish(staged, verdicts)
 
@@ -137,34 +72,7 @@ def test_publish_false_stays_staged_and_can_be_published_later(job):
     assert not list((job.folder / "published.versions").iterdir())
     charged = job.charged()
     later = job.run()
-    assert later.version == 1
-    assert later.rows["new"] == 0
-    assert job.charged() == charged
-
-
-def test_small_integer_ids_leave_room_for_canaries(make_job, reviews):
-    frame = reviews(100).with_columns(id=pl.Series(range(100), dtype=pl.Int16))
-    job = make_job(frame=frame)
-    assert job.run().rows["released"] == 100
-    assert job.run().rows["replayed"] == 100
-
-
-def test_csv_keeps_the_spelling_of_ids_and_kept_values(make_job, reviews):
-    frame = reviews(20).with_columns(
-        id=pl.format("00{}", pl.int_range(20)), stars=pl.lit("1.50"), review=pl.lit('a "quoted", text\nof two lines')
-    )
-    job = make_job(frame=frame, suffix=".csv")
-    job.run()
-    published = pl.read_csv(job.part(0), infer_schema=False)
-    assert published["id"].to_list() == frame["id"].to_list()
-    assert set(published["stars"]) == {"1.50"}
-
-
-def test_a_csv_can_be_published_as_parquet(make_job):
-    job = make_job(suffix=".csv")
-    job.run(sink=str(job.folder / "published.parquet"))
-    published = pl.read_parquet(job.folder / "published.parquet/*.parquet")
-    assert published.schema["stars"] == pl.Int64
+    assert (later.version, later.rows["new"], job.charged()) == (1, 0, charged)
 
 
 def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save):
@@ -180,7 +88,7 @@ def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save
 
 
 def test_column_order_and_shards_do_not_change_a_text(make_job, reviews):
-    one, two = make_job("one"), make_job("two", frame=reviews().reverse())
+    one, two = make_job("one", frame=reviews(60)), make_job("two", frame=reviews(60).reverse())
     one.run(shard_rows=7)
     two.run()
     first = scan_published(str(one.folder / "published")).collect()
@@ -200,26 +108,128 @@ def test_a_faithful_mechanism_stays_staged(job, sentinel):
     assert staged["review"].str.contains(sentinel).any()  # faithful keeps unknown words: that is why it stays inside
 
 
-def test_stopwords_in_clear_with_consent(job):
-    column = job.policy().columns[0].model_dump()
-    plus = {**column, "mechanism": {**column["mechanism"], "variant": "plus"}, "allow": ["cluster", "stopwords"]}
-    assert job.run(column=[plus]).rows["released"] == 240
+GATE = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1e5, "delta": 0.1, "period": "2026"}}
 
 
-def test_progress_tells_of_the_whole_run(job):
-    from dptext_etl import run
+@pytest.fixture
+def large(job, reviews, save):
+    save(reviews(rows=2 * SAMPLE_ROWS + 100), job.folder / "raw.parquet")
+    return job
 
-    seen = []
-    run(job.policy(), progress=seen.append)
-    phases = list(dict.fromkeys(report.phase for report in seen))
-    assert phases == ["ids", "release", "gates", "publish"]
-    ends = {report.phase: report for report in seen}
-    assert all(report.ended for report in ends.values())
-    assert {name: report.rows_done for name, report in ends.items()} == {
-        "ids": 240,
-        "release": 240,
-        "gates": 240 + 3 * 8,
-        "publish": 240,
-    }
-    assert [report.share for report in seen] == sorted(report.share for report in seen)
-    assert seen[-1].share == 1
+
+def reported(summary):
+    return {(item["name"], item["message"].split("'")[1]): item for item in summary.reports}
+
+
+def test_a_report_looks_at_a_sample_of_every_shard_and_says_so(large):
+    found = reported(large.run(shard_rows=SAMPLE_ROWS + 50))
+    report = found["copies_within_chance", "review"]
+    assert report["counts"]["rows"] == 2 * SAMPLE_ROWS
+    assert f"a sample: at most {SAMPLE_ROWS} of every shard" in report["message"]
+
+
+@pytest.mark.parametrize("asked", [{"reports": ["copies"]}, GATE], ids=["asked for", "it decides"])
+def test_all_rows_count_where_the_policy_asks_for_it_or_the_count_decides(large, asked):
+    found = reported(large.run(shard_rows=SAMPLE_ROWS + 50, **asked))
+    report = found["copies_within_chance", "review"]
+    assert report["counts"]["rows"] == 2 * SAMPLE_ROWS + 100
+    assert "sample" not in report["message"]
+
+
+def test_what_is_released_does_not_depend_on_the_reports(make_job):
+    jobs = [make_job("sampled"), make_job("all")]
+    for job, asked in zip(jobs, ({}, {"reports": ["copies"]}), strict=True):
+        job.run(**asked)
+    assert jobs[0].files() == jobs[1].files()
+
+
+col = pl.col
+
+
+def test_a_run_over_a_frame_is_the_run_over_its_file(make_job, reviews):
+    file, frame = make_job("file", frame=reviews(40)), make_job("frame", frame=reviews(40))
+    first = file.run()
+    policy = frame.policy(source=str(frame.folder / "nothing here.parquet"))
+    second = run_frame(reviews(40).lazy(), policy)
+    assert (second.rows, second.spend) == (first.rows, first.spend)
+    mine, theirs = frame.files(), file.files()
+    parts = [name for name in theirs if name.endswith(".parquet")]
+    assert parts
+    assert all(mine[name] == theirs[name] for name in parts)
+    assert frame.charged() == file.charged()
+    again = run_frame(reviews(60).filter(col("id") < "r00050"), policy)
+    assert (again.rows["new"], again.rows["replayed"], again.changed) == (10, 40, True)
+    assert released(again.published).collect().height == 50
+
+
+def test_a_frame_of_other_names_and_types_is_refused_before_anything_is_charged(job, reviews):
+    frame, policy = reviews(40), job.policy()
+    summary = run_frame(frame.rename({"id": "key"}).with_columns(col("note").cast(pl.Categorical)), policy, id="key")
+    assert released(summary.published).collect_schema().names()[0] == "key"
+    for wrong, said in (
+        (frame.drop("note"), "has no column 'note'"),
+        (frame.with_columns(note=pl.lit(7)), "text column 'note' must hold strings"),
+        (frame.with_columns(id=pl.lit("r00001")), "occurs more than once"),
+    ):
+        with pytest.raises(InputError, match=said):
+            run_frame(wrong, policy.model_copy(update={"release": "other"}))
+    with pytest.raises(PolicyError, match="names no column"):
+        run_frame(frame, policy.column_policy("note").model_copy(update={"column": None}), id="id")
+
+
+def test_a_policy_names_ids_and_columns_of_expressions(job, reviews):
+    policy, frame = job.policy(), reviews(40)
+    out = frame.lazy().dptext.privatize(policy).collect()
+    run_frame(frame, policy)
+    published = released(policy.sink).collect()
+    assert out.select(published.columns).equals(published)
+    assert frame.dptext.privatize(policy, spend=True)["note"].dtype == dptext_etl.polars.SPEND
+    alone = policy.column_policy("note")
+    assert frame.select(privatize("note", alone, id="id"))["note"].equals(out["note"])
+    assert frame.lazy().select(privatize(col("note"), policy, id=col("id"))).collect()["note"].equals(out["note"])
+    with pytest.raises(PolicyError, match="names no id column"):
+        frame.dptext.privatize(alone)
+
+
+@pytest.mark.parametrize("name", ["custext", "madlib"], ids=["plugin", "batches"])
+def test_a_column_of_another_type_fails_when_the_schema_is_known(name, monkeypatch):
+    monkeypatch.setenv("DPTEXT_SECRET", "5a" * 32)
+    mechanism = load(name).example()
+    allow = mechanism.guarantee.disclosures
+    policy = ColumnPolicy(
+        dataset="d", column=None, release="r", key="env:DPTEXT_SECRET", mechanism=mechanism, allow=allow
+    )
+    lazy = pl.LazyFrame({"id": ["a"], "text": ["x"], "stars": [5], "mean": [0.5], "at": [b"x"]})
+    for text, ids, said in (
+        ("stars", "id", "holds strings; got int64"),
+        ("at", "id", "holds strings; got"),
+        ("text", "mean", "record ids of type float64 are not allowed"),
+    ):
+        plan = lazy.with_columns(privatize(text, policy, id=ids))
+        with pytest.raises(pl.exceptions.ComputeError, match=said):
+            plan.collect_schema()
+    for ids in ("stars", "at", col("id").map_batches(lambda ids: ids)):
+        assert lazy.select(privatize("text", policy, id=ids)).collect_schema() == {"text": pl.String}
+    nothing = privatize(pl.lit(None).alias("text"), policy.model_copy(update={"column": "text"}), id="id")
+    assert lazy.select(nothing).collect_schema() == {"text": pl.String}
+
+
+def test_rows_are_dropped_where_the_text_is_null_if_the_policy_tells_that(job, reviews):
+    policy, lazy = job.policy(), reviews(40).lazy()
+    for chosen in (
+        lazy.drop_nulls("note"),
+        lazy.select("id", "review", "note").drop_nulls(),
+        lazy.filter(col("id") < "r00030", ~col("note").is_null() | (col("stars") > 1)),
+    ):
+        plan = chosen.dptext.privatize(policy).select("id", "note")
+        assert 0 < guard(plan, policy=policy).collect().height < 40
+    hidden = load("surrogate").example().model_copy(update={"null_as_empty": True})
+    quiet = policy.column_policy("note").model_copy(update={"mechanism": hidden})
+    for refused, by in (
+        (lazy.drop_nulls("note"), {"policy": quiet, "id": "id"}),  # it says of no row whether it is null
+        (lazy.drop_nulls("note"), {"raw": "note"}),  # without a policy, nothing is disclosed
+        (lazy.drop_nulls("secret"), {"policy": policy, "raw": "secret"}),
+        (lazy.filter(col("note").str.to_integer(strict=False).is_null()), {"policy": policy}),
+    ):
+        with pytest.raises(GateError, match="decides which rows are kept"):
+            guard(refused.select("id"), **by)

@@ -19,10 +19,15 @@ from ..refusals import same_refusal
 from .table_kinds import KINDS, THEIRS, failing, place, recorded
 
 
-@pytest.fixture(params=quick(KINDS), ids=lambda kind: kind.format)  # test_run_iceberg.py says what is its own
+@pytest.fixture(scope="module", params=quick(KINDS), ids=lambda kind: kind.format)  # test_run_iceberg.py has the rest
 def kind(request):
     pytest.importorskip(request.param.library, reason=f"{request.param.library} is not installed (extra: tables)")
     return request.param
+
+
+@pytest.fixture(scope="module")
+def released_with(kind):
+    return lambda folder: {"table": kind.entry(folder)}
 
 
 @pytest.fixture
@@ -69,13 +74,6 @@ def test_an_incremental_run_adds_files_in_one_commit(job, kind, reviews, save):
     assert not failing(job, **changes)
 
 
-def test_another_release_takes_the_place_of_all_rows(job, kind):
-    job.run()
-    job.run(release="2026-12")
-    assert kind.rows(job).height == 240
-    assert not failing(job, release="2026-12")
-
-
 @pytest.mark.parametrize(
     "step", quick(["version written", "manifest written", "recorded", "shown", "cleared"], first=2)
 )
@@ -91,57 +89,58 @@ def test_a_run_that_died_settles_without_a_second_version(job, kind, step):
     assert not failing(job)
 
 
-def test_a_table_that_another_writer_changed_is_refused_before_anything_is_charged(job, kind, change):
-    job.run()
-    change(job)
-    assert "shown otherwise" in failing(job)["published_files"]
-    before, charged = kind.rows(job), job.charged()
+def test_a_table_that_another_writer_changed_is_refused_before_anything_is_charged(released, kind, change):
+    change(released)
+    assert "shown otherwise" in failing(released)["published_files"]
+    before, charged = kind.rows(released), released.charged()
     refused = "another writer has changed the rows of the table"
-    assert refused in same_refusal(job, {"release": "2026-12"}, InputError).message
+    assert refused in same_refusal(released, {"release": "2026-12"}, InputError).message
     with pytest.raises(InputError, match=refused):
-        forget(job.policy(), subjects=["u007"])
-    assert kind.rows(job).equals(before)
-    assert job.charged() == charged
+        forget(released.policy(), subjects=["u007"])
+    assert kind.rows(released).equals(before)
+    assert released.charged() == charged
 
 
-def test_the_same_rows_in_other_files_are_accepted_and_recorded(job, kind, reviews, save):
+def test_the_same_rows_in_other_files_are_accepted_and_recorded(released, kind, reviews, save):
     """OPTIMIZE and the like: the table is the release, also for `check`, `forget`, and a run that died."""
-    job.run()
-    before = kind.rows(job).sort("id")
-    kind.rewrite(job)
-    assert len(kind.files(job)) == 1
-    assert not failing(job)
-    assert not plan(job.policy()).refusals
-    job.forget_that_nothing_changed()
-    assert job.run().version == 1
-    rewritten = kind.versions(job)[-1]
-    assert rewritten in {name.partition("@")[2] for name in recorded(job)}
-    save(reviews(rows=300), job.folder / "raw.parquet")
-    assert job.stop("manifest written")
-    summary = job.run()
-    assert (summary.version, kind.rows(job).height) == (2, 300)
-    assert kind.rows(job).filter(pl.col("id").is_in(before["id"].to_list())).sort("id").equals(before)
-    kind.rewrite(job)
-    save(reviews(rows=300).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
-    forget(job.policy(), subjects=["u007"])
-    assert not set(kind.rows(job)["id"]) & set(THEIRS)
-    files = [pl.read_parquet(path) for path in (job.folder / "published").rglob("*.parquet") if "log" not in str(path)]
+    before = kind.rows(released).sort("id")
+    kind.rewrite(released)
+    assert len(kind.files(released)) == 1
+    assert not failing(released)
+    assert not plan(released.policy()).refusals
+    released.forget_that_nothing_changed()
+    assert released.run().version == 1
+    rewritten = kind.versions(released)[-1]
+    assert rewritten in {name.partition("@")[2] for name in recorded(released)}
+    save(reviews(rows=300), released.folder / "raw.parquet")
+    assert released.stop("manifest written")
+    summary = released.run()
+    assert (summary.version, kind.rows(released).height) == (2, 300)
+    assert kind.rows(released).filter(pl.col("id").is_in(before["id"].to_list())).sort("id").equals(before)
+    kind.rewrite(released)
+    save(reviews(rows=300).filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
+    forget(released.policy(), subjects=["u007"])
+    assert not set(kind.rows(released)["id"]) & set(THEIRS)
+    files = [
+        pl.read_parquet(path) for path in (released.folder / "published").rglob("*.parquet") if "log" not in str(path)
+    ]
     assert not {*pl.concat(files)["id"]} & set(THEIRS)
-    assert not failing(job)
+    assert not failing(released)
 
 
-def test_the_table_says_what_it_promises(job, kind):
-    job.run()
+def test_the_table_says_what_it_promises(released, kind):
     each = {"guarantee": "COND_PURE", "unit": "word", "epsilon": "2.0", "delta": "0.0"}
     stated = {f"dptext.{column}.{name}": value for column in ("review", "note") for name, value in each.items()}
     stated["dptext.release_name"] = "2026-11"
-    assert kind.properties(job) == stated
-    versions = len(kind.versions(job))
-    job.forget_that_nothing_changed()
-    job.run()
-    assert len(kind.versions(job)) == versions
-    job.run(release="2026-12")
-    assert kind.properties(job) == {**stated, "dptext.release_name": "2026-12"}
+    assert kind.properties(released) == stated
+    versions = len(kind.versions(released))
+    released.forget_that_nothing_changed()
+    released.run()
+    assert len(kind.versions(released)) == versions
+    released.run(release="2026-12")
+    assert kind.properties(released) == {**stated, "dptext.release_name": "2026-12"}
+    assert kind.rows(released).height == 240
+    assert not failing(released, release="2026-12")
 
 
 def test_other_rows_in_other_files_are_refused(tmp_path):
@@ -167,42 +166,39 @@ def test_other_rows_in_other_files_are_refused(tmp_path):
     assert not table_format.rewrites(files, ["missing"], ["own"])
 
 
-def test_another_writer_between_staging_and_publication_is_refused(job, kind, change):
-    job.run()
-    staged = stage(job.policy(release="2026-12"))
+def test_another_writer_between_staging_and_publication_is_refused(released, kind, change):
+    staged = stage(released.policy(release="2026-12"))
     verdicts = check(staged)
-    change(job)
-    before = kind.rows(job)
+    change(released)
+    before = kind.rows(released)
     with pytest.raises(InputError, match="another writer has changed"):
         publish(staged, verdicts)
-    assert kind.rows(job).equals(before)
+    assert kind.rows(released).equals(before)
 
 
-def test_who_is_forgotten_is_in_no_file_and_in_no_older_version(job, kind, reviews, save):
-    job.run()
-    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
-    before = kind.rows(job)
-    done = forget(job.policy(), subjects=["u007"])
+def test_who_is_forgotten_is_in_no_file_and_in_no_older_version(released, kind, reviews, save):
+    save(reviews().filter(pl.col("user_id") != "u007"), released.folder / "raw.parquet")
+    before = kind.rows(released)
+    done = forget(released.policy(), subjects=["u007"])
     assert (done.version, done.removed, done.rows, done.versions) == (2, 6, 234, ["v1"])
-    assert kind.rows(job).equals(before.filter(~pl.col("id").is_in(THEIRS)))
-    left = [path for path in (job.folder / "published").rglob("*.parquet") if "_delta_log" not in path.parts]
+    assert kind.rows(released).equals(before.filter(~pl.col("id").is_in(THEIRS)))
+    left = [path for path in (released.folder / "published").rglob("*.parquet") if "_delta_log" not in path.parts]
     assert {path.parent.name for path in left} == {"v2"}
     assert not any(set(pl.read_parquet(path)["id"]) & set(THEIRS) for path in left)
-    assert recorded(job)[-1].partition("@")[2] in kind.versions(job)
-    assert not failing(job)
-    assert job.run().published_rows == 234
+    assert recorded(released)[-1].partition("@")[2] in kind.versions(released)
+    assert not failing(released)
+    assert released.run().published_rows == 234
 
 
-def test_clean_leaves_the_version_that_the_table_still_shows(job, kind):
+def test_clean_leaves_the_version_that_the_table_still_shows(released, kind):
     """The run that was to replace it died before its commit."""
-    job.run()
-    job.values["release"] = "2026-12"
-    assert job.stop("manifest written")
-    assert clean(job.policy(retention={"versions": 1})).versions == []
-    assert kind.rows(job).height == 240
-    job.run()
-    assert clean(job.policy(retention={"versions": 1})).versions == ["v1"]
-    assert kind.rows(job).height == 240
+    released.values["release"] = "2026-12"
+    assert released.stop("manifest written")
+    assert clean(released.policy(retention={"versions": 1})).versions == []
+    assert kind.rows(released).height == 240
+    released.run()
+    assert clean(released.policy(retention={"versions": 1})).versions == ["v1"]
+    assert kind.rows(released).height == 240
 
 
 def test_a_table_of_someone_else_is_refused(job, kind, reviews):

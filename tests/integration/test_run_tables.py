@@ -1,4 +1,4 @@
-"""Sources of more than one plain file: tables with a log, folders with columns in their names, files that differ."""
+"""Sources of more than one plain file: tables with a log or of a catalog, folders with columns in their names."""
 
 import importlib.util
 import json
@@ -6,11 +6,18 @@ import json
 import polars as pl
 import pytest
 
-from dptext_etl import run
+from dptext_etl import Policy, run
 from dptext_etl.checks.published import check_published
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.source import table
+from dptext_etl.runner.source.table import partitions_of_source
+from tests.command_line import dptext
 from tests.quick import quick
+
+from ..refusals import same_refusal
 
 
 def manifest(job):
@@ -102,7 +109,7 @@ def test_columns_of_folder_names_can_be_kept(job, reviews, save, suffix):
     assert found["day"].to_list() == ["2026-01-01"] * 80 + ["2026-01-02"] * 80 + [None] * 80
     assert set(found["shop"]) == {"a/b"}
     job.run(source=str(job.folder / "raw"), release="2026-12")
-    assert job.published().columns == ["id", "stars", "review", "note"], "what is not kept is not read"
+    assert job.published().columns == ["id", "stars", "review", "note"], "other columns are not read"
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -122,3 +129,100 @@ def test_files_whose_columns_differ_are_named(job, reviews, save, suffix):
         assert said in str(caught.value)
         assert f"0.{suffix}" in str(caught.value)
     assert not (job.folder / "ledger.db").exists()
+
+
+@pytest.fixture
+def from_catalog(make_job):
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (extra: tables)")
+    made = make_job()
+    made.values |= {
+        "source": "table:raw.reviews",
+        "source_catalog": {"type": "sql", "uri": f"sqlite:///{made.folder}/catalog.db"},
+    }
+    return made
+
+
+def raw(from_catalog, frame=None):
+    """The raw table in its catalog, with these rows appended."""
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog(
+        "default", **from_catalog.values["source_catalog"], warehouse=f"file://{from_catalog.folder}/warehouse"
+    )
+    catalog.create_namespace_if_not_exists("raw")
+    rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = catalog.create_table_if_not_exists("raw.reviews", rows.schema)
+    table.append(rows)
+    return table
+
+
+def test_the_texts_are_those_of_a_run_over_files_and_a_new_snapshot_is_read(from_catalog, make_job, reviews):
+    raw(from_catalog, reviews())
+    plain = make_job("plain")
+    plain.run()
+    assert plan(from_catalog.policy()).rows == 240
+    from_catalog.run()
+    before = scan_published(str(from_catalog.folder / "published")).collect()
+    assert before.sort("id").equals(scan_published(str(plain.folder / "published")).collect().sort("id"))
+    assert run(from_catalog.policy()).version == 1
+    raw(from_catalog, reviews(rows=20, first=240))
+    assert run(from_catalog.policy()).rows["new"] == 20
+
+
+def test_forget_asks_the_catalog(from_catalog, reviews):
+    table = raw(from_catalog, reviews())
+    from_catalog.run()
+    with pytest.raises(InputError, match="the source still holds 6 of these records"):
+        forget(from_catalog.policy(), subjects=["u007"])
+    table.delete("user_id = 'u007'")
+    assert forget(from_catalog.policy(), subjects=["u007"]).removed == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"source": "table:raw.missing"}, InputError, "the catalog has no table raw.missing"),
+        ({"source_catalog": {}}, InputError, "which only Spark reads"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named_before_anything_is_charged(from_catalog, reviews, changes, kind, message):
+    raw(from_catalog, reviews(rows=3))
+    assert message in same_refusal(from_catalog, changes, kind).message
+
+
+def test_a_catalog_needs_a_table_and_lists_no_partitions(from_catalog):
+    with pytest.raises(PolicyError, match="source_catalog: the source is not a table of a catalog"):
+        from_catalog.policy(source="raw.parquet")
+    with pytest.raises(PolicyError, match="source_catalog"):
+        from_catalog.policy(source_catalog={"type": "sql", "py-io-impl": "os.system"})
+    policy = from_catalog.policy(
+        source="table:raw.reviews_{partition}", sink=f"{from_catalog.folder}/out/{{partition}}"
+    )
+    with pytest.raises(PolicyError, match="cannot be listed"):
+        partitions_of_source(policy)
+
+
+def test_the_path_of_the_catalog_starts_from_the_policys_folder(from_catalog, monkeypatch, tmp_path):
+    path = from_catalog.write_policy()
+    path.write_text(path.read_text().replace(f"sqlite:///{from_catalog.folder}/catalog.db", "sqlite:///catalog.db"))
+    monkeypatch.chdir(tmp_path)
+    loaded = Policy.load(path)
+    assert loaded.source == "table:raw.reviews"
+    assert loaded.source_catalog["uri"] == f"sqlite:///{from_catalog.folder}/catalog.db"
+
+
+@pytest.mark.thorough
+def test_spark_reads_a_table_of_its_catalog(from_catalog, make_job, spark):
+    plain = make_job("plain")
+    plain.run()
+    spark.read.parquet(str(plain.folder / "raw.parquet")).createOrReplaceTempView("raw_reviews")
+    from_catalog.values |= {"source": "table:raw_reviews", "source_catalog": {}}
+    done = dptext("run", from_catalog.write_policy(), "--engine", "spark")
+    assert done.exit_code == 0, done.output
+    found, wanted = (
+        scan_published(str(one.folder / "published")).collect().sort("id") for one in (from_catalog, plain)
+    )
+    assert found.equals(wanted)
+    from_catalog.values["source"] = "table:no_such_table"
+    done = dptext("run", from_catalog.write_policy(), "--engine", "spark")
+    assert (done.exit_code, "reading the table of the source failed" in done.stderr) == (InputError.exit_code, True)

@@ -6,7 +6,6 @@ from urllib.request import urlopen
 import polars as pl
 import pytest
 
-from dptext_etl import run
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
@@ -143,14 +142,6 @@ def test_a_run_that_died_settles_without_a_second_version(job, options, step):
     assert table(options).version() == 0
     assert rows(options).height == 240
     assert not failing(job.policy())
-
-
-def test_another_writer_in_a_store(job, options):
-    job.run()
-    table(options).delete("stars = 1")
-    with pytest.raises(InputError, match="another writer has changed the rows"):
-        run(job.policy(release="2026-12"))
-    assert "shown otherwise" in failing(job.policy())["published_files"]
 
 
 def test_an_iceberg_table_in_a_store(job, options, reviews, save):

@@ -134,11 +134,7 @@ def test_spans_are_the_run_and_its_phases(job, reported):
     assert {span.name for span in phases} == {f"dptext.phase.{report.phase}" for report in seen}
     assert all(span.parent.span_id == whole.context.span_id for span in phases)
     assert all(whole.start_time <= span.start_time <= span.end_time <= whole.end_time for span in phases)
-    assert dict(whole.attributes) == {
-        "dptext.dataset": "reviews",
-        "dptext.release": "2026-11",
-        "dptext.outcome": "ok",
-    }
+    assert dict(whole.attributes) == {"dptext.dataset": "reviews", "dptext.release": "2026-11", "dptext.outcome": "ok"}
 
 
 def test_lineage_names_columns_mechanism_and_epsilon(job, reported):

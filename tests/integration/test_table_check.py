@@ -1,18 +1,37 @@
-"""A plan says how persons are spelled, which caps keep which share of the rows, and what other forms cost."""
+"""What plans say of a table: persons, caps, other forms and datasets, and rows that kept columns single out."""
 
 import re
+from datetime import date, datetime, timedelta
+from random import Random
 
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl import Ledger
 from dptext_etl.accounting.conversion import zcdp_epsilon
 from dptext_etl.cli.app import app
+from dptext_etl.engines import run
+from dptext_etl.engines.engine import stage
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.families.choice import Unlinked, usual_law
-from dptext_etl.runner import plan, scan_published, table_check
+from dptext_etl.guarantee import MICRO
+from dptext_etl.ledger import Scope
+from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import Kept
+from dptext_etl.runner import plan, planning, scan_published, statement, table_check
 from dptext_etl.runner.forecast import Expected
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.planning import plan_in_order
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.shard.charging import at_most
+from dptext_etl.runner.shard.staging import from_json, to_json
 from dptext_etl.runner.source import guessing
+from dptext_etl.runner.source.column_types import coarse, coarse_type
+from tests.command_line import dptext
+from tests.policy_files import write_policy
 from tests.quick import quick
 
 
@@ -42,8 +61,7 @@ def test_a_plan_shows_spellings_and_what_caps_keep(make_job, reviews):
     found = plan(job.policy(cap=cap))
     assert found.table["spellings"] == {"persons": 3, "alike": 3}
     kept = {cap / one: count for cap, count in found.table["selection"]["caps"]}
-    assert kept == {5: 15, 10: 30, 14: 38, 20: 50, 28: 58}
-    assert found.left_out["quarantined"] == 30
+    assert (kept, found.left_out["quarantined"]) == ({5: 15, 10: 30, 14: 38, 20: 50, 28: 58}, 30)
     again = plan(job.policy(cap={**cap, "epsilon": 14 * one}))
     assert again.left_out["quarantined"] == 60 - kept[14], "a count that is shown is the count of a plan with this cap"
 
@@ -128,3 +146,297 @@ def test_counts_of_spark_tasks_add_up():
     both = Expected.total([one, Expected(kept=[1, 1], periods={"a": [1, 1], "b": [2, 0]}), Expected()])
     assert (both.kept, both.periods) == ([2, 3], {"a": [4, 2], "b": [2, 0]})
     assert both.spellings == {}, "a person may have spellings in several tasks"
+
+
+CAP = {"measure": "pure", "epsilon": 1000.0, "period": "2026"}
+
+
+def test_persons_that_another_dataset_charged(job, reviews, monkeypatch):
+    frame = reviews().filter(reviews()["user_id"] <= "u009")
+    frame.write_parquet(job.folder / "raw.parquet")
+    job.run(cap=CAP)
+    with job.ledger() as ledger:
+        first = int(ledger.remaining(Scope.of(job.policy(cap=CAP))).used["eps_pure"]["max"])
+    reviews().write_parquet(job.folder / "raw.parquet")
+    other = {"dataset": "calls", "sink": str(job.folder / "calls"), "cap": CAP}
+    forecast = plan(job.policy(**other))
+    part = forecast.table["scopes"]
+    monkeypatch.setattr(planning, "_PERSONS_AT_ONCE", 7)
+    assert plan(job.policy(**other)).table["scopes"] == part, "each person counts once, however rows are divided"
+    persons = frame["user_id"].n_unique()
+    assert (part["persons"], part["shared"]) == (40, {"dataset:reviews, period 2026": persons})
+    assert (part["largest"], part["in_rho"]) == (first, [])
+    assert table_check.scope_lines(part)[0].startswith(
+        f"dataset:reviews, period 2026 has charged {persons} of these 40 persons"
+    )
+    job.run(**other)
+    with job.ledger() as ledger:
+        everyone = pl.Series(sorted(set(reviews()["user_id"]))).to_arrow()
+        pair = [ledger.used(Scope(name, "2026"), everyone)["eps_pure"] for name in ("reviews", "calls")]
+        most = int(sum(pair).max())
+        assert ledger.reports.together()["largest"] == most
+    said = statement.markdown(statement.facts(policy=job.policy(**other)))
+    assert f"charged one person epsilon {most / MICRO:g} at most" in said
+    assert "charged one person" not in statement.markdown(statement.facts(policy=job.policy(**other), public=True))
+
+
+def test_datasets_of_one_group_share_a_cap(job, reviews):
+    job.run(cap={**CAP, "group": "film"})
+    forecast = plan(job.policy(dataset="calls", sink=str(job.folder / "calls"), cap={**CAP, "group": "film"}))
+    assert "scopes" not in forecast.table
+
+
+def in_order(job, *, group=None, **other):
+    """Policies of two datasets over the same persons: their plans in order, and the second one by itself."""
+    cap = {**CAP, "group": group} if group else CAP
+    second = {"dataset": "calls", "sink": str(job.folder / "calls"), "cap": cap, **other}
+    policies = [job.policy(cap=cap), job.policy(**second)]
+    return plan_in_order(policies), plan(policies[1]), policies
+
+
+@pytest.mark.parametrize("ledger", quick([False, True]), ids=["no ledger", "a ledger"])
+@pytest.mark.parametrize("unit", ["subject", "record"])
+def test_a_second_run_is_planned_against_the_cap_that_the_first_charged(job, ledger, unit):
+    unit_of = {"unit": unit, **({"subject": None} if unit == "record" else {})}
+    job.values |= {**unit_of, "min_released": 0.0}
+    if ledger:
+        Ledger.open(job.policy().ledger.url).close()
+    alone = plan(job.policy())
+    most = (alone.per_subject or alone.per_record)["max"]
+    cap = {**CAP, "epsilon": 1.5 * most, "group": "film"}
+    found, second, policies = in_order(job, group="film", cap=cap)
+    policies[0] = job.policy(cap=cap)
+    found = plan_in_order(policies)
+    assert second.over_cap["records"] == found["plans"][0]["over_cap"]["records"] == 0
+    over = found["plans"][1]["over_cap"]["records"]
+    (shared,) = found["joint"]["scopes"]
+    assert (shared["scope"], shared["unit"]) == ("group:film, period 2026", unit)
+    assert most < shared["charged"]["eps_pure"]["max"] <= 1.5 * most
+    assert found["joint"]["apart"] is False
+    assert found["joint"]["together"]["epsilon"] == alone.together["epsilon"] + second.together["epsilon"]
+    run(policies[0])
+    assert run(policies[1]).rows["quarantined"] == over > 0
+    with job.ledger() as book:
+        used = book.remaining(Scope("calls", "2026", "film", unit)).used["eps_pure"]
+    assert shared["charged"]["eps_pure"] == {name: amount / MICRO for name, amount in used.items()}
+
+
+def test_the_first_refusal_of_runs_in_order(job):
+    found, second, policies = in_order(
+        job, group="film", on_cap="refuse", cap={**CAP, "epsilon": 150.0, "group": "film"}
+    )
+    assert "is pinned at eps_pure 1000; this policy asks for eps_pure 150" in found["refusal"]["message"]
+    policies[0] = policies[0].model_copy(update={"cap": policies[1].cap, "on_cap": "quarantine", "min_released": 0.0})
+    assert second.refusal["code"] == "budget"
+    again = plan_in_order([policies[0].model_copy(update={"release": "r0"}), policies[1]])
+    assert again["refusal"]["code"] == "budget"
+    assert again["plans"][1]["over_cap"]["records"] > second.over_cap["records"]
+    with pytest.raises(PolicyError, match="two of the policies are of release '2026-11' of reviews"):
+        plan_in_order([job.policy(), job.policy()])
+    later = plan_in_order([job.policy(), job.policy(release="next", cap={**CAP, "period": "2027"})])
+    assert "would miss the charges of the run before in dataset:reviews, period 2026" in later["refusal"]["message"]
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_runs_that_share_no_scope(job):
+    found, _, policies = in_order(job)
+    assert (found["joint"]["scopes"], found["joint"]["apart"], found["refusal"]) == ([], True, None)
+    one, other = (
+        write_policy(
+            job.folder / f"{policy.dataset}.toml", policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+        )
+        for policy in policies
+    )
+    shown = dptext("plan", one, other)
+    assert shown.exit_code == 0
+    said = " ".join(shown.stdout.split())
+    assert "not all of these runs share a scope" in said
+    assert f"epsilon {at_most(found['joint']['together']['epsilon'])} at delta" in said
+    assert dptext("plan", one, one).exit_code == 5
+
+
+MONTHS, YEARS = 'as = "month" }], or leave it out', 'as = "year" }], or leave it out'
+MONTH = {"column": "opened", "as": "month"}
+
+
+def tickets(rows=800):
+    random, start = Random(7), datetime(2026, 1, 1)
+    return pl.DataFrame(
+        {
+            "id": [f"r{n}" for n in range(rows)],
+            "user_id": [f"u{n % 400}" for n in range(rows)],
+            "category": [random.choice("abcdef") for _ in range(rows)],
+            "priority": [random.choice(["low", "mid", "high"]) for _ in range(rows)],
+            "opened": [start + timedelta(minutes=random.randrange(180 * 24 * 60)) for _ in range(rows)],
+            "review": ["the film was good"] * rows,
+            "note": ["a bad day"] * rows,
+        }
+    )
+
+
+def traced(published, raw, names):
+    """Return the share of rows that a join with raw rows on kept columns finds."""
+    one = [frame.filter(pl.len().over(names) == 1) for frame in (published, raw)]
+    return one[0].join(one[1], on=names, nulls_equal=True).height / raw.height
+
+
+def test_tickets_with_minutes_are_refused_and_with_months_nearly_none_is_traced(make_job):
+    kept = ["category", "priority", "opened"]
+    job = make_job(frame=tickets(), keep=kept, ids="keyed", keep_unique=None)
+    forecast = plan(job.policy())
+    facts = forecast.table["traceable"]
+    assert facts["single"] > 0.9 * 800
+    assert (facts["helps_most"], facts["single_without"]["opened"]) == ("opened", 0)
+    assert "without 'opened', 0 of 800 rows" in forecast.refusal["message"]
+    with pytest.raises(PolicyError, match="single out"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()
+    months = [*kept[:2], MONTH]
+    summary = job.run(keep=months)
+    assert summary.table["traceable"]["single"] <= 0.05 * 800
+    published = scan_published(str(job.folder / "published")).collect()
+    raw = tickets().with_columns(pl.col("opened").dt.strftime("%Y-%m"))
+    assert traced(published, raw, kept) < 0.05
+    assert published["opened"].sort().to_list() == raw["opened"].sort().to_list()
+    policy = job.policy(keep=months)
+    layout = Layout.of(policy)
+    found = table_check.of_published(layout, Manifest.read(layout))
+    stated = statement.facts(policy=policy)
+    assert stated["traceable"] == found
+    page = statement.markdown(stated)
+    assert "category, priority" in page
+    assert "Coarsened columns pass: opened (month). category and priority pass unchanged" in page
+    assert (found["single"], found["few"]) == tuple(summary.table["traceable"][name] for name in ("single", "few"))
+    with pytest.raises(PolicyError, match="single out"):  # the columns are finer than those that are published
+        job.run(keep=kept)
+    assert job.run(keep=kept, keep_unique="accepted").version == 2
+    assert job.run(keep=kept).version == 2  # later versions are only described
+
+
+@pytest.mark.parametrize(
+    ("kept", "values", "way"),
+    [
+        ("at", pl.datetime_range(datetime(2026, 1, 1), interval="1d", eager=True, end=datetime(2026, 9, 27)), MONTHS),
+        ({"column": "at", "as": "month"}, pl.date_range(date(1900, 1, 1), date(1922, 6, 1), "1mo", eager=True), YEARS),
+        ("at", pl.int_range(270, eager=True), "bins = [public bounds]"),
+        ({"column": "at", "bins": [*range(270)]}, pl.int_range(270, eager=True), "bins = [fewer public bounds]"),
+        ("at", pl.int_range(270, eager=True).cast(pl.String), "top = [public values]"),
+        ({"column": "at", "top": [*map(str, range(270))]}, pl.int_range(270, eager=True).cast(pl.String), None),
+        ("at", pl.int_range(270, eager=True).cast(pl.Binary), None),
+        ("user_name", pl.int_range(270, eager=True).cast(pl.String), None),
+    ],
+)
+def test_a_hint_fits_the_type_of_the_column(make_job, kept, values, way):
+    name = kept if isinstance(kept, str) else kept["column"]
+    frame = tickets(270).with_columns(values.alias(name))
+    (refusal,) = plan(make_job(frame=frame, keep=[kept], keep_unique=None).policy()).refusals
+    begins = "leave it out" if way is None else f'coarsen it by keep = [{{ column = "{name}", {way}'
+    assert refusal["hint"].startswith(begins)
+
+
+def test_an_incremental_run_does_not_add_rows_that_are_coarsened_otherwise(make_job):
+    bins = {"column": "n", "bins": [2]}
+    frame = tickets(200).with_columns(n=pl.int_range(pl.len()) % 5)
+    job = make_job(frame=frame, keep=["category", MONTH, bins], incremental=True)
+    job.run()
+    assert job.run().rows["new"] == 0
+    top = {"column": "category", "top": ["a", "b"]}
+    for other in ([top, MONTH, bins], ["category", MONTH, {"column": "n", "bins": [2.0]}]):  # labels "<2" and "<2.0"
+        with pytest.raises(PolicyError, match="differs from the policy in: keep"):
+            job.run(keep=other)
+    assert job.run(keep=[top, MONTH, bins], incremental=False).version == 2
+    published = scan_published(str(job.folder / "published")).collect()
+    assert set(published["category"]) == {"a", "b", "other"}
+
+
+CELLS = {
+    "month": ({"as": "month"}, [date(2026, 3, 31), None], ["2026-03", None]),
+    "no calendar": ({"as": "month"}, pl.Series([2**63 - 1, -1]).cast(pl.Datetime("us")), [None, "1969-12"]),
+    "year": ({"as": "year"}, [datetime(1999, 12, 31, 23, 59), None], [1999, None]),
+    "bins": (
+        {"bins": [0, 18, 65]},
+        [-1, 0, 17, 64, 65, None],
+        ["<0", "0 to <18", "0 to <18", "18 to <65", "65+", None],
+    ),
+    "bins of floats": ({"bins": [0.5]}, [0.4, 0.5, float("nan"), None], ["<0.5", "0.5+", None, None]),
+    "top": ({"top": ["a"]}, ["a", "b", "", None], ["a", "other", "other", None]),
+}
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_cells_are_coarsened(case):
+    rule, cells, wanted = CELLS[case]
+    kept, frame = Kept(column="c", **rule), pl.DataFrame({"c": cells})
+    made = frame.select(coarse(kept, frame.schema["c"]))
+    assert made["c"].to_list() == wanted
+    assert made.schema["c"] == coarse_type(kept, frame.schema["c"])
+
+
+def test_months_of_moments_with_a_zone_count_in_utc():
+    moment = pl.Series("c", [datetime(2026, 1, 31, 23, 30)]).dt.replace_time_zone("UTC")
+    for zone in ("UTC", "Europe/Berlin"):
+        frame = moment.dt.convert_time_zone(zone).to_frame()
+        assert frame.select(coarse(Kept(column="c", **{"as": "month"}), frame.schema["c"])).item() == "2026-01"
+
+
+@pytest.mark.parametrize("rule", [{"as": "month"}, {"bins": [1]}])
+def test_a_column_of_another_type_is_refused_by_name(make_job, rule):
+    job = make_job(frame=tickets(40), keep=[{"column": "category", **rule}])
+    for attempt in (plan, lambda policy: job.run(keep=policy.keep)):
+        with pytest.raises(InputError, match="column 'category' holds String"):
+            attempt(job.policy())
+    assert not (job.folder / "ledger.db").exists()
+
+
+ENTRIES = {
+    "two ways": ([{"column": "opened", "as": "month", "top": ["a"]}], "one way"),
+    "bins that do not ascend": ([{"column": "n", "bins": [2, 1]}], "ascend"),
+    "a column twice": (["opened", MONTH], "two roles"),
+    "the subject": ([{"column": "user_id", "top": ["a"]}], "coarsens the subject"),
+    "a text": ([{"column": "review", "top": ["a"]}], "two roles"),
+}
+
+
+@pytest.mark.parametrize("case", ENTRIES)
+def test_entries_that_contradict_each_other_are_refused(make_job, case):
+    keep, message = ENTRIES[case]
+    with pytest.raises(PolicyError, match=message):
+        make_job(frame=tickets(40)).policy(keep=keep)
+
+
+def test_columns_that_look_like_names_or_free_text_are_named(make_job):
+    words = [f"please call customer {n} back today" for n in range(200)]
+    frame = tickets(200).with_columns(customer_name=pl.lit("Ann"), agent_note=pl.lit(""), c7=pl.Series(words))
+    job = make_job(frame=frame, keep=["category", "customer_name", "agent_note", "c7"], keep_unique="accepted")
+    looks = plan(job.policy()).table["traceable"]["looks"]
+    assert looks == {
+        "customer_name": "is named like names or ids of people",
+        "agent_note": "is named like free text",
+        "c7": "looks like free text",
+    }
+
+
+def test_a_policy_that_names_columns_only_is_written_as_before(make_job):
+    policy = make_job(frame=tickets(40)).policy(keep=["category"], keep_unique=None)
+    assert policy.model_dump(mode="json")["keep"] == ["category"]
+    assert "keep_unique" not in policy.model_dump()
+    assert Policy.parse(policy.model_dump(by_alias=True)) == policy
+
+
+def test_coarsened_columns_in_a_table_with_a_log_and_after_people_were_forgotten(make_job):
+    job = make_job(frame=tickets(300), keep=["category", MONTH], table={"format": "delta"})
+    job.run()
+    months = set(tickets(300)["opened"].dt.strftime("%Y-%m"))
+    assert set(pl.read_delta(str(job.folder / "published"))["opened"]) == months
+    tickets(300).filter(pl.col("user_id") != "u7").write_parquet(job.folder / "raw.parquet")
+    forget(job.policy(), subjects=["u7"])
+    left = scan_published(str(job.folder / "published")).collect()
+    assert (left.height, set(left["opened"])) == (299, months)
+    assert Manifest.read(Layout.of(job.policy())).coarse == {"opened": {"as": "month"}}
+    assert job.run().rows["new"] == 0
+
+
+def test_a_run_in_several_processes_keeps_what_it_found_of_the_table(make_job):
+    staged = stage(make_job(frame=tickets(300), keep=["category", MONTH]).policy())
+    assert from_json(to_json(staged), staged.policy).table == staged.table
+    assert staged.table["traceable"]["rows"] == 300

@@ -104,13 +104,13 @@ ids, a raw text, or a wrong count in the published multiset | a table that was w
     leaks/test_whole_tables.py::test_a_changed_multiset_is_found_in_the_published_table
 order, shards, or ids of records in published bytes | rows that are written as they come
     parts are cut from sorted texts
-    integration/test_run_unlinked.py::test_ids_order_and_shards_do_not_show
+    integration/test_run_labels.py::test_ids_order_shards_and_other_labels_do_not_show
 a second version that differs in one known record | a changed source, `forget` between pin and draw
     a release is pinned to one table
-    integration/test_run_unlinked.py::test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted
+    integration/test_run_labels.py::test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted
 digests in the ledger that say whose text is whose | a plain hash of a public text
     digests are keyed
-    integration/test_run_unlinked.py::test_the_ledger_is_no_table_of_whose_text_is_whose
+    integration/test_run_labels.py::test_the_ledger_is_no_table_of_whose_text_is_whose
 an unlisted label in an unlinked release | a column of labels that is copied as it is
     gate `labels_in_list`
     integration/test_run_labels.py::test_a_label_that_the_policy_does_not_list_fires_a_gate
@@ -125,7 +125,7 @@ the same noise for another table | a seed that follows from the release name
     exact/test_aggregate_noise.py::test_noise_is_drawn_under_a_key_of_the_release_all_rows_and_their_sums
 a corpus that was built from the private column | texts of the domain are at hand
     plans and runs compare files; `dptext corpus` reads policies
-    integration/test_bad_releases.py::test_a_corpus_that_is_the_private_column_is_refused
+    integration/test_run_synthetic_entry_points.py::test_a_corpus_that_is_the_private_column_is_refused
 """)
 """Releases of a whole table: unlinked, and synthetic."""
 

@@ -37,8 +37,7 @@ def test_what_is_found_out_reads_the_file(tmp_path, separator, encoding, quote):
     assert other_byte == (2 if encoding in {"cp1252", "latin-1"} else None)
     assert found == CsvSpec(separator=separator, encoding=encoding, quote=quote)
     read = Files.at(place, csv=found).scan(("id",)).collect()
-    assert read.columns == ["id", "Kunde", "text"]
-    assert read["id"].to_list() == ["007", "008", "009"]
+    assert (read.columns, read["id"].to_list()) == (["id", "Kunde", "text"], ["007", "008", "009"])
     assert read["text"].to_list()[2] == "zwei\nZeilen, ja"
     assert read["text"].to_list()[0] == "Größe passt nicht, leider; schade | oder"
 

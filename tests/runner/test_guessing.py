@@ -143,8 +143,7 @@ def test_a_plan_accepts_the_policy_of_each_form(requests, form):
     path.write_text(init(requests, id="ticket", form=form, **given).replace("everyday-30k-2", "example"))
     policy = Policy.load(path)
     planned = plan(policy)
-    assert (planned.refusal, planned.over_cap) == (None, {"records": 0, "units": 0})
-    assert planned.rows == rows
+    assert (planned.refusal, planned.over_cap, planned.rows) == (None, {"records": 0, "units": 0}, rows)
     assert (policy.unlinked is not None, policy.synthetic is not None) == (form == "unlinked", form == "synthetic")
     if policy.synthetic is not None:
         assert policy.synthetic.labels.values == ("invoices", "delivery")

@@ -1,10 +1,12 @@
-"""One course of a whole run: its share never falls, and what is left follows from rates that were measured."""
+"""Progress and profile of a run: the share never falls, the rest follows from measured rates, and stages add up."""
 
+import pickle
+import threading
 import time
 
 import pytest
 
-from dptext_etl.runner.progress import PHASES, Meter, Progress, WholeRun, throttled
+from dptext_etl.runner.progress import PHASES, Meter, Profile, Progress, WholeRun, throttled
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def clock(monkeypatch):
 
 
 def run_of(clock, rows, per_row):
-    """The reports of a run whose phases take a number of seconds per row."""
+    """The reports of a run whose phases need a number of seconds per row."""
     seen = []
     course = WholeRun(seen.append)
     for phase, seconds in per_row.items():
@@ -49,8 +51,7 @@ def test_a_run_whose_costs_are_those_expected_tells_the_time_that_is_left(clock)
 def test_the_share_never_falls_and_ends_at_one(clock, slow):
     costs = {name: 5.0 if name == slow else 0.001 for name in PHASES}
     shares = [report.share for report in run_of(clock, 40, costs)]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
+    assert (shares, shares[-1]) == (sorted(shares), 1)
     assert all(0 <= share <= 1 for share in shares)
 
 
@@ -82,3 +83,87 @@ def test_a_phase_of_unknown_length_ends(clock):
     meter.add(7)
     meter.end()
     assert [(report.rows_total, report.ended) for report in told] == [(None, False), (None, False), (7, True)]
+
+
+def found(profile):
+    return {cost["name"]: cost for cost in profile.as_list()}
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    """Both clocks stop until they are moved: clock(seconds, cpu)."""
+    now = {"seconds": 0.0, "cpu": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: now["seconds"])
+    monkeypatch.setattr(time, "process_time", lambda: now["cpu"])
+
+    def move(seconds, cpu):
+        now["seconds"] += seconds
+        now["cpu"] += cpu
+
+    return move
+
+
+def test_stages_and_what_lies_between_add_up_to_the_run(ticks):
+    profile = Profile()
+    ticks(1, 1)
+    with profile.stage("read"):
+        ticks(2, 3)
+        profile.count("read", rows=10, size=500)
+    with profile.stage("read"):
+        ticks(4, 4)
+        profile.count("read", rows=5)
+    costs = found(profile)
+    assert (costs["read"]["seconds"], costs["read"]["cpu_seconds"]) == (6, 7)
+    assert (costs["read"]["rows"], costs["read"]["bytes"]) == (15, 500)
+    assert (costs["other"]["seconds"], costs["other"]["cpu_seconds"]) == (1, 1)
+    assert costs["read"]["peak_memory"] > 1 << 20
+
+
+def test_a_stage_inside_another_takes_its_place(ticks):
+    profile = Profile()
+    with profile.stage("compute"):
+        ticks(1, 1)
+        with profile.stage("reports"):
+            ticks(5, 10)
+        ticks(2, 2)
+    costs = found(profile)
+    assert (costs["compute"]["seconds"], costs["reports"]["cpu_seconds"]) == (3, 10)
+
+
+def test_stages_side_by_side_share_the_time(ticks):
+    profile, under_way, over = Profile(), threading.Event(), threading.Event()
+
+    def other():
+        with profile.stage("stage"):
+            under_way.set()
+            over.wait()
+
+    thread = threading.Thread(target=other)
+    with profile.stage("compute"):
+        thread.start()
+        under_way.wait()
+        ticks(2, 4)
+        over.set()
+        thread.join()
+    costs = found(profile)
+    assert (costs["compute"]["seconds"], costs["stage"]["seconds"]) == (1, 1)
+    assert costs["compute"]["cpu_seconds"] + costs["stage"]["cpu_seconds"] == 4
+
+
+def test_another_process_goes_on_with_the_profile(ticks):
+    profile = Profile()
+    with profile.stage("read"):
+        ticks(2, 2)
+        again = pickle.loads(pickle.dumps(profile))
+    with again.stage("read"):
+        ticks(1, 5)
+    assert found(again)["read"]["cpu_seconds"] == 7
+    assert found(profile)["read"]["cpu_seconds"] == 2
+
+
+def test_a_stage_that_fails_ends(ticks):
+    profile = Profile()
+    with pytest.raises(KeyError), profile.stage("gates"):
+        raise KeyError
+    ticks(3, 3)
+    assert found(profile)["other"]["seconds"] == 3

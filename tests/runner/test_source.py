@@ -1,6 +1,7 @@
 """The runner's small parts: paths, batches, ids, canary ids, durable files, progress."""
 
 import stat
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from dptext_etl.errors import DISK_HINT, InputError, PolicyError
 from dptext_etl.runner.layout import folder_name, format_of, is_remote
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.source import examine
+from dptext_etl.runner.source.cutting import Cutter
 from dptext_etl.runner.source.table import Files, batches
 
 
@@ -127,3 +129,27 @@ def test_progress_counts_and_estimates():
     assert seen[2].eta == 0
     assert seen[2].rows_per_second > 0
     Meter("ids", None, None).add(3)
+
+
+def plainly(sizes, rows, size):
+    """Where shards begin, row by row."""
+    found, count, total = [], 0, 0
+    for at, one in enumerate(sizes):
+        if count and (count == rows or total + one > size):
+            found.append(at)
+            count = total = 0
+        count, total = count + 1, total + one
+    return found
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=60),
+    st.integers(1, 9),
+    st.integers(1, 90),
+    st.lists(st.integers(0, 60), max_size=4),
+)
+def test_shards_end_where_a_plain_loop_ends_them(sizes, rows, size, pauses):
+    cutter, found, ends = Cutter(rows, size), [], [0, *sorted(min(at, len(sizes)) for at in pauses), len(sizes)]
+    for first, last in pairwise(ends):
+        found += [first + at for at in cutter.begins(np.array(sizes[first:last], dtype=np.int64))]
+    assert found == plainly(sizes, rows, size)
