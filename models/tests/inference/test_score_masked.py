@@ -9,13 +9,7 @@ import pytest
 from dptext_etl import sampling
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
-from models.tests.inference.masked_loops import (
-    DECODINGS,
-    SHORT,
-    check_against_the_plain_loop,
-    plain_whole,
-    recorded,
-)
+from models.tests.inference.masked_loops import DECODINGS, SHORT, check_against_the_plain_loop, plain_whole, recorded
 from models.tests.model_makers import ARCHITECTURES, CLIP
 from models.tests.toy_scorer import keys
 from tests.computing import PLACES, place_name
