@@ -99,12 +99,6 @@ def test_two_draws_per_word_are_the_most(block, score, n):
             assert worst(law, other_given[plan]) <= calls * exact + 1e-9, "given the plan, as many as were made"
 
 
-@pytest.mark.thorough
-def test_three_words():
-    one, other = (laws(words, telling, 1)[0] for words in [("good", "good", "good"), ("film", "good", "music")])
-    assert max(worst(one, other), worst(other, one)) <= 6 * epsilon_implemented(PARAMETERS.epsilon, M) + 1e-9
-
-
 SENTINELS = ("qzxa", "qzxb", "qzxc")
 
 

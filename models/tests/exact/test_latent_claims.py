@@ -72,20 +72,6 @@ def test_e14_noise_covers_the_largest_distance_and_wastes_nothing(mechanism, siz
     assert sharp(small, size)
 
 
-def test_e14_distances_by_value():
-    l1, l2 = largest_distances(dpbart(clip=0.5), 8)
-    assert l1 == pytest.approx(2 * 0.5 * 8)
-    assert l2 == pytest.approx(2 * 0.5 * math.sqrt(8))
-
-
-def test_e14_distances_by_norm_are_attained_at_equal_coordinates():
-    l1, l2 = largest_distances(adept(clip=5.0), 9)
-    assert l1 == pytest.approx(2 * 5.0 * 3, rel=1e-4)
-    assert l1 <= 2 * 5.0 * 3
-    assert l2 == pytest.approx(2 * 5.0, rel=1e-4)
-    assert l2 <= 2 * 5.0
-
-
 class Uncorrected(Adept):
     """Planted: Laplace noise for 2C, as ADePT was published."""
 

@@ -73,15 +73,6 @@ def test_a_pure_cap_is_refused_with_the_line_to_write(films):
     films.policy(cap={"measure": "pure", "epsilon": 1e6}, column=column(noise="laplace", n_rec=None))
 
 
-@pytest.mark.parametrize(
-    "given", [{"allocation": {"scores": ["ic"], "total": EPSILON}, "sentences": 2}, {"per_sentence": [1.0, 2.0]}]
-)
-def test_an_epsilon_that_depends_on_the_text_is_refused(films, given):
-    with pytest.raises(PolicyError, match="would depend on the text") as caught:
-        films.policy(column=column(**given))
-    assert "one epsilon per record" in str(caught.value)
-
-
 def test_sentences_in_two_passes_are_one_record_in_ledger_and_manifest(films):
     budget = {"scores": ["ic"], "first": 8.0, "total": 12.0}
     given = {"column": column(sentences=2, allocation=budget), "cap": None}

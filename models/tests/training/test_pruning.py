@@ -91,12 +91,6 @@ def test_the_small_model_rebuilds_texts_through_the_path_of_a_release(trained, t
     assert model.decode(np.zeros_like(latents)) != rebuilt
 
 
-def test_latents_are_used_up_to_the_clip_of_a_release(trained, texts) -> None:
-    base = Base.load(str(trained))
-    latents = SequenceModel(base.model.eval(), base.tokenizer, length=LENGTH).encode(texts[:64])
-    assert 0.05 < latents.std() < 0.2
-
-
 def test_scaled_latents_are_computed_by_the_same_model(trained, texts) -> None:
     base = Base.load(str(trained))
     before = loss_of(base, texts, Channel(0.1))
@@ -155,18 +149,6 @@ def test_training_after_pruning_recovers_what_pruning_cost(trained, pruned, text
     recovered = loss_of(after, texts, Channel(0.1, kept=history[-2]))
     assert whole < cut
     assert recovered < cut / 2 or recovered < 1.5 * whole
-
-
-def test_sensitivity_falls_with_the_root_of_the_share_kept(trained, pruned) -> None:
-    folder, history = pruned
-    common = {"epsilon": 500.0, "n_rec": 1000, "length": LENGTH}
-    clv = DPBart(variant="clv", model=str(trained), **common)
-    pr = DPBart(variant="pr", model=str(folder), **common)
-    sizes = clv.latent_model.size, pr.latent_model.size
-    assert sizes == (LENGTH * WIDTH, LENGTH * len(history[-2]))
-    ratio = pr.sensitivity(sizes[1]) / clv.sensitivity(sizes[0])
-    assert ratio == pytest.approx(math.sqrt(len(history[-2]) / WIDTH))
-    assert pr.scale(sizes[1]).sigma / clv.scale(sizes[0]).sigma == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize("step", quick([45, 60]))
