@@ -90,7 +90,7 @@ def worst(one, other):
 @pytest.mark.parametrize("score", quick([telling, first_word]))
 @pytest.mark.parametrize("n", [1, 2])
 def test_two_draws_per_word_are_the_most(block, score, n):
-    found = [laws(words, score, block) for words in itertools.product(WORDS, repeat=n)]
+    found = [laws(words, score, block) for words in itertools.product(WORDS[: 4 - n], repeat=n)]
     exact = epsilon_implemented(PARAMETERS.epsilon, M)
     for (one, one_given), (other, other_given) in itertools.permutations(found, 2):
         assert worst(one, other) <= 2 * n * exact + 1e-9 <= 2 * n * PARAMETERS.epsilon
@@ -102,16 +102,19 @@ def test_two_draws_per_word_are_the_most(block, score, n):
 SENTINELS = ("qzxa", "qzxb", "qzxc")
 
 
+def written(script, transcript, block=1):
+    """The text that a script gives where these outputs are drawn."""
+    ((chosen, _),) = draw(ToyScorer(M, blind), Forced(transcript), [script], KEY, parameters=PARAMETERS, block=block)
+    return write_strict(script, chosen, OUTPUTS)
+
+
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_no_input_word_survives_any_plan(block):
     for n in (0, 1, 2, 3):
         for plan, _ in plans(n):
             script = planned(SENTINELS[:n], [False] * n, plan)
             for transcript in ([0] * 6, [1, 2, 0, 2, 1, 0]):
-                ((chosen, _),) = draw(
-                    ToyScorer(M, blind), Forced(transcript), [script], KEY, parameters=PARAMETERS, block=block
-                )
-                out = write_strict(script, chosen, OUTPUTS).split()
+                out = written(script, transcript, block).split()
                 assert not set(out) & set(SENTINELS)
                 assert len(out) == script.draws == n - plan[:, 0].sum() + plan[:, 1].sum()
 
@@ -134,9 +137,7 @@ def printed(tokens, plan):
 
 
 def corrected(tokens, plan):
-    script = planned(tokens, [False] * len(tokens), plan)
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([0] * 6), [script], KEY, parameters=PARAMETERS, block=1)
-    return write_strict(script, chosen, OUTPUTS).split()
+    return written(planned(tokens, [False] * len(tokens), plan), [0] * 6).split()
 
 
 def leaking(algorithm, n):
@@ -159,8 +160,7 @@ def test_kept_words_take_no_part_in_the_plan():
     plan = np.array([[True, True], [False, False]])
     script = planned(["the", "good", "film"], [True, False, False], plan)
     assert script.draws == 2
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([1, 2]), [script], KEY, parameters=PARAMETERS, block=1)
-    assert write_strict(script, chosen, OUTPUTS) == "the b c"
+    assert written(script, [1, 2]) == "the b c"
 
 
 def below(key, position, bound):

@@ -9,6 +9,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,15 +190,14 @@ def test_spends_of_laplace_noise():
     assert adept(noise="laplace", n_rec=None, epsilon=3.5).spend(1).eps_tight == 3_500_000
 
 
-def test_a_null_costs_nothing_and_no_text_more_than_one_release(mechanism):
-    import pyarrow as pa
-
-    counted = mechanism.positions(pa.array(["", None, " ", "x " * 500]))
-    assert counted.to_pylist() == [1, 0, 1, 1]
+def test_a_null_costs_nothing_no_text_more_than_one_release_and_no_length_is_disclosed(mechanism):
+    assert mechanism.positions(pa.array(["", None, " ", "x " * 500])).to_pylist() == [1, 0, 1, 1]
     nothing = mechanism.spend(0)
     assert (nothing.eps_pure, nothing.eps_approx, nothing.delta, nothing.rho, nothing.mu2) == (0, 0, 0, 0, 0)
     assert worst_spend(mechanism) == worst_spend(mechanism, 10_000) == mechanism.spend(1)
     assert worst_spend(mechanism, 0) == nothing
+    assert mechanism.guarantee.disclosures == {Disclosure.NULLNESS}
+    assert mechanism.guarantee.unit == "record"
 
 
 @pytest.mark.parametrize(
@@ -243,9 +243,3 @@ def test_e13_epsilon_cannot_follow_the_text(name, given):
     with pytest.raises(PolicyError, match="size of the noise would depend on the text") as caught:
         catalog.build(asked)
     assert "one epsilon per record" in str(caught.value).replace("\n", " ")
-
-
-def test_the_guarantee_knows_no_length():
-    for item in MECHANISMS.values():
-        assert item.guarantee.disclosures == {Disclosure.NULLNESS}
-        assert item.guarantee.unit == "record"
