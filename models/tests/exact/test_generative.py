@@ -73,9 +73,8 @@ def test_a_bound_that_follows_the_text_shows_its_length():
 def test_ni_under_a_constant_scorer_no_text_reaches_the_answer(one, other):
     generator = ToyGenerator(lambda text, drawn: [0.2, 0.9, 0.4])
     mechanism = Toy(epsilon=4.0, l_max=9)
-    assert mechanism.release_with(generator, pa.array([one]), KEY) == mechanism.release_with(
-        generator, pa.array([other]), KEY
-    )
+    released = [mechanism.release_with(generator, pa.array([text]), KEY) for text in (one, other)]
+    assert released[0] == released[1]
 
 
 def test_ni_can_fail():
@@ -125,9 +124,7 @@ def test_ni_err_a_failing_text_is_drawn_uniformly_and_its_mates_never_know(failu
             assert rough.text[row] == calm.text[row]
             assert rough.steps[row] == calm.steps[row]
     assert rough.positions == calm.positions
-    assert {record for record, _ in sampler.uniform} == {3, 7} - {
-        row for row in (3, 7) if calm.steps[row].as_py() <= at
-    }
+    assert {record for record, _ in sampler.uniform} == {row for row in (3, 7) if calm.steps[row].as_py() > at}
     assert all(position >= at for _, position in sampler.uniform)
 
 
@@ -212,13 +209,10 @@ def test_batches_order_and_partitions_never_change_a_draw(data):
     found = {}
     for part in (order[:cut], order[cut:]):
         some = pa.array([texts[i] for i in part], pa.string())
-        out = mechanism.release_with(
-            ToyGenerator(reader, rows=rows, **pace), some, keys(len(texts)).take(pa.array(part, pa.int32()))
-        )
-        found |= {i: (out.text[j].as_py(), out.steps[j].as_py()) for j, i in enumerate(part)}
-    assert [found[i] for i in range(len(texts))] == list(
-        zip(whole.text.to_pylist(), whole.steps.to_pylist(), strict=True)
-    )
+        their_keys = keys(len(texts)).take(pa.array(part, pa.int32()))
+        out = mechanism.release_with(ToyGenerator(reader, rows=rows, **pace), some, their_keys)
+        found |= {i: (out.text[j], out.steps[j]) for j, i in enumerate(part)}
+    assert [found[i] for i in range(len(texts))] == list(zip(whole.text, whole.steps, strict=True))
 
 
 def test_memory_that_runs_out_halves_the_rows_of_a_bucket_and_changes_nothing():

@@ -45,9 +45,8 @@ def everywhere(places):
     """Every kind in every place; in `make test`, only the last kind computes in bfloat16."""
     pairs = list(itertools.product(KINDS, places))
     slow = [place.dtype == "bfloat16" and kind != list(KINDS)[-1] for kind, place in pairs]
-    params = [
-        pytest.param(pair, marks=pytest.mark.thorough if one else ()) for pair, one in zip(pairs, slow, strict=True)
-    ]
+    marks = [pytest.mark.thorough if one else () for one in slow]
+    params = [pytest.param(pair, marks=mark) for pair, mark in zip(pairs, marks, strict=True)]
     return {"params": params, "ids": lambda one: f"{one[0]}-{place_name(one[1])}"}
 
 

@@ -7,8 +7,6 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import sampling
-from dptext_etl_models.inference.masked.script import Script
-from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from models.tests.inference.masked_loops import DECODINGS, SHORT, check_against_the_plain_loop, plain_whole, recorded
 from models.tests.model_makers import ARCHITECTURES, CLIP
 from models.tests.toy_scorer import keys
@@ -111,13 +109,3 @@ def test_words_beyond_the_text_are_drawn_like_any_other(of_kind, computing):
     assert row[-1] == np.inf
     assert (row[:-1] == -np.inf).all()
     assert sampler.scores[(keys(3)[0].as_py(), 0)][-1] == -np.inf
-
-
-def test_draws_of_a_text_take_the_law_of_its_mechanism(whole):
-    made, scorer = whole()
-    script = Script.plain(["good", "film"])
-    ((chosen, _),) = draw(
-        scorer, sampling, [script], keys(1), parameters=DrawParameters(made.epsilon, *made.score_range), block=1
-    )
-    out = made.release_with(scorer, sampling, pa.array(["good film"]), keys(1))
-    assert [made.output_texts[number] for number in chosen] == out.text[0].as_py().split(" ")

@@ -26,20 +26,12 @@ from dptext_etl_models.training.masked_card import SETTINGS, figures, finish
 from dptext_etl_models.training.masked_examples import Recipe
 from dptext_etl_models.training.vocabulary import MASK
 from models.tests.model_makers import TEXTS
+from models.tests.training.stopping import stopped
 
 TINY = masked_lm.Settings(
-    vocabulary=400,
-    pieces=20,
-    hidden=32,
-    layers=1,
-    heads=2,
-    inner=32,
-    recipe=Recipe(short=24, long=40),
-    tokens=256,
-    steps=40,
-    rate=5e-3,
-    warmup=4,
-)
+    vocabulary=400, pieces=20, hidden=32, layers=1, heads=2, inner=32, recipe=Recipe(short=24, long=40), tokens=256,
+    steps=40, rate=5e-3, warmup=4,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -94,27 +86,13 @@ def test_files_are_those_that_transformers_and_mechanisms_read(trained):
 
 
 def test_a_training_that_was_stopped_ends_as_one_that_was_not(held, tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    whole, again = tmp_path / "whole", tmp_path / "stopped"
     masked_lm.train(held, whole, TINY, every=10)
-
-    class StopError(Exception):
-        pass
-
-    def stop(seen):
-        raise StopError
-
-    def again():
-        try:
-            masked_lm.train(held, stopped, TINY, every=10, report_every=20, listener=stop)
-        except StopError:
-            return True
-        return False
-
-    assert again()
-    assert (stopped / "checkpoint").is_dir()
-    masked_lm.train(held, stopped, TINY, every=10)
+    stopped(masked_lm.train, held, again, TINY, every=10, after=2)
+    assert (again / "checkpoint").is_dir()
+    masked_lm.train(held, again, TINY, every=10)
     for name in ("model.safetensors", "tokenizer.json", "config.json", "training.json"):
-        assert (whole / name).read_bytes() == (stopped / name).read_bytes(), name
+        assert (whole / name).read_bytes() == (again / name).read_bytes(), name
 
 
 def test_other_seeds_give_other_weights_and_other_settings_are_refused_in_one_folder(held, tmp_path):
