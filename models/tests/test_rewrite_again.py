@@ -83,9 +83,7 @@ def test_draws_are_those_of_key_and_step_alone():
     alone = [step.rewrite_with(toy, pa.array(["x"]), KEYS[at : at + 1]).text[0].as_py() for at in range(12)]
     assert whole == alone
     assert len(set(whole)) == 6
-    assert whole != rewritten(step, ["x"] * 12, toy, step=1).text.to_pylist(), (
-        "each post-processing has draws of its own"
-    )
+    assert whole != rewritten(step, ["x"] * 12, toy, step=1).text.to_pylist(), "each step has draws of its own"
 
 
 def test_a_real_model_rewrites_whatever_stands_beside():
@@ -116,14 +114,8 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     places = {said: model_folder(tmp_path / str(said), said) for said in ("public", "disjoint-records", "users", None)}
     asked = {said: make(model=place, training_provenance=None) for said, place in places.items()}
-    assert {said: step.provenance for said, step in asked.items()} == {
-        "public": "public",
-        "disjoint-records": "disjoint-records",
-        "users": None,
-        None: None,
-    }
-    assert make(model=places[None]).provenance == "public"
-    assert make(model=places["public"]).provenance == "public"
+    assert [step.provenance for step in asked.values()] == ["public", "disjoint-records", None, None]
+    assert make(model=places[None]).provenance == make(model=places["public"]).provenance == "public"
     for said in ("disjoint-records", "users"):
         with pytest.raises(PolicyError, match=r"and training\.json another one"):
             _ = make(model=places[said]).provenance
@@ -131,15 +123,9 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     assert asked[None].cfg() != asked["public"].cfg() != make(model=places["public"], l_max=4).cfg()
     moved = placed(asked["public"], asked["public"].artifacts())
     assert (moved.cfg(), moved.provenance) == (asked["public"].cfg(), "public")
-    (tmp_path / "public" / "training.json").write_text(
-        json.dumps(
-            {
-                "training_provenance": "public",
-                "mechanism": {"name": "custext", "configuration": "ab" * 32},
-                "settings": {"template": "Text : {text}", "longest": 40},
-            }
-        )
-    )
+    made_for = {"mechanism": {"name": "custext", "configuration": "ab" * 32}}
+    facts = {"training_provenance": "public", **made_for, "settings": {"template": "Text : {text}", "longest": 40}}
+    (tmp_path / "public" / "training.json").write_text(json.dumps(facts))
     trained = make(model=places["public"], training_provenance=None)
     assert (trained.learnt_for, trained.prompts.limit, asked[None].prompts.limit) == ("ab" * 32, 40, 512)
     assert trained.prompts.encode(["time"])[0] == make(template="Text : {text}").prompts.encode(["time"])[0]

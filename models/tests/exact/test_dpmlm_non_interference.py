@@ -174,8 +174,9 @@ def test_scores_without_a_number_are_the_lowest():
     assert released(made, "good film", Broken(made.outputs, "nan")) == released(made, "good film")
 
 
-@pytest.mark.parametrize("rows", quick([7, 1, 2, 100]))
-@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "newest_first"), quick([(7, True), *((rows, order) for rows in (7, 1, 2, 100) for order in (False, True))])
+)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_batches_order_and_partition_change_no_draw(rows, newest_first, variant):
     """Whole-numbered scores: who is scored with whom, and when, is nothing that a draw can see."""

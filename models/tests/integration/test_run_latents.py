@@ -34,9 +34,8 @@ def used(job, **changes):
         assert shown["class"] == "APPROX_LDP"
         assert shown["max_eps_pure"] == "inf"
         scope = Scope.of(job.policy(**changes))
-        return {
-            name: amounts.tolist() for name, amounts in ledger.used(scope, pl.Series(["0", "1"]).to_arrow()).items()
-        }
+        balance = ledger.used(scope, pl.Series(["0", "1"]).to_arrow())
+        return {name: amounts.tolist() for name, amounts in balance.items()}
 
 
 def test_a_cap_on_epsilon_and_delta_counts_both(films):

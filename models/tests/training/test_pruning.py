@@ -185,7 +185,7 @@ def test_training_under_noise_helps_under_noise(pruned, texts, tmp_path) -> None
 
 @pytest.mark.parametrize("given", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}])
 def test_noise_of_no_budget_is_refused(given) -> None:
-    with pytest.raises(PolicyError, match="no budget"):
+    with pytest.raises(PolicyError, match="not a budget"):
         dpbart.sigma(dpbart.NoiseSettings(**given), 10)
 
 
