@@ -1,4 +1,4 @@
-"""The audit: true claims hold, planted defects do not, and the figures agree with what can be counted otherwise."""
+"""The audit: true claims hold, planted defects do not, and the figures agree with independent counts."""
 
 import math
 from typing import ClassVar
@@ -54,7 +54,7 @@ class TopThree(CusText):
 
 
 class Table(CusText):
-    """A table of its own, under a description of its own."""
+    """A table under another description."""
 
     def table_description(self):
         return {**super().table_description(), "planted": type(self).__name__}

@@ -46,7 +46,7 @@ def divided(name):
 @pytest.mark.parametrize("reused", ["of the first", "of the second", "none"])
 @pytest.mark.parametrize("name", ["custext", "santext", "madlib", "tem", "geometric", *MODELS])
 def test_a_stream_that_two_passes_share_is_refuted(name, reused, monkeypatch):
-    """Both passes take the stream of one of them: the noise of the second says what the first released."""
+    """Both passes use the stream of one of them: the noise of the second shows the release of the first."""
     made = divided(name)
     if reused == "of the first":
         monkeypatch.setattr(dividing, "PASS", 0)
@@ -175,11 +175,9 @@ GIVEN = Allocation(total=6.0, template=(23.0, 1.0))
 
 def test_two_texts_of_two_draws_may_differ_in_both_divisions():
     scored = CusText(allocation=Allocation(total=4.0, scores=("ic",), eps_hi=3.0), limit=12, k=3)
-    assert limit_of(scored, "one draw", 3.0) == 3.0
-    assert limit_of(scored, POSITIONS, 3.0) == 4.0
+    assert (limit_of(scored, "one draw", 3.0), limit_of(scored, POSITIONS, 3.0)) == (3.0, 4.0)
     template = CusText(allocation=Allocation(total=4.0, template=(3.0, 1.0)), limit=12, k=3)
-    assert limit_of(template, POSITIONS, 4.0) == 1.0
-    assert whole(template) == 4.0
+    assert (limit_of(template, POSITIONS, 4.0), whole(template)) == (1.0, 4.0)
     plain = CusText(epsilon=2.0, limit=12, k=3)
     assert (limit_of(plain, POSITIONS, 2.0), whole(plain)) == (2.0, None)
 
@@ -201,7 +199,7 @@ def test_true_claims_of_divided_budgets_hold(mechanism):
 
 
 def test_a_part_that_is_too_large_is_refuted(monkeypatch):
-    """Every draw takes the largest part; by itself, no draw does wrong."""
+    """Every draw uses the largest part; by itself, no draw does wrong."""
     made, real = Diffractor(variant="geometric", allocation=GIVEN, limit=3), Diffractor.moved
 
     def greedy(self, words, slots, sampler, epsilons, purpose):

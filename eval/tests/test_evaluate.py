@@ -1,4 +1,4 @@
-"""What a release keeps and what an attacker gets: figures with known answers, reports without texts, bad tables."""
+"""The use of a release and the success of attackers: figures with known answers, reports without texts, bad tables."""
 
 import re
 from pathlib import Path
@@ -74,8 +74,7 @@ def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said
     poor = frame.select("id", text=pl.when(pl.col("id") % 3 == 0).then(wrong["text"]).otherwise(pl.col("stars")))
     found = evaluate(join(frame.lazy(), poor.lazy(), id="id", text="text", label="stars"))
     names = figures(found)["Downstream", "macro-F1, label names alone"]
-    assert names.value == 1
-    assert (names.blind, names.raw) == (pytest.approx(1 / 2), None)
+    assert (names.value, names.blind, names.raw) == (1, pytest.approx(1 / 2), None)
     words = saved(tmp_path, wrong)
     frame.write_parquet(words[1])
     done = dptext(*words, *NAMED, "--label", "stars")
@@ -214,8 +213,7 @@ def test_planted_examples_survive_only_where_the_mechanism_keeps_them():
     from dptext_etl_eval.planted import EXAMPLES, planted
 
     found = planted(build({"name": "surrogate", "epsilon": 4.0, "corpus": "example"}))
-    assert found.found == dict.fromkeys(EXAMPLES, 10)
-    assert found.survived == {}
+    assert (found.found, found.survived) == (dict.fromkeys(EXAMPLES, 10), {})
     kept = planted(build({"name": "custext", "epsilon": 1000.0}))
     assert kept.survived != {}
 

@@ -1,4 +1,4 @@
-"""Evaluators are parameters: models, splits, seeds, pairs of texts, numbers as labels; and what is refused first."""
+"""Evaluators are parameters: models, splits, seeds, pairs of texts, numbers as labels; bad ones are refused first."""
 
 import json
 
@@ -183,8 +183,7 @@ def test_models_say_what_transformers_says():
 
 
 def test_no_evaluator_is_named_by_default():
-    assert Evaluators().named() == {}
-    assert Evaluators(encoder="x").named() == {"encoder": "x"}
+    assert (Evaluators().named(), Evaluators(encoder="x").named()) == ({}, {"encoder": "x"})
 
 
 @pytest.mark.thorough  # fine-tunes a model ten times

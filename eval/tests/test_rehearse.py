@@ -27,7 +27,7 @@ SENTINEL = "zzqsentinelqzz"
 
 @pytest.fixture(autouse=True, scope="module")
 def _generated_once():
-    """All sentences take seconds to generate."""
+    """All sentences need seconds to generate."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stand_in, "generate", functools.cache(stand_in.generate))
         yield

@@ -158,7 +158,7 @@ def bart(computing):
 
 
 def rebuilt(mechanism, texts):
-    """What the decoder writes from latents that are clipped as in a release, without noise."""
+    """Texts of the decoder from latents that are clipped as in a release, without noise."""
     model, out = mechanism.latent_model, []
     for start in range(0, len(texts), model.rows):
         latents = model.encode(texts[start : start + model.rows]).astype(np.float64)

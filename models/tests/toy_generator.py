@@ -1,4 +1,4 @@
-"""Scorers of tokens that need no model, and samplers that enumerate what a release can draw."""
+"""Scorers of tokens that need no model, and samplers that enumerate the draws of a release."""
 
 import itertools
 import math
@@ -37,7 +37,7 @@ class Toy(GenerativeMechanism):
 
 
 class ToyGenerator:
-    """Scores by a function of a text and what it drew, like a model that reads bytes.
+    """Scores by a function of a text and its draws, like a model that reads bytes.
 
     Args:
         score: score(text, drawn) -> scores of the outputs.

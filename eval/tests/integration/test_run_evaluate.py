@@ -1,4 +1,4 @@
-"""A run and its report: the policy names the columns, the manifest what they cost."""
+"""A run and its report: the policy names the columns, the manifest their cost."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Budgets that are divided by the text itself, by exact enumeration of what is released (Theorem A).
+"""Budgets that are divided by the text itself, by exact enumeration of releases (Theorem A).
 
 Specification: docs/spec/privacy.md#e12, docs/spec/privacy.md#theorem-a.
 """
@@ -180,7 +180,7 @@ def test_a_chosen_template_costs_the_choice_and_the_budget():
     assert made.spend(2).eps_pure == 5_000_000
 
 
-# What a division must not tell
+# A division must tell nothing
 
 
 def test_where_scores_of_outputs_tell_nothing_a_division_tells_nothing_either():

@@ -1,4 +1,4 @@
-"""A device draws by scores what the kernel draws."""
+"""A device draws by scores as the kernel does."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""DP-MLM: what the scores do not carry reaches no output, and failures draw uniformly.
+"""DP-MLM: texts reach the output only through scores, and failures draw uniformly.
 
 Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err.
 """
@@ -102,8 +102,7 @@ def test_columns_are_read_as_single_texts_are(column):
             read = made._read(text, count)
             words = read.words[:count] if made.length != "disclose" else read.words
             alone = Script.plain(words, read.kept[: len(words)], count - len(words) if made.length != "disclose" else 0)
-            assert script.words == list(alone.words)
-            assert list(script.items) == list(alone.items)
+            assert (script.words, list(script.items)) == (list(alone.words), list(alone.items))
 
 
 class Broken(ToyScorer):

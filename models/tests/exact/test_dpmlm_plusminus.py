@@ -37,7 +37,7 @@ BLOCKS = {"sequential": 1, "block": 2, "parallel": 100}
 
 
 def telling(words, drawn, number):
-    """Everything moves the scores: the words, what was drawn, how many draws there were."""
+    """Everything moves the scores: the words, the earlier draws, their number."""
     best = (sum(map(WORDS.index, words)) + 2 * sum(drawn) + number) % M
     return [INF if output == best else -INF for output in range(M)]
 
@@ -147,8 +147,7 @@ def leaking(algorithm, n):
 
 def test_the_printed_algorithm_is_caught():
     """Planted: the check that the corrected algorithm passes finds the words that the printed one leaves."""
-    assert [leaking(corrected, n) for n in (1, 2, 3)] == [0, 0, 0]
-    assert leaking(printed, 1) == DELETION
+    assert ([leaking(corrected, n) for n in (1, 2, 3)], leaking(printed, 1)) == ([0, 0, 0], DELETION)
     assert leaking(printed, 2) > DELETION
     assert leaking(printed, 3) > leaking(printed, 2)
     alone = [chance for plan, chance in plans(3) if plan[:, 0].any() and not plan[:, 1].any()]
@@ -159,8 +158,7 @@ def test_the_printed_algorithm_is_caught():
 def test_kept_words_take_no_part_in_the_plan():
     plan = np.array([[True, True], [False, False]])
     script = planned(["the", "good", "film"], [True, False, False], plan)
-    assert script.draws == 2
-    assert written(script, [1, 2]) == "the b c"
+    assert (script.draws, written(script, [1, 2])) == (2, "the b c")
 
 
 def below(key, position, bound):
@@ -180,8 +178,7 @@ def test_the_plan_comes_from_its_own_stream_exactly():
     for record, plan in ((0, drawn[0]), (2, drawn[2])):
         key = keys(3)[record].as_py()
         for word, (deleted, followed) in enumerate(plan.tolist()):
-            assert deleted == (below(key, 2 * word, 20) < 1)
-            assert followed == (below(key, 2 * word + 1, 10) < 1)
+            assert (deleted, followed) == (below(key, 2 * word, 20) < 1, below(key, 2 * word + 1, 10) < 1)
     many = draw_plans(keys(1), np.array([20_000]), 0.05, 0.25)[0].mean(axis=0)
     assert abs(many[0] - 0.05) < 0.008
     assert abs(many[1] - 0.25) < 0.016
@@ -190,8 +187,7 @@ def test_the_plan_comes_from_its_own_stream_exactly():
 
 @pytest.mark.parametrize(("n", "few", "many"), [(20, 30, 35), (50, 66, 77), (100, 124, 144), (200, 236, 273)])
 def test_likely_draws_are_those_of_the_specification(n, few, many):
-    assert likely_draws(n, 0.05, 0.1, 1e-6) == few
-    assert likely_draws(n, 0.05, 0.25, 1e-6) == many
+    assert (likely_draws(n, 0.05, 0.1, 1e-6), likely_draws(n, 0.05, 0.25, 1e-6)) == (few, many)
 
 
 def test_likely_draws_are_a_quantile():

@@ -61,8 +61,7 @@ def test_a_bound_that_follows_the_text_shows_its_length():
     generator = ToyGenerator(reader, rows=1)
     mechanism = Toy(epsilon=1.0, mode="faithful")
     released = mechanism.release_with(generator, pa.array(["a", "a much longer text"] * 20), keys(40))
-    assert set(released.positions.to_pylist()) == {1, 18}
-    assert max(released.steps.to_pylist()[::2]) == 1
+    assert (set(released.positions.to_pylist()), max(released.steps.to_pylist()[::2])) == ({1, 18}, 1)
     assert max(released.steps.to_pylist()[1::2]) > 1
     assert mechanism.guarantee.guarantee_class is GuaranteeClass.COND_PURE
     assert Disclosure.LENGTH in mechanism.guarantee.disclosures
@@ -121,8 +120,7 @@ def test_ni_err_a_failing_text_is_drawn_uniformly_and_its_mates_never_know(failu
     assert "text0" not in caplog.text
     for row, text in enumerate(texts):
         if text not in bad:
-            assert rough.text[row] == calm.text[row]
-            assert rough.steps[row] == calm.steps[row]
+            assert (rough.text[row], rough.steps[row]) == (calm.text[row], calm.steps[row])
     assert rough.positions == calm.positions
     assert {record for record, _ in sampler.uniform} == {row for row in (3, 7) if calm.steps[row].as_py() > at}
     assert all(position >= at for _, position in sampler.uniform)
@@ -138,8 +136,7 @@ def test_ni_err_scores_of_another_shape_are_a_failure(wrong):
 
     sampler = Recorded()
     released = Toy(epsilon=1.0, l_max=5).release_with(Wrong(reader), pa.array(["secret"]), KEY, sampler=sampler)
-    assert sampler.uniform == sampler.slots
-    assert released.failed == released.steps
+    assert (sampler.uniform, released.failed) == (sampler.slots, released.steps)
     with pytest.raises(PolicyError, match="fails on public texts"):
         Toy(epsilon=1.0).probe_with(Wrong(reader))
 

@@ -25,13 +25,11 @@ def flan(tmp_path):
 def test_known_answers_of_the_specification(flan):
     mechanism = DPPrompt.from_temperature(1.5, model=flan, clip=(-95.0, 8.0), l_max=100)
     assert mechanism.epsilon == pytest.approx(137.333333, abs=1e-6)
-    assert mechanism.temperature == pytest.approx(1.5)
-    assert mechanism.outputs == 32_128
+    assert (mechanism.temperature, mechanism.outputs) == (pytest.approx(1.5), 32_128)
     spend = mechanism.spend(100)
     assert spend.eps_pure / 1e6 == pytest.approx(13_733.33, abs=0.01)
     assert spend.eps_tight / 1e6 == pytest.approx(4_226.22, abs=0.01)
-    assert spend.rho / 1e6 == pytest.approx(100 * mechanism.epsilon**2 / 8, rel=1e-9)
-    assert spend.delta == 0
+    assert (spend.rho / 1e6, spend.delta) == (pytest.approx(100 * mechanism.epsilon**2 / 8, rel=1e-9), 0)
     assert worst_spend(mechanism) == worst_spend(mechanism, 10_000) == spend
     assert worst_spend(mechanism, 0).eps_pure == 0
     assert DPPrompt.from_temperature(1.0, model=flan, clip=(-95.0, 8.0)).epsilon == 206.0
@@ -49,8 +47,7 @@ def test_an_allow_list_is_the_output_set(flan, tmp_path):
     listed = tmp_path / "allowed.json"
     listed.write_text("[7, 9, 9, 31000]")
     mechanism = DPPrompt(epsilon=10.0, model=flan, clip=CLIP, allow_list=str(listed))
-    assert mechanism.columns.tolist() == [1, 7, 9, 31_000]
-    assert mechanism.outputs == 4
+    assert (mechanism.columns.tolist(), mechanism.outputs) == ([1, 7, 9, 31_000], 4)
     assert mechanism.spend(1).eps_tight / 1e6 == pytest.approx(epsilon_implemented(10.0, 4), abs=1e-6)
     everything = DPPrompt(epsilon=10.0, model=flan, clip=CLIP)
     assert mechanism.cfg() != everything.cfg()

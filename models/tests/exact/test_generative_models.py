@@ -120,7 +120,7 @@ class Rounded:
 
 
 class Staying:
-    """The sampler of releases as on a GPU: what it draws stays a tensor."""
+    """The sampler of releases as on a GPU: its draws stay a tensor."""
 
     choose = partial(device_draws.choose, on_device=True, stay=True)
     choose_uniform = device_draws.choose_uniform
@@ -204,8 +204,7 @@ def test_rows_on_a_gpu_follow_from_its_free_memory_and_what_dummies_take(precise
     assert [gpu.rows(bucket) for bucket in (32, 64, 128, 64)] == [1024, 512, 256, 512]
     gpu._free //= 2**20
     assert gpu.rows(64) == 512  # was measured once
-    assert gpu.rows(96) == 1
-    assert gpu.rows(4096) == 1
+    assert (gpu.rows(96), gpu.rows(4096)) == (1, 1)
 
 
 def test_the_bucket_follows_from_the_own_length_and_always_has_padding(precise):

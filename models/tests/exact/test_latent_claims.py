@@ -42,7 +42,7 @@ def clipped(mechanism, latents):
 
 
 def largest_distances(mechanism, size):
-    """The largest l1 and l2 distance of two clipped latents, over all signs and the corners of what a clip allows."""
+    """The largest l1 and l2 distance of two clipped latents, over all signs and the corners of the clip."""
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=size)))
     corners = np.concatenate([signs * 1e9, np.eye(size) * 1e9, -np.eye(size) * 1e9])
     rows = clipped(mechanism, corners)
@@ -113,7 +113,7 @@ def test_planted_classical_noise_is_caught(epsilon):
     values = dpbart(clip=1.0, epsilon=epsilon).model_dump()
     assert sound(DPBart(**values), 9)
     assert not sound(Classical(**values), 9)
-    assert sound(Classical(**{**values, "epsilon": 0.5}), 9)  # the test does not refuse what is right
+    assert sound(Classical(**{**values, "epsilon": 0.5}), 9)  # the test accepts the right noise
 
 
 @given(st.floats(0.1, 2500), st.integers(1, 10**7), st.sampled_from(list(MECHANISMS)), st.integers(1, 40_000))
@@ -195,8 +195,7 @@ def test_a_null_costs_nothing_no_text_more_than_one_release_and_no_length_is_dis
     nothing = mechanism.spend(0)
     assert (nothing.eps_pure, nothing.eps_approx, nothing.delta, nothing.rho, nothing.mu2) == (0, 0, 0, 0, 0)
     assert worst_spend(mechanism) == worst_spend(mechanism, 10_000) == mechanism.spend(1)
-    assert worst_spend(mechanism, 0) == nothing
-    assert mechanism.guarantee.disclosures == {Disclosure.NULLNESS}
+    assert (worst_spend(mechanism, 0), mechanism.guarantee.disclosures) == (nothing, {Disclosure.NULLNESS})
     assert mechanism.guarantee.unit == "record"
 
 

@@ -46,8 +46,7 @@ def mechanism(request):
 def test_ni_any_two_texts_give_equal_bytes(one, other, name):
     mechanism, model = MECHANISMS[name], constant(24)
     first, second = (released(mechanism, model, [text], keys(1)) for text in (one, other))
-    assert first == second
-    assert first.positions.to_pylist() == [1]
+    assert (first, first.positions.to_pylist()) == (second, [1])
 
 
 def test_ni_can_fail():
@@ -102,8 +101,7 @@ def test_ni_err_a_failing_record_is_the_zero_vector(mechanism, failure):
     fine = released(mechanism, constant(24, 0.05), given, keys(5))
     assert out.text[1] == zero.text[1]
     assert [out.text[row] for row in (0, 2, 4)] == [fine.text[row] for row in (0, 2, 4)]
-    assert out.positions == fine.positions
-    assert out.failed.to_pylist() == [0, 1, 0, 0, 0]
+    assert (out.positions, out.failed.to_pylist()) == (fine.positions, [0, 1, 0, 0, 0])
     assert not any(fine.failed.to_pylist())
     mechanism.probe_with(Toy(24, encoder))
     assert not any(SENTINEL in (text or "") for text in out.text.to_pylist())
@@ -120,8 +118,7 @@ def test_ni_err_a_failing_decoder_depends_on_noise_alone(mechanism):
         released(mechanism, Broken(24, lambda text: np.zeros(24)), given * 4, keys(12)).text.to_pylist()
         for given in ([SENTINEL, "good", ""], ["", "x" * 99, SENTINEL])
     ]
-    assert outs[0] == outs[1]
-    assert set(map(len, outs[0])) == {0, 64}
+    assert (outs[0], set(map(len, outs[0]))) == (outs[1], {0, 64})
 
 
 @pytest.mark.parametrize("half", ["encoder", "decoder", "nan"])
@@ -152,8 +149,7 @@ def test_memory_that_runs_out_halves_batches_by_shape_and_goes_on(mechanism):
     model = Small(24, lambda text: np.full(24, 0.05), rows=8)
     given = [f"text {i}" for i in range(9)]
     out = released(mechanism, model, given, keys(9))
-    assert out == released(mechanism, constant(24), given, keys(9))
-    assert set(model.rows_seen) == {2}
+    assert (out, set(model.rows_seen)) == (released(mechanism, constant(24), given, keys(9)), {2})
 
 
 def test_copies_of_one_record_are_released_once(mechanism):
@@ -163,7 +159,7 @@ def test_copies_of_one_record_are_released_once(mechanism):
     assert out[0] == out[2] != out[1]
 
 
-# DB-noise: what the decoder gets, less what the encoder gave
+# DB-noise: vectors of the decoder, less those of the encoder
 
 
 def padded(text):

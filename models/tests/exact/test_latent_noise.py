@@ -160,7 +160,7 @@ def test_s2_a_million_draws_are_normal_of_the_declared_size():
 
 # Clip and grid (docs/spec/privacy.md#grid-rounding, docs/spec/privacy.md#e14)
 
-NO_NOISE = Fraction(2**48, 1)  # exp(-2**48) never happens: what is left is clip and grid
+NO_NOISE = Fraction(2**48, 1)  # exp(-2**48) never happens: only clip and grid are left
 
 ROWS = st.lists(
     st.floats(-3, 3) | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.1, -0.1, 1 / 3]),

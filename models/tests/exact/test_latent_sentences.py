@@ -80,7 +80,7 @@ def drawn(made, model, text):
 
 
 def check_noise(made, got, scales, first=0):
-    """Every vector has the noise of its own stream and size."""
+    """Check that every vector has the noise of one stream and of its size."""
     for at, scale in enumerate(scales):
         size, stream = {"sigma": scale.sigma, "rate": scale.rate}, 4 + 256 * (first + at)
         alone = noisy_latents(np.full((1, SIZE), 0.05), keys(1), clip=made.clip, **size, purpose=stream)
@@ -104,10 +104,8 @@ def test_the_number_of_sentences_is_never_disclosed(text):
     model = Toy(4, lambda piece: seen.append(piece) or np.zeros(4))
     made = several(dpbart)
     _, released = drawn(made, model, text)
-    assert seen[:3] == cut(text, 3)
-    assert "".join(seen[:3]).replace(" ", "") == text.replace(" ", "")
-    assert len(released.text[0].as_py().split(" ")) == 3
-    assert released.positions.to_pylist() == [1]
+    assert (seen[:3], "".join(seen[:3]).replace(" ", "")) == (cut(text, 3), text.replace(" ", ""))
+    assert (len(released.text[0].as_py().split(" ")), released.positions.to_pylist()) == (3, [1])
     assert made.guarantee.disclosures == {Disclosure.NULLNESS}
 
 

@@ -53,8 +53,7 @@ def test_every_batch_under_way_has_one_thread_of_its_own(whole, lanes):
     scorer.model.forward = noted
     lanes(2)
     assert made.release_with(scorer, sampling, pa.array(LONG), keys(40)).text.to_pylist() == expected
-    assert {threads for _, threads in alone} == {1}
-    assert len({thread for thread, _ in alone}) == 2
+    assert ({threads for _, threads in alone}, len({thread for thread, _ in alone})) == ({1}, 2)
     assert threading.current_thread() not in {thread for thread, _ in alone}
 
 

@@ -72,8 +72,7 @@ def test_what_auto_chose_is_said(monkeypatch, device, dtype, auto, said):
         if value is not None:
             monkeypatch.setenv(setting, value)
     found = devices.computing()
-    assert found.auto == auto
-    assert str(found) == said
+    assert (found.auto, str(found)) == (auto, said)
     assert devices.Computing(**found.as_dict()).as_dict() == found.as_dict()
 
 

@@ -57,8 +57,7 @@ def test_scores_have_the_bits_of_transformers(files, dtype):
 def test_tokens_are_those_of_transformers(files):
     made, usual = vocabulary.tokenizer(files), language_model.tokenizer(files)
     assert isinstance(made, vocabulary.Tokens)
-    assert len(made) == len(usual)
-    assert sorted(usual.all_special_ids) == made.all_special_ids
+    assert (len(made), sorted(usual.all_special_ids)) == (len(usual), made.all_special_ids)
     for name in ("mask_token_id", "pad_token_id", "sep_token_id", "unk_token_id"):
         assert getattr(made, name) == getattr(usual, name)
     usual.backend_tokenizer.no_truncation()  # anyone who pads or cuts says so again with every call
@@ -67,8 +66,7 @@ def test_tokens_are_those_of_transformers(files):
     ours, theirs = MaskedVocabulary(made), MaskedVocabulary(usual)
     words = ["good", "Zxqv", "<mask>", "</s>", "naïve", "😀", "don’t"]
     assert list(map(list, ours.encode(words))) == list(map(list, theirs.encode(words)))
-    assert ours.frame(64) == theirs.frame(64)
-    assert ours.whole_words()[0] == theirs.whole_words()[0]
+    assert (ours.frame(64), ours.whole_words()[0]) == (theirs.frame(64), theirs.whole_words()[0])
 
 
 def test_a_release_needs_no_model_of_transformers(monkeypatch, folder):

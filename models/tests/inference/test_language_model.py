@@ -143,7 +143,7 @@ def test_a_file_that_keeps_its_size_and_time_is_hashed_again(folder):
 
 
 def test_settings_name_no_code_and_no_other_file(folder, tmp_path):
-    """Nothing of a hub, no kernel, and no file outside of the folder; what the model computes stays."""
+    """Nothing of a hub, no kernel, and no file outside of the folder; the model computes the same."""
     expected = language_model.masked_model(language_model.model_files(str(folder))).state_dict()
     (tmp_path / "tokenizer.json").write_text("{}")
     code = {

@@ -98,7 +98,7 @@ def test_a_row_ends_where_its_room_does():
 
 
 def test_only_what_could_lose_draws_has_another_version():
-    """Stores, golden bytes and names of all others stay what they were."""
+    """Stores, golden bytes and names of all others stay the same."""
     made = {
         (case, decoding): DPMLM(epsilon=20.0, model="example-masked", **CASES[case], **DECODINGS[decoding])
         for case in CASES

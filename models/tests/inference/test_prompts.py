@@ -33,8 +33,7 @@ def test_the_template_stays(tokenizer, text, template, begins, ends):
         (ids,) = Prompts(tokenizer, template, LIMIT, 1000, continued=continued).encode([text])
         tokens = tokenizer.convert_ids_to_tokens(ids)
         assert len(tokens) <= LIMIT
-        assert tokens[: len(begins)] == begins
-        assert tokens[-len(ends + last) :] == ends + last
+        assert (tokens[: len(begins)], tokens[-len(ends + last) :]) == (begins, ends + last)
 
 
 @pytest.mark.parametrize("count", [1, 5, 500])

@@ -91,7 +91,7 @@ def test_a_planted_path_of_unpadded_batches_is_taken_by_no_batch(bart, tokenizer
 
 
 def test_a_length_that_takes_all_places_has_another_version(folder):
-    """One id less is read of a long text there; every other configuration stays what it was."""
+    """One id less is read of a long text there; every other configuration stays the same."""
     made = {length: DPBart(epsilon=500.0, n_rec=10, model=str(folder), length=length) for length in (2, 23, 24)}
     assert {length: one.configuration()["mechanism_version"] for length, one in made.items()} == {2: 1, 23: 1, 24: 2}
 
@@ -105,7 +105,7 @@ def test_a_decoded_text_is_the_same_whatever_its_mates(model):
 
 
 class Spy:
-    """The model itself, and what its decoder was asked to attend to."""
+    """The model itself, and the attention masks of its decoder."""
 
     def __init__(self, model):
         self._model, self.seen = model, []

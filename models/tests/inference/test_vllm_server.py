@@ -1,4 +1,4 @@
-"""vLLM behind a release: its schedule changes no draw, and what the guarantee needs of it is set or refused."""
+"""vLLM behind a release: its schedule changes no draw, and settings that the guarantee needs are set or refused."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Texts that a causal model writes for public labels: the prompt, the card, and what is refused."""
+"""Texts that a causal model writes for public labels: the prompt, the card, and refusals."""
 
 import json
 import random
@@ -129,8 +129,7 @@ def test_a_prompt_is_six_examples_in_shuffled_order_and_the_beginning_of_the_nex
     first, second = (writing.prompt("notes", "rain", random.Random(seed)) for seed in (1, 2))
     assert first != second
     assert first.endswith("Kind: notes\nTopic: rain\nText:")
-    assert sorted(first.split("\n\n")) == sorted(second.split("\n\n"))
-    assert first.count("Kind: ") == 7
+    assert (sorted(first.split("\n\n")), first.count("Kind: ")) == (sorted(second.split("\n\n")), 7)
 
 
 def test_a_real_model_is_asked_with_settings_that_it_knows(labels, tmp_path, monkeypatch):

@@ -99,8 +99,7 @@ def test_a_missing_table_is_named_as_one(tmp_path):
 
 def test_the_vectors_that_ship_part_what_the_text_puts_together():
     plain, moved = WordVectors.load(), WordVectors.load(SYNONYMS)
-    assert moved.words == plain.words
-    assert moved.artifact.description["base"] == plain.artifact.sha256
+    assert (moved.words, moved.artifact.description["base"]) == (plain.words, plain.artifact.sha256)
     assert f"`{moved.artifact.sha256}`" in (DATA / f"{SYNONYMS}.md").read_text(encoding="utf-8")
 
     def near(vectors, one):

@@ -1,5 +1,5 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""Training of denoisers from nothing: what they read and write, exact resumption, and mechanisms that load them."""
+"""Training of denoisers from nothing: their inputs and outputs, exact resumption, and mechanisms that load them."""
 
 import json
 from dataclasses import replace
@@ -48,8 +48,7 @@ def test_texts_are_spoilt_as_the_recipe_says_and_targets_are_whole(tokenizer, te
     assert [written for _, written in pairs] == texts
     assert sum(read.split() != written.rstrip(".").lower().split() for read, written in pairs) > len(texts) / 2
     read, written = Corruption(backend, Recipe(random=1.0)).pair(texts[0], np.random.default_rng(1))
-    assert read == written
-    assert len(read.split()) == len(texts[0].split())
+    assert (read, len(read.split())) == (written, len(texts[0].split()))
 
 
 def test_answers_end_and_prompts_are_those_of_the_mechanisms(tokenizer, texts):

@@ -136,7 +136,7 @@ def test_texts_are_kept_back_by_their_own_hash(tmp_path):
     path = tmp_path / "c.parquet"
     pq.write_table(pa.table({"text": texts}), path)
     found = masked_lm.read([Corpus(path)], [Corpus(path)])
-    assert found.examined["c"] == texts  # given only for examination, it is taken whole
+    assert found.examined["c"] == texts  # given only for examination, it is used whole
     found = masked_lm.read([Corpus(path, 2.0)])
     assert found.examined == {"c": kept}
     assert found.train == [([text for text in texts if text not in set(kept)], 2.0)]
@@ -153,8 +153,7 @@ def test_shares_weigh_words_of_corpora(held):
 def test_shares_are_positive_numbers(given):
     with pytest.raises(PolicyError, match="is not a share"):
         Corpus.parse(given)
-    assert Corpus.parse("a=b.parquet=2.5").share == 2.5
-    assert Corpus.parse("x.parquet").share == 1.0
+    assert (Corpus.parse("a=b.parquet=2.5").share, Corpus.parse("x.parquet").share) == (2.5, 1.0)
 
 
 def test_corpora_without_texts_are_refused(tmp_path):
@@ -177,7 +176,6 @@ def test_the_command_trains_examines_and_tells(tmp_path):
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
     assert tuple(facts) == ("out", "steps", "bytes", "held_out", "clip")
-    assert facts["steps"] == 2
-    assert json.loads((out / "training.json").read_text())["settings"]["seed"] == 3
+    assert (facts["steps"], json.loads((out / "training.json").read_text())["settings"]["seed"]) == (2, 3)
     assert "None needed." in (out / "README.md").read_text()
     assert language_model.model_files(str(out))["model/dptext_clip.json"]

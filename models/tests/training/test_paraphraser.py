@@ -1,5 +1,5 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""Fine-tuning of paraphrasers: it learns, continues where it was stopped, and what it writes is drawn from."""
+"""Fine-tuning of paraphrasers: it learns, continues where it was stopped, and a mechanism draws from it."""
 
 import json
 from dataclasses import replace
@@ -111,8 +111,7 @@ def test_it_learns_and_dp_paraphrase_draws_what_it_learnt(table, tmp_path):
     )
     assert outcome.exit_code == 0, outcome.output
     facts = json.loads((out / "training.json").read_text())
-    assert facts["steps"] == 60
-    assert facts["pairs"]["name"] == "pairs.csv"
+    assert (facts["steps"], facts["pairs"]["name"]) == (60, "pairs.csv")
     assert json.loads((out / "dptext_clip.json").read_text())["kind"] == "causal"
     assert not (out / "checkpoint").exists()
 

@@ -100,8 +100,7 @@ def test_columns_of_the_first_stage_are_those_of_an_independent_computation(trai
 def test_every_stage_prunes_a_quarter_of_the_rest_and_a_release_uses_the_stage_before_the_last(pruned) -> None:
     folder, history = pruned
     kept = read_kept(folder / FILE)
-    assert list(kept.columns) == history[-2]
-    assert (kept.stage, kept.width, kept.noise) == (2, WIDTH, None)
+    assert (list(kept.columns), kept.stage, kept.width, kept.noise) == (history[-2], 2, WIDTH, None)
     assert [len(kept) for kept in history] == [36, 27, 20]
     assert all(set(after) < set(before) for before, after in itertools.pairwise(history))
 
@@ -121,8 +120,7 @@ def test_provenance_names_base_settings_and_corpus(trained, texts, tmp_path) -> 
     dpbart.train_pruned(base, texts, short, tmp_path, facts={"corpora": [{"name": "toy"}]})
     written = json.loads((tmp_path / FILE).read_bytes())
     assert written["base"] == base.sha256 != written["model"]
-    assert written["corpora"] == [{"name": "toy"}]
-    assert written["settings"]["quantile"] == "0.25"
+    assert (written["corpora"], written["settings"]["quantile"]) == ([{"name": "toy"}], "0.25")
 
 
 def test_training_after_pruning_recovers_what_pruning_cost(trained, pruned, texts) -> None:
@@ -177,8 +175,7 @@ def test_training_under_noise_helps_under_noise(pruned, texts, tmp_path) -> None
     torch.manual_seed(1)
     assert loss_of(Base.load(str(tmp_path)), texts, noisy) < 0.8 * before
     kept = read_kept(tmp_path / FILE)
-    assert list(kept.columns) == history[-2]
-    assert kept.noise["epsilon"] == 150.0
+    assert (list(kept.columns), kept.noise["epsilon"]) == (history[-2], 150.0)
     mechanism = DPBart(variant="pr_plus", model=str(tmp_path), epsilon=150.0, n_rec=1000, length=LENGTH)
     assert mechanism.latent_model.size == LENGTH * len(history[-2])
 
@@ -215,8 +212,7 @@ def test_batches_depend_on_seed_and_step_alone() -> None:
 def test_random_rows_end_once_and_are_padded_behind() -> None:
     rows = random_rows((500, LENGTH), range(5, 30), (2, 1), np.random.default_rng(1))
     ends = (rows == 2).argmax(axis=1)
-    assert (rows == 2).sum(axis=1).tolist() == [1] * 500
-    assert set(ends.tolist()) == set(range(1, LENGTH))
+    assert ((rows == 2).sum(axis=1).tolist(), set(ends.tolist())) == ([1] * 500, set(range(1, LENGTH)))
     behind = np.arange(LENGTH)[None, :] > ends[:, None]
     assert (rows[behind] == 1).all()
     assert rows[~behind & (rows != 2)].min() >= 5
