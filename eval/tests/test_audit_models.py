@@ -52,21 +52,14 @@ def divided():
 
 
 TRUE = {
-    "masked": masked(),
-    "masked, a large epsilon": masked(250.0, decoding="parallel"),
+    "masked": masked(), "masked, a large epsilon": masked(250.0, decoding="parallel"),
     "masked, hidden length": masked(length="fixed", n_max=5),
-    "masked, plusminus": masked(variant="plusminus", addition=0.25),
-    "masked, likeness": masked(alpha=0.01),
-    "masked, faithful": masked(mode="faithful"),
-    "masked, a divided budget": divided(),
-    "gaussian": latent(),
-    "gaussian, a large epsilon": latent(epsilon=500.0),
-    "laplace": latent(noise="laplace"),
-    "gaussian, sentences": latent(sentences=3),
-    "laplace, sentences": latent(noise="laplace", sentences=2),
-    "a length": latent(Adept),
-    "a length, laplace": latent(Adept, noise="laplace"),
-}
+    "masked, plusminus": masked(variant="plusminus", addition=0.25), "masked, likeness": masked(alpha=0.01),
+    "masked, faithful": masked(mode="faithful"), "masked, a divided budget": divided(), "gaussian": latent(),
+    "gaussian, a large epsilon": latent(epsilon=500.0), "laplace": latent(noise="laplace"),
+    "gaussian, sentences": latent(sentences=3), "laplace, sentences": latent(noise="laplace", sentences=2),
+    "a length": latent(Adept), "a length, laplace": latent(Adept, noise="laplace"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -151,13 +144,10 @@ class Understated(DPPrompt):
 
 
 SCORES = {
-    TwiceEpsilon: ("holds", {"one draw"}),
-    TopAlone: ("holds", {"one draw"}),
-    PublicSeed: ("holds", {"two keys"}),
-    SharedGenerator: ("holds", {"two records"}),
-    OneDraw: ("holds", {"two positions"}),
+    TwiceEpsilon: ("holds", {"one draw"}), TopAlone: ("holds", {"one draw"}), PublicSeed: ("holds", {"two keys"}),
+    SharedGenerator: ("holds", {"two records"}), OneDraw: ("holds", {"two positions"}),
     Understated: ("refuted", set()),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SCORES, ids=lambda kind: kind.__name__)

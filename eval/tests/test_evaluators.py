@@ -138,15 +138,12 @@ def test_an_evaluator_that_cannot_be_loaded_is_refused_before_the_first_measure(
         assert SENTINEL not in said
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (("--text-pair", "absent"), "the raw table has no column 'absent'"),
-        (("--text-pair", "stars"), "the released table has no column 'stars'"),
-        (("--split", "absent"), "the raw table has no column 'absent'"),
-        (("--split", "city"), "0 rows of both tables say 'test' in the split column; 20 are the fewest"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "said"), [
+    (("--text-pair", "absent"), "the raw table has no column 'absent'"),
+    (("--text-pair", "stars"), "the released table has no column 'stars'"),
+    (("--split", "absent"), "the raw table has no column 'absent'"),
+    (("--split", "city"), "0 rows of both tables say 'test' in the split column; 20 are the fewest"),
+])  # fmt: skip
 def test_columns_that_cannot_serve_are_refused_before_the_first_measure(tmp_path, asked, said):
     done = dptext(*saved(tmp_path), *NAMED, *asked)
     printed = " ".join(done.output.split())

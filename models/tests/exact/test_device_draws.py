@@ -13,17 +13,12 @@ from tests.score_oracle import HEAVY, ROBERTA, WIDE, device_weights, odd_scores,
 torch = later("torch")
 
 
-@pytest.mark.parametrize(
-    ("row", "first", "expected"),
-    [
-        ([5, 1, 3], 0, [0, 0, 2, 0, 2, 0, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2]),
-        (WIDE, 0, [2683, 2683, 2473, 9827, 984, 2279, 2552, 2681]),
-        (HEAVY, 0, [4303, 3349, 5161, 660, 834, 255, 2469, 255, 255]),
-        (HEAVY, 10, [4501]),
-        (HEAVY, 18, [255]),
-        (HEAVY, 50, [26]),
-    ],
-)
+@pytest.mark.parametrize(("row", "first", "expected"), [
+    ([5, 1, 3], 0, [0, 0, 2, 0, 2, 0, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2]),
+    (WIDE, 0, [2683, 2683, 2473, 9827, 984, 2279, 2552, 2681]),
+    (HEAVY, 0, [4303, 3349, 5161, 660, 834, 255, 2469, 255, 255]), (HEAVY, 10, [4501]), (HEAVY, 18, [255]),
+    (HEAVY, 50, [26]),
+])  # fmt: skip
 def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
     slots = slots_of([0] * len(expected), range(first, first + len(expected)))
     drawn = device_draws.draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)

@@ -166,22 +166,15 @@ def test_what_is_disclosed():
     assert paper.output_words() is None
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"decoding": "block"}, "both or neither"),
-        ({"block": 3}, "both or neither"),
-        ({"length": "noisy", "n_max": 9}, "both or neither"),
-        ({"length": "fixed"}, "needs n_max"),
-        ({"length": "fixed", "n_max": 9, "stopwords": "english"}, "would hide nothing"),
-        ({"length": "fixed", "n_max": 9, "variant": "plusminus"}, "would hide nothing"),
-        ({"length": "fixed", "n_max": 9, "mode": "faithful"}, "would hide nothing"),
-        ({"addition": 0.2}, "plusminus"),
-        ({"delta": 1e-6, "n_rec": 10_000}, "plusminus"),
-        ({"antonyms": "wordnet"}, "faithful"),
-        ({"clip": (1.0, 1.0)}, "low < high"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    ({"decoding": "block"}, "both or neither"), ({"block": 3}, "both or neither"),
+    ({"length": "noisy", "n_max": 9}, "both or neither"), ({"length": "fixed"}, "needs n_max"),
+    ({"length": "fixed", "n_max": 9, "stopwords": "english"}, "would hide nothing"),
+    ({"length": "fixed", "n_max": 9, "variant": "plusminus"}, "would hide nothing"),
+    ({"length": "fixed", "n_max": 9, "mode": "faithful"}, "would hide nothing"), ({"addition": 0.2}, "plusminus"),
+    ({"delta": 1e-6, "n_rec": 10_000}, "plusminus"), ({"antonyms": "wordnet"}, "faithful"),
+    ({"clip": (1.0, 1.0)}, "low < high"),
+])  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(options, said):
     with pytest.raises(PolicyError, match=said):
         mechanism(**options)

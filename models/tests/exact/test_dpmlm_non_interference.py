@@ -130,11 +130,8 @@ class BrokenSession(ToySession):
     def answer(self):
         records, draws, scores = super().answer()
         answers = {
-            "none": None,
-            "empty": np.zeros((0, 0)),
-            "narrow": scores[:, :3],
-            "nan": np.full_like(scores, math.nan),
-        }
+            "none": None, "empty": np.zeros((0, 0)), "narrow": scores[:, :3], "nan": np.full_like(scores, math.nan),
+        }  # fmt: skip
         return Answer(records, draws, answers[self.how])
 
 

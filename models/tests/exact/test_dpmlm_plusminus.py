@@ -216,15 +216,10 @@ def test_spends_and_what_is_settled_afterwards():
     assert cost.eps_pure == 80_000_000
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"delta": 0.99}, "a delta needs a public bound"),
-        ({"delta": 0.99, "n_rec": 10}, "at most 1e-06"),
-        ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"),
-        ({"n_rec": 10}, "leave it out, or give delta"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"delta": 0.99}, "a delta needs a public bound"), ({"delta": 0.99, "n_rec": 10}, "at most 1e-06"),
+    ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"), ({"n_rec": 10}, "leave it out, or give delta"),
+])  # fmt: skip
 def test_a_delta_is_small_for_a_record_and_over_all(given, said):
     plain = {"epsilon": 2.0, "model": "example-masked", "variant": "plusminus"}
     with pytest.raises(PolicyError, match=said):

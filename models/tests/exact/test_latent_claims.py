@@ -131,16 +131,10 @@ def test_e15_sigma_keeps_delta_at_any_epsilon_and_size(epsilon, n_rec, name, siz
         )
 
 
-@pytest.mark.parametrize(
-    ("kind", "epsilon", "size", "sigma"),
-    [
-        (DPBart, 500.0, CLV, 0.8957039),
-        (DPBart, 500.0, PR, 0.4360332),
-        (DPBart, 500.0, 512 * 768, 4.531943),
-        (Adept, 250.0, 1024, 0.539422),
-        (Adept, 500.0, 1024, 0.361359),
-    ],
-)
+@pytest.mark.parametrize(("kind", "epsilon", "size", "sigma"), [
+    (DPBart, 500.0, CLV, 0.8957039), (DPBart, 500.0, PR, 0.4360332), (DPBart, 500.0, 512 * 768, 4.531943),
+    (Adept, 250.0, 1024, 0.539422), (Adept, 500.0, 1024, 0.361359),
+])  # fmt: skip
 def test_known_answers_gaussian(kind, epsilon, size, sigma):
     assert paper(kind, epsilon=epsilon).scale(size).sigma == pytest.approx(sigma, abs=6e-7)
 
@@ -209,34 +203,23 @@ def test_the_delta_that_is_left_out_is_the_largest_allowed(n_rec, delta):
     assert dpbart(n_rec=n_rec, delta=used).used_delta == used
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"n_rec": None}, "n_rec"),
-        ({"delta": 1e-5}, "at most 1e-06"),
-        ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"),
-        ({"noise": "laplace"}, "no delta"),
-        ({"noise": "laplace", "n_rec": None, "delta": 1e-7}, "no delta"),
-        ({"n_max": 50}, "n_max counts words"),
-        ({"clip": 0.0}, "clip"),
-        ({"length": 1}, "length"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"n_rec": None}, "n_rec"), ({"delta": 1e-5}, "at most 1e-06"),
+    ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"), ({"noise": "laplace"}, "no delta"),
+    ({"noise": "laplace", "n_rec": None, "delta": 1e-7}, "no delta"), ({"n_max": 50}, "n_max counts words"),
+    ({"clip": 0.0}, "clip"), ({"length": 1}, "length"),
+])  # fmt: skip
 def test_parameters_that_promise_nothing_are_refused(given, said):
     with pytest.raises(PolicyError, match=said):
         catalog.build({"name": "dpbart", "epsilon": 500.0, "n_rec": 10_000, **given})
 
 
 @pytest.mark.parametrize("name", ["dpbart", "adept"])
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"allocation": {"scores": ["ic"], "total": 500.0}},
-        {"allocation": {"scores": ["ic"], "total": 500.0}, "sentences": 3},
-        {"per_sentence": "sentence", "mode": "faithful"},
-        {"epsilons": "sentence", "mode": "faithful"},
-    ],
-)
+@pytest.mark.parametrize("given", [
+    {"allocation": {"scores": ["ic"], "total": 500.0}},
+    {"allocation": {"scores": ["ic"], "total": 500.0}, "sentences": 3},
+    {"per_sentence": "sentence", "mode": "faithful"}, {"epsilons": "sentence", "mode": "faithful"},
+])  # fmt: skip
 def test_e13_epsilon_cannot_follow_the_text(name, given):
     asked = {"name": name, "epsilon": 500.0, "n_rec": 10_000, "model": "example", **given}
     with pytest.raises(PolicyError, match="size of the noise would depend on the text") as caught:

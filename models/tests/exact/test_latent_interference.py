@@ -20,19 +20,9 @@ from tests.examples import examples
 
 SENTINEL = "qzxvjkwp"
 TEXTS = [
-    "",
-    " \t\n",
-    "good",
-    "GOOD Good gOOd",
-    "x" * 10_000,
-    "word " * 2_000,
-    "😀👩\u200d👩\u200d👧\u200d👦 🇩🇪",
-    "<s> </s> <pad> <mask> <SOS>",
-    "\x00 \x1b[31m \u202e",
-    f"{SENTINEL}@example.org",
-    "1 22 3.14",
-    "我们 喜欢 电影",
-]
+    "", " \t\n", "good", "GOOD Good gOOd", "x" * 10_000, "word " * 2_000, "😀👩\u200d👩\u200d👧\u200d👦 🇩🇪",
+    "<s> </s> <pad> <mask> <SOS>", "\x00 \x1b[31m \u202e", f"{SENTINEL}@example.org", "1 22 3.14", "我们 喜欢 电影",
+]  # fmt: skip
 texts = st.one_of(st.text(max_size=300), st.sampled_from(TEXTS))
 
 

@@ -215,19 +215,11 @@ def test_e14_sensitivities_are_attained_and_never_exceeded():
     assert np.abs(sizes).sum() == 2 * clipped_steps(clip)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "one of them"),
-        ({"sigma": 1.0, "rate": Fraction(1)}, "one of them"),
-        ({"sigma": 0.0}, "sigma"),
-        ({"sigma": math.nan}, "sigma"),
-        ({"rate": Fraction(2**49)}, "2\\^48"),
-        ({"sigma": 1.0, "clip": 1e-6}, "clip"),
-        ({"sigma": 1.0, "clip": math.nan}, "clip"),
-        ({"sigma": 1.0, "norm": "l3"}, "norm|clip bounds"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({}, "one of them"), ({"sigma": 1.0, "rate": Fraction(1)}, "one of them"), ({"sigma": 0.0}, "sigma"),
+    ({"sigma": math.nan}, "sigma"), ({"rate": Fraction(2**49)}, "2\\^48"), ({"sigma": 1.0, "clip": 1e-6}, "clip"),
+    ({"sigma": 1.0, "clip": math.nan}, "clip"), ({"sigma": 1.0, "norm": "l3"}, "norm|clip bounds"),
+])  # fmt: skip
 def test_noise_that_cannot_be_is_refused(changes, message):
     with pytest.raises(PolicyError, match=message):
         noisy_latents(np.zeros((1, 3)), key_column(1), **{"clip": 0.1, **changes})

@@ -12,15 +12,10 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
 TEXTS = [
-    "good film about a doctor",
-    "the plot was thin but the music is great and I would see it again",
-    "zxqvyuu <mask> </s> [MASK] [SEP] 42",
-    "",
-    "film",
-    "naïve café 😀 don\u2019t " * 3,
-    None,
+    "good film about a doctor", "the plot was thin but the music is great and I would see it again",
+    "zxqvyuu <mask> </s> [MASK] [SEP] 42", "", "film", "naïve café 😀 don\u2019t " * 3, None,
     "good good good good good good good good good good good good",
-]
+]  # fmt: skip
 
 
 def written_out(made, words, block, chosen):

@@ -25,14 +25,11 @@ def test_auto_chooses_among_the_devices_that_there_are(monkeypatch, sees, expect
     assert devices.device() == expected
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "ask", "said"),
-    [
-        (devices.SETTING, "cuda", devices.device, "sees no GPU"),
-        (devices.SETTING, "tpu", devices.device, "auto, cpu or cuda"),
-        (devices.DTYPE_SETTING, "float16", lambda: devices.dtype("cpu"), "auto, float32 or bfloat16"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "value", "ask", "said"), [
+    (devices.SETTING, "cuda", devices.device, "sees no GPU"),
+    (devices.SETTING, "tpu", devices.device, "auto, cpu or cuda"),
+    (devices.DTYPE_SETTING, "float16", lambda: devices.dtype("cpu"), "auto, float32 or bfloat16"),
+])  # fmt: skip
 def test_any_other_setting_is_refused(monkeypatch, setting, value, ask, said):
     monkeypatch.setenv(setting, value)
     monkeypatch.setattr(devices, "sees_gpu", lambda _: False)
@@ -56,15 +53,12 @@ def test_auto_takes_bfloat16_where_the_hardware_computes_it(monkeypatch, has, ex
     assert devices.dtype() == expected
 
 
-@pytest.mark.parametrize(
-    ("device", "dtype", "auto", "said"),
-    [
-        (None, None, ("device", "dtype"), "cpu, in bfloat16 (auto chose device and dtype)"),
-        (None, "float32", ("device",), "cpu, in float32 (auto chose device)"),
-        ("cpu", "Auto", ("dtype",), "cpu, in bfloat16 (auto chose dtype)"),
-        ("CPU", "bfloat16", (), "cpu, in bfloat16"),
-    ],
-)
+@pytest.mark.parametrize(("device", "dtype", "auto", "said"), [
+    (None, None, ("device", "dtype"), "cpu, in bfloat16 (auto chose device and dtype)"),
+    (None, "float32", ("device",), "cpu, in float32 (auto chose device)"),
+    ("cpu", "Auto", ("dtype",), "cpu, in bfloat16 (auto chose dtype)"),
+    ("CPU", "bfloat16", (), "cpu, in bfloat16"),
+])  # fmt: skip
 def test_what_auto_chose_is_said(monkeypatch, device, dtype, auto, said):
     monkeypatch.setattr(devices, "sees_gpu", lambda _: False)
     monkeypatch.setattr(devices, "cpu_has_bf16", lambda: True)
@@ -76,16 +70,10 @@ def test_what_auto_chose_is_said(monkeypatch, device, dtype, auto, said):
     assert devices.Computing(**found.as_dict()).as_dict() == found.as_dict()
 
 
-@pytest.mark.parametrize(
-    ("flags", "has"),
-    [
-        ("flags : fpu avx512f avx512_bf16 avx512_vnni", True),
-        ("flags : fpu amx_bf16 amx_tile", True),
-        ("Features : fp asimd bf16 i8mm", True),
-        ("flags : fpu avx2 avx512f avx512bw", False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("flags", "has"), [
+    ("flags : fpu avx512f avx512_bf16 avx512_vnni", True), ("flags : fpu amx_bf16 amx_tile", True),
+    ("Features : fp asimd bf16 i8mm", True), ("flags : fpu avx2 avx512f avx512bw", False), (None, False),
+])  # fmt: skip
 def test_the_listing_of_a_cpu_says_whether_it_computes_bfloat16(tmp_path, flags, has):
     """A machine without a listing counts as one without bfloat16."""
     listing = tmp_path / "cpuinfo"

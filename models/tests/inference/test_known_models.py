@@ -80,22 +80,12 @@ def test_a_release_needs_no_model_of_transformers(monkeypatch, folder):
     assert made.scorer().model.shortened
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"hidden_act": "relu"},
-        {"is_decoder": True},
-        {"tie_word_embeddings": False},
-        {"position_embedding_type": "relative_key"},
-        {"architectures": ["RobertaForCausalLM"]},
-        {"model_type": "camembert"},
-        {"num_attention_heads": 3},
-        {"num_hidden_layers": 3},
-        {"intermediate_size": 65},
-        {"pad_token_id": None},
-        {"quantization_config": {}},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {"hidden_act": "relu"}, {"is_decoder": True}, {"tie_word_embeddings": False},
+    {"position_embedding_type": "relative_key"}, {"architectures": ["RobertaForCausalLM"]},
+    {"model_type": "camembert"}, {"num_attention_heads": 3}, {"num_hidden_layers": 3}, {"intermediate_size": 65},
+    {"pad_token_id": None}, {"quantization_config": {}},
+])  # fmt: skip
 def test_what_is_not_known_is_left_to_transformers(folder, change):
     assert roberta.read(folder, torch.float32) is not None
     configuration = json.loads((folder / "config.json").read_bytes())
@@ -117,15 +107,12 @@ def test_other_weights_are_left_to_transformers(folder):
 
 TOKENIZERS = [
     ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"}),
-    ("tokenizer_config.json", {"add_prefix_space": True}),
-    ("tokenizer_config.json", {"mask_token": "<other>"}),
+    ("tokenizer_config.json", {"add_prefix_space": True}), ("tokenizer_config.json", {"mask_token": "<other>"}),
     ("tokenizer_config.json", {"mask_token": {"content": "<mask>", "lstrip": True}}),
-    ("tokenizer_config.json", {"extra_special_tokens": ["<x>"]}),
-    ("tokenizer.json", {"post_processor": None}),
-    ("tokenizer.json", {"truncation": {"max_length": 4}}),
-    ("tokenizer.json", {"padding": {"x": 1}}),
+    ("tokenizer_config.json", {"extra_special_tokens": ["<x>"]}), ("tokenizer.json", {"post_processor": None}),
+    ("tokenizer.json", {"truncation": {"max_length": 4}}), ("tokenizer.json", {"padding": {"x": 1}}),
     ("special_tokens_map.json", {}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "change"), TOKENIZERS)

@@ -95,12 +95,9 @@ def test_a_model_s_own_code_is_never_run(folder, tmp_path):
 
 
 OUTSIDE = {
-    "a path outside": "../elsewhere/model.safetensors",
-    "an absolute path": "/elsewhere/model.safetensors",
-    "a file that is not there": "other.safetensors",
-    "pickled weights": "pytorch_model.bin",
-    "a number": 5,
-}
+    "a path outside": "../elsewhere/model.safetensors", "an absolute path": "/elsewhere/model.safetensors",
+    "a file that is not there": "other.safetensors", "pickled weights": "pytorch_model.bin", "a number": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OUTSIDE.values(), ids=OUTSIDE)

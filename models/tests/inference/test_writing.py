@@ -143,15 +143,12 @@ def test_a_real_model_is_asked_with_settings_that_it_knows(labels, tmp_path, mon
     assert done.card["model"] == {role.removeprefix("model/"): item.sha256 for role, item in files.items()}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace('labels = { column = "topic"', 'more = { column = "topic"'), "policy"),
-        (lambda text: re.sub("labels.*", "", text), "declares no public labels"),
-        (lambda _: "column = 5", "column: must be a list"),
-        (lambda _: '[synthetic]\nmechanism = "corpus"', "synthetic.mechanism: must be a table"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda text: text.replace('labels = { column = "topic"', 'more = { column = "topic"'), "policy"),
+    (lambda text: re.sub("labels.*", "", text), "declares no public labels"),
+    (lambda _: "column = 5", "column: must be a list"),
+    (lambda _: '[synthetic]\nmechanism = "corpus"', "synthetic.mechanism: must be a table"),
+])  # fmt: skip
 def test_labels_come_from_a_policy_alone(labels, tmp_path, change, message):
     labels.write_text(change(LABELS))
     words = ("--model", "m", "--about", "x", "--labels", labels, "--out", tmp_path / "o.parquet")
