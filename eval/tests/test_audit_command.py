@@ -19,35 +19,18 @@ from dptext_etl.mechanisms.santext import SanText
 from dptext_etl_eval import audit, audit_mechanism
 from dptext_etl_eval.auditing.certificate import certificate_of
 from dptext_etl_eval.commands import audit as command
+from tests.policy_files import custext_column, policy_in, write_policy
 
 SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 
 
 @pytest.fixture
 def policy_file(tmp_path, small_vectors):
-    path = tmp_path / "privacy.toml"
-    path.write_text(f"""
-dataset = "reviews"
-release = "r1"
-source = "no/such/file.parquet"
-sink = "published"
-id = "id"
-unit = "record"
-key = "file:no.key"
-ledger = {{ url = "sqlite:///ledger.db" }}
-
-[[column]]
-name = "review"
-mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}
-allow = ["cluster"]
-
-[[column]]
-name = "title"
-mechanism = {{ name = "santext", variant = "plus", epsilon = 2.0, vectors = "{small_vectors}" }}
-allow = ["sens_class"]
-accept_unbounded = ["UMLDP"]
-""")
-    return path
+    review = custext_column(small_vectors, "review", k=5)
+    plus = {"name": "santext", "variant": "plus", "epsilon": 2.0, "vectors": small_vectors}
+    title = {"name": "title", "mechanism": plus, "allow": ["sens_class"], "accept_unbounded": ["UMLDP"]}
+    values = policy_in(tmp_path, review, title).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return write_policy(tmp_path / "privacy.toml", values)
 
 
 def test_the_command_reads_no_data_and_no_key(policy_file):

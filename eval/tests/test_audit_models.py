@@ -10,7 +10,6 @@ import pytest
 
 from dptext_etl import _kernel, sampling
 from dptext_etl.accounting.conversion import log_delta, smallest_epsilon
-from dptext_etl.policy import Policy
 from dptext_etl_eval import audit, audit_mechanism
 from dptext_etl_eval.auditing import models as audited
 from dptext_etl_eval.auditing import worst_models
@@ -21,6 +20,7 @@ from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.mechanisms.dpbart import DPBart
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from eval.tests import planted_keys
+from tests.policy_files import policy_in
 
 pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
 
@@ -233,22 +233,8 @@ def test_large_output_sets_take_fewer_draws_and_say_so(monkeypatch):
 
 
 def test_a_policy_of_models_is_audited(tmp_path):
-    path = tmp_path / "privacy.toml"
-    path.write_text("""
-dataset = "reviews"
-release = "r1"
-source = "no/such/file.parquet"
-sink = "published"
-id = "id"
-unit = "record"
-key = "file:no.key"
-ledger = { url = "sqlite:///ledger.db" }
-
-[[column]]
-name = "review"
-mechanism = { name = "dpmlm", epsilon = 2.0, model = "example-masked" }
-""")
-    (found,) = audit(Policy.load(path), draws=1_000)
+    column = {"name": "review", "mechanism": {"name": "dpmlm", "epsilon": 2.0, "model": "example-masked"}}
+    (found,) = audit(policy_in(tmp_path, column), draws=1_000)
     assert (found.column, found.unit, found.by_table) == ("review", "draw", "holds")
 
 
