@@ -11,34 +11,21 @@ import pytest
 from dptext_etl import Policy, catalog
 from dptext_etl.artifacts import placed
 from dptext_etl.errors import PolicyError
+from models.tests.toy_generator import ToyGenerator
 
 KEYS = pa.array([bytes([number, 7]) * 16 for number in range(200)], pa.binary(32))
 TEXTS = ["a good film about the people", "", None, "the time of a year", "time"]
 
 
-class Toy:
+class Toy(ToyGenerator):
     """Scores four outputs whatever was written before: the last one ends a text."""
 
-    outputs, ends, stride = 4, frozenset({3}), 8
-
     def __init__(self, scores, fails=()):
-        self.scores, self.fails = np.array(scores, np.float32), fails
+        super().__init__(lambda *_: np.array(scores, np.float32), outputs=4, ends=(3,), rows=256)
+        self.unread = fails
 
     def prompts(self, texts):
-        return [None if text in self.fails else [0] for text in texts]
-
-    def bucket(self, length):
-        return 2
-
-    def rows(self, bucket):
-        return 256
-
-    def waiting(self, bucket):
-        return 8
-
-    def begin(self, prompts, bucket, rows, longest):
-        scores = np.tile(self.scores, (rows, 1))
-        return type("Batch", (), {"scores": lambda _: scores, "append": lambda _, chosen: None})()
+        return [None if text in self.unread else [0] for text in texts]
 
     def text(self, outputs):
         return "".join("abc."[number] for number in outputs)

@@ -19,8 +19,6 @@ save = pytest.importorskip("safetensors.torch")
 
 @pytest.fixture(params=["example-masked", "english-small"])
 def files(request):
-    if request.param == "english-small":
-        pytest.importorskip("dptext_etl_models", reason="dptext-etl-models is not installed")
     return language_model.model_files(request.param)
 
 
