@@ -149,7 +149,7 @@ def test_copies_of_one_record_are_released_once(mechanism):
     assert out[0] == out[2] != out[1]
 
 
-# DB-noise: vectors of the decoder, less those of the encoder
+# DB-noise: vectors of the decoder, less latents of the encoder
 
 
 def padded(text):
