@@ -85,7 +85,7 @@ def test_draws_that_records_share_are_found(films, monkeypatch):
 
     monkeypatch.setattr(kind, "release", shared)
     with pytest.raises(GateError, match="duplicates_within_chance"):
-        films.run(column=column())
+        films.run(column=column(decoding="parallel"))
 
 
 @pytest.mark.thorough
