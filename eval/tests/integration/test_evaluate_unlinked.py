@@ -82,6 +82,6 @@ def test_the_command_prints_shares_and_cost(make_unlinked, tmp_path, sentinel):
     assert done.exit_code == 0, done.output
     printed = " ".join(done.output.split())
     assert "The distance of counted shares of labels from the true ones is" in printed
-    assert "of the corpus alone" in printed
+    assert "of the corpus by itself" in printed
     assert "distance of near shares" in (tmp_path / "report" / "evidence.html").read_text()
     assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()
