@@ -1,4 +1,4 @@
-"""A made-up raw table, its releases, and what `dptext evaluate` takes, for tests of the evaluation."""
+"""A made-up raw table, its releases, and arguments of `dptext evaluate`, for tests of the evaluation."""
 
 import numpy as np
 import polars as pl

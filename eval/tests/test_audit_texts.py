@@ -1,7 +1,5 @@
 """Audits of what one known word does not show: unknown words, texts without words, two passes, two columns."""
 
-import itertools
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -18,10 +16,10 @@ from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl_eval import audit_mechanism
 from dptext_etl_eval.auditing.results import Audit
+from dptext_etl_eval.auditing.trials import POSITIONS, limit_of, whole
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from tests.quick import quick
 
 SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 TWICE = Allocation(total=3.0, first=2.0, scores=("ic",))
@@ -45,25 +43,10 @@ def divided(name):
     return Diffractor(variant=name, limit=12, allocation=TWICE)
 
 
-QUICK = {"custext", "madlib"}
-
-
-def cases(names):
-    """Return names as parameters; `make test` takes the quick ones, one of each way to draw."""
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in names]
-
-
-REUSED = itertools.product(
-    ["custext", "santext", "madlib", "tem", "geometric", *MODELS], ["of the first", "of the second", "none"]
-)
-FIRST = [("custext", "of the first"), ("custext", "none"), ("madlib", "of the second")]
-
-
-@pytest.mark.parametrize(
-    ("name", "reused"), quick(sorted(REUSED, key=lambda case: case not in FIRST), first=len(FIRST))
-)
+@pytest.mark.parametrize("reused", ["of the first", "of the second", "none"])
+@pytest.mark.parametrize("name", ["custext", "santext", "madlib", "tem", "geometric", *MODELS])
 def test_a_stream_that_two_passes_share_is_refuted(name, reused, monkeypatch):
-    """Both passes take the stream of one of them: the noise of the second says what the first released."""
+    """Both passes use the stream of one of them: the noise of the second shows the release of the first."""
     made = divided(name)
     if reused == "of the first":
         monkeypatch.setattr(dividing, "PASS", 0)
@@ -138,7 +121,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("kept", TEXTS)
-@pytest.mark.parametrize("name", cases(WORDS))
+@pytest.mark.parametrize("name", WORDS)
 def test_raw_texts_of_words_are_refuted(name, kept, monkeypatch):
     made = WORDS[name]()
     kind, honest, release = type(made), type(made).release, _raw_if(TEXTS[kept])
@@ -146,7 +129,6 @@ def test_raw_texts_of_words_are_refuted(name, kept, monkeypatch):
     assert audit_mechanism(made, draws=1_000, secrets=SECRETS).refuted
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", MODELS)
 def test_raw_unknown_and_empty_texts_are_refuted_with_models(name, monkeypatch):
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
@@ -186,3 +168,43 @@ def _same(mechanism):
 def test_keys_that_columns_and_releases_share_are_refuted(kind, trial):
     found = audit_mechanism(kind(epsilon=2.0, limit=12, k=3), draws=1_000, secrets=SECRETS)
     assert trial in refuted(found)
+
+
+GIVEN = Allocation(total=6.0, template=(23.0, 1.0))
+
+
+def test_two_texts_of_two_draws_may_differ_in_both_divisions():
+    scored = CusText(allocation=Allocation(total=4.0, scores=("ic",), eps_hi=3.0), limit=12, k=3)
+    assert (limit_of(scored, "one draw", 3.0), limit_of(scored, POSITIONS, 3.0)) == (3.0, 4.0)
+    template = CusText(allocation=Allocation(total=4.0, template=(3.0, 1.0)), limit=12, k=3)
+    assert (limit_of(template, POSITIONS, 4.0), whole(template)) == (1.0, 4.0)
+    plain = CusText(epsilon=2.0, limit=12, k=3)
+    assert (limit_of(plain, POSITIONS, 2.0), whole(plain)) == (2.0, None)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        CusText(allocation=Allocation(total=4.0, scores=("ic",), eps_hi=3.0), limit=12, k=3),
+        Diffractor(variant="geometric", allocation=GIVEN, limit=3),
+        Madlib(allocation=Allocation(total=4.0, first=2.0, scores=("ic",)), limit=12),
+    ],
+    ids=lambda made: made.name,
+)
+def test_true_claims_of_divided_budgets_hold(mechanism):
+    found = audit_mechanism(mechanism, draws=1_000, secrets=SECRETS)
+    assert not found.refuted
+    (limit,) = (t.claim for t in found.trials if t.counts.trial == POSITIONS and t.epsilon == mechanism.epsilon)
+    assert limit == {"custext": 4.0, "diffractor": 0.3, "madlib": 6.0}[mechanism.name]
+
+
+def test_a_part_that_is_too_large_is_refuted(monkeypatch):
+    """Every draw uses the largest part; by itself, no draw does wrong."""
+    made, real = Diffractor(variant="geometric", allocation=GIVEN, limit=3), Diffractor.moved
+
+    def greedy(self, words, slots, sampler, epsilons, purpose):
+        return real(self, words, slots, sampler, [0 * parts + parts.max(initial=0) for parts in epsilons], purpose)
+
+    monkeypatch.setattr(Diffractor, "moved", greedy)
+    found = audit_mechanism(made, draws=2_000, secrets=SECRETS)
+    assert {trial.counts.trial for trial in found.trials if trial.refuted} == {POSITIONS}

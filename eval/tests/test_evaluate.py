@@ -1,14 +1,17 @@
-"""What a release keeps and what an attacker gets: figures with known answers, reports without texts, bad tables."""
+"""The use of a release and the success of attackers: figures with known answers, reports without texts, bad tables."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
 from dptext_etl.errors import PolicyError
-from dptext_etl_eval import evaluate, join
+from dptext_etl_eval import Pairs, evaluate, join
+from dptext_etl_eval.attacks.nearest_neighbour import NearestNeighbour, ranks_of, ranks_of_vectors
 from dptext_etl_eval.measure import attacks, metrics
+from dptext_etl_eval.metrics.bleu import mean_bleu
 from dptext_etl_eval.metrics.relative_gain import Scored, relative_gain, relative_gain_above_guessing
 from dptext_etl_eval.statistics import bootstrapped, macro_f1, wilson
 from eval.tests.release_tables import NAMED, ROWS, SENTINEL, figures, pairs, saved, table
@@ -71,8 +74,7 @@ def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said
     poor = frame.select("id", text=pl.when(pl.col("id") % 3 == 0).then(wrong["text"]).otherwise(pl.col("stars")))
     found = evaluate(join(frame.lazy(), poor.lazy(), id="id", text="text", label="stars"))
     names = figures(found)["Downstream", "macro-F1, label names alone"]
-    assert names.value == 1
-    assert (names.blind, names.raw) == (pytest.approx(1 / 2), None)
+    assert (names.value, names.blind, names.raw) == (1, pytest.approx(1 / 2), None)
     words = saved(tmp_path, wrong)
     frame.write_parquet(words[1])
     done = dptext(*words, *NAMED, "--label", "stars")
@@ -178,9 +180,7 @@ def test_every_file_of_the_two_rooms_is_a_measure():
     from dptext_etl_eval import metrics as metric_room
 
     for room, found in ((metric_room, metrics()), (attack_room, attacks())):
-        names = {
-            path.stem for path in map(__import__("pathlib").Path, room.__path__) for path in path.glob("[a-z]*.py")
-        }
+        names = {path.stem for folder in room.__path__ for path in Path(folder).glob("[a-z]*.py")}
         assert names == {type(measure).__module__.rpartition(".")[2] for measure in found}
     assert all(measure.knows for measure in attacks())
 
@@ -213,7 +213,52 @@ def test_planted_examples_survive_only_where_the_mechanism_keeps_them():
     from dptext_etl_eval.planted import EXAMPLES, planted
 
     found = planted(build({"name": "surrogate", "epsilon": 4.0, "corpus": "example"}))
-    assert found.found == dict.fromkeys(EXAMPLES, 10)
-    assert found.survived == {}
+    assert (found.found, found.survived) == (dict.fromkeys(EXAMPLES, 10), {})
     kept = planted(build({"name": "custext", "epsilon": 1000.0}))
     assert kept.survived != {}
+
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+
+
+def test_a_raw_text_is_the_query_and_releases_are_the_corpus():
+    """The two directions differ: a hub among the releases pushes the own release away, and not the other way round."""
+    raw = np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]])
+    released = np.array([[0.6, 0.8, 0.0], [0.8, 0.6, 0.0], [0.0, 0.0, 1.0]])
+    assert ranks_of_vectors(raw, released).tolist() == [2.0, 2.0, 1.0]
+    assert ranks_of_vectors(released, raw).tolist() == [2.0, 1.0, 1.0]
+
+
+def test_both_directions_are_given_and_the_papers_comes_first():
+    texts = tuple(f"word{row} text" for row in range(20))
+    hub = ("word1 text word0", *texts[1:])
+    scores = NearestNeighbour().of(Pairs(raw=texts, released=hub))
+    assert [score.what for score in scores][:2] == ["own release found first", "mean rank of the own release"]
+    by_what = {score.what: score.value for score in scores}
+    forth, back = ranks_of(texts, hub), ranks_of(hub, texts)
+    assert by_what["mean rank of the own release"] == forth.mean()
+    assert by_what["mean rank of the own raw text"] == back.mean()
+
+
+def test_bleu_is_given_of_all_texts_and_as_the_mean_over_texts():
+    from nltk.translate.bleu_score import sentence_bleu
+
+    same, other = ["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "x"]
+    assert mean_bleu([same, same], [same, ["x"]]) == pytest.approx(0.5)
+    assert mean_bleu([same], [other]) == pytest.approx(sentence_bleu([same], other))
+
+
+def test_gains_and_points_use_released_test_texts_first_and_raw_ones_next():
+    found = figures(evaluate(pairs(lambda text: text.replace("awful", "town").replace("lovely", "town"))))
+    names = {what for measure, what in found if measure == "Bleu"}
+    assert names == {"BLEU, case ignored", "mean BLEU over texts, as paper 001 takes it"}
+    for measure, count in (("PointsAboveGuessing", 3), ("RelativeGain", 2)):
+        names = [what for kind, what in found if kind == measure]
+        assert ["released" in name for name in names] == [True] * count + [False] * count
+    use = found["Downstream", "macro-F1, learned from released texts, tested on released texts"]
+    secret = found["Attribute", "adaptive attacker, macro-F1"]
+    gain = found["RelativeGain", "as paper 000 defines it, use tested on released texts"]
+    assert gain.value == pytest.approx(use.value / use.raw - secret.value / secret.raw)
+    points = found["PointsAboveGuessing", "macro-F1, tested on released texts"]
+    assert points.value == pytest.approx(100 * (use.value - use.blind))

@@ -35,16 +35,13 @@ def test_a_report_holds_texts_only_where_they_were_asked_for(tmp_path, shown):
     assert "Inside the boundary" in column["warning"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (lambda frame: frame.with_columns(id=pl.col("id") + 10**6), "have ids that the raw table lacks"),
-        (lambda frame: pl.concat([frame, frame[:3]]), "3 ids of the released table are repeated"),
-        (lambda frame: frame.with_columns(id=pl.lit(None, pl.Int64)), "ids of the released table are null"),
-        (lambda frame: frame[:10], "10 rows are in both tables"),
-        (lambda frame: frame.rename({"text": "other"}), "the released table has no column 'text'"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "said"), [
+    (lambda frame: frame.with_columns(id=pl.col("id") + 10**6), "have ids that the raw table lacks"),
+    (lambda frame: pl.concat([frame, frame[:3]]), "3 ids of the released table are repeated"),
+    (lambda frame: frame.with_columns(id=pl.lit(None, pl.Int64)), "ids of the released table are null"),
+    (lambda frame: frame[:10], "10 rows are in both tables"),
+    (lambda frame: frame.rename({"text": "other"}), "the released table has no column 'text'"),
+])  # fmt: skip
 def test_tables_that_do_not_fit_get_a_sentence(tmp_path, changed, said):
     done = dptext(*saved(tmp_path, changed(table().select("id", "text"))), *NAMED)
     assert done.exit_code == 5

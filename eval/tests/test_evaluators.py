@@ -1,4 +1,4 @@
-"""Evaluators are parameters: models, splits, seeds, pairs of texts, numbers as labels; and what is refused first."""
+"""Evaluators are parameters: models, splits, seeds, pairs of texts, numbers as labels; bad ones are refused first."""
 
 import json
 
@@ -138,15 +138,12 @@ def test_an_evaluator_that_cannot_be_loaded_is_refused_before_the_first_measure(
         assert SENTINEL not in said
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (("--text-pair", "absent"), "the raw table has no column 'absent'"),
-        (("--text-pair", "stars"), "the released table has no column 'stars'"),
-        (("--split", "absent"), "the raw table has no column 'absent'"),
-        (("--split", "city"), "0 rows of both tables say 'test' in the split column; 20 are the fewest"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "said"), [
+    (("--text-pair", "absent"), "the raw table has no column 'absent'"),
+    (("--text-pair", "stars"), "the released table has no column 'stars'"),
+    (("--split", "absent"), "the raw table has no column 'absent'"),
+    (("--split", "city"), "0 rows of both tables say 'test' in the split column; 20 are the fewest"),
+])  # fmt: skip
 def test_columns_that_cannot_serve_are_refused_before_the_first_measure(tmp_path, asked, said):
     done = dptext(*saved(tmp_path), *NAMED, *asked)
     printed = " ".join(done.output.split())
@@ -183,8 +180,7 @@ def test_models_say_what_transformers_says():
 
 
 def test_no_evaluator_is_named_by_default():
-    assert Evaluators().named() == {}
-    assert Evaluators(encoder="x").named() == {"encoder": "x"}
+    assert (Evaluators().named(), Evaluators(encoder="x").named()) == ({}, {"encoder": "x"})
 
 
 @pytest.mark.thorough  # fine-tunes a model ten times

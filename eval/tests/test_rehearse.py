@@ -20,7 +20,6 @@ from dptext_etl_eval.commands.rehearse import KEYS, rehearse
 from dptext_etl_eval.forms import FORMS, STEP, cheapest_draw, two_digits
 from dptext_etl_eval.pairs import Free
 from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
-from tests.quick import quick
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 SENTINEL = "zzqsentinelqzz"
@@ -28,7 +27,7 @@ SENTINEL = "zzqsentinelqzz"
 
 @pytest.fixture(autouse=True, scope="module")
 def _generated_once():
-    """All sentences take seconds to generate."""
+    """All sentences need seconds to generate."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stand_in, "generate", functools.cache(stand_in.generate))
         yield
@@ -69,7 +68,7 @@ def test_outputs_hold_figures_and_no_text(public, tmp_path):
     assert SENTINEL not in done.output + page.read_text()
 
 
-@pytest.mark.parametrize("per_person", quick([3, 1]))
+@pytest.mark.parametrize("per_person", [3, 1])
 def test_a_person_loses_at_most_what_was_asked_in_every_form(per_person):
     labels = np.array(["food", "train"] * 150)
     texts = tuple(f"{'cold food in' if one == 'food' else 'the train was late'} {n}" for n, one in enumerate(labels))

@@ -1,4 +1,4 @@
-"""Scores of key words: close to the text, by features of the text, and by what a language model attends to."""
+"""Scores of key words: close to the text, by features of the text, and by the attention of a language model."""
 
 import tomllib
 from importlib.metadata import EntryPoint
@@ -60,9 +60,7 @@ def test_yake_is_its_formula():
     assert found["b"] == pytest.approx(between * 3.0 / ((2 / usual + 1) / 3.0))
     assert found["c"] == pytest.approx(np.log(np.log(4.0)) * 1.5 / (1 + (1 / usual + 1 / 2) / 1.5))
     scores = of("yake", ["a", "b", ".", "b", "C", "!"])
-    assert max(scores, key=scores.get) == "a"
-    assert scores["a"] == 1.0
-    assert scores["."] == 0.0
+    assert (max(scores, key=scores.get), scores["a"], scores["."]) == ("a", 1.0, 0.0)
 
 
 def test_attention_falls_on_the_words_that_carry_the_text():

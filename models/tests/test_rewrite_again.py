@@ -11,34 +11,21 @@ import pytest
 from dptext_etl import Policy, catalog
 from dptext_etl.artifacts import placed
 from dptext_etl.errors import PolicyError
+from models.tests.toy_generator import ToyGenerator
 
 KEYS = pa.array([bytes([number, 7]) * 16 for number in range(200)], pa.binary(32))
 TEXTS = ["a good film about the people", "", None, "the time of a year", "time"]
 
 
-class Toy:
+class Toy(ToyGenerator):
     """Scores four outputs whatever was written before: the last one ends a text."""
 
-    outputs, ends, stride = 4, frozenset({3}), 8
-
     def __init__(self, scores, fails=()):
-        self.scores, self.fails = np.array(scores, np.float32), fails
+        super().__init__(lambda *_: np.array(scores, np.float32), outputs=4, ends=(3,), rows=256)
+        self.unread = fails
 
     def prompts(self, texts):
-        return [None if text in self.fails else [0] for text in texts]
-
-    def bucket(self, length):
-        return 2
-
-    def rows(self, bucket):
-        return 256
-
-    def waiting(self, bucket):
-        return 8
-
-    def begin(self, prompts, bucket, rows, longest):
-        scores = np.tile(self.scores, (rows, 1))
-        return type("Batch", (), {"scores": lambda _: scores, "append": lambda _, chosen: None})()
+        return [None if text in self.unread else [0] for text in texts]
 
     def text(self, outputs):
         return "".join("abc."[number] for number in outputs)
@@ -81,11 +68,8 @@ def test_draws_are_those_of_key_and_step_alone():
     step, toy = make(temperature=1.0, l_max=12), Toy([0, 0, 0, 0])
     whole = rewritten(step, ["x"] * 12, toy).text.to_pylist()
     alone = [step.rewrite_with(toy, pa.array(["x"]), KEYS[at : at + 1]).text[0].as_py() for at in range(12)]
-    assert whole == alone
-    assert len(set(whole)) == 6
-    assert whole != rewritten(step, ["x"] * 12, toy, step=1).text.to_pylist(), (
-        "each post-processing has draws of its own"
-    )
+    assert (whole, len(set(whole))) == (alone, 6)
+    assert whole != rewritten(step, ["x"] * 12, toy, step=1).text.to_pylist(), "each step has draws of its own"
 
 
 def test_a_real_model_rewrites_whatever_stands_beside():
@@ -94,8 +78,7 @@ def test_a_real_model_rewrites_whatever_stands_beside():
     step.probe()
     texts = pa.array(TEXTS, pa.large_string())
     whole = step.rewrite(texts, KEYS[:5]).text.to_pylist()
-    assert whole[1:3] == ["", None]
-    assert len({whole[0], whole[3], whole[4]}) == 3
+    assert (whole[1:3], len({whole[0], whole[3], whole[4]})) == (["", None], 3)
     back = step.rewrite(texts.take(pa.array([4, 3, 2, 1, 0])), KEYS.take(pa.array([4, 3, 2, 1, 0]))).text.to_pylist()
     assert back == whole[::-1]
     assert step.foreign_word_chance() < 1e-24
@@ -116,14 +99,8 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     places = {said: model_folder(tmp_path / str(said), said) for said in ("public", "disjoint-records", "users", None)}
     asked = {said: make(model=place, training_provenance=None) for said, place in places.items()}
-    assert {said: step.provenance for said, step in asked.items()} == {
-        "public": "public",
-        "disjoint-records": "disjoint-records",
-        "users": None,
-        None: None,
-    }
-    assert make(model=places[None]).provenance == "public"
-    assert make(model=places["public"]).provenance == "public"
+    assert [step.provenance for step in asked.values()] == ["public", "disjoint-records", None, None]
+    assert make(model=places[None]).provenance == make(model=places["public"]).provenance == "public"
     for said in ("disjoint-records", "users"):
         with pytest.raises(PolicyError, match=r"and training\.json another one"):
             _ = make(model=places[said]).provenance
@@ -131,15 +108,9 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     assert asked[None].cfg() != asked["public"].cfg() != make(model=places["public"], l_max=4).cfg()
     moved = placed(asked["public"], asked["public"].artifacts())
     assert (moved.cfg(), moved.provenance) == (asked["public"].cfg(), "public")
-    (tmp_path / "public" / "training.json").write_text(
-        json.dumps(
-            {
-                "training_provenance": "public",
-                "mechanism": {"name": "custext", "configuration": "ab" * 32},
-                "settings": {"template": "Text : {text}", "longest": 40},
-            }
-        )
-    )
+    made_for = {"mechanism": {"name": "custext", "configuration": "ab" * 32}}
+    facts = {"training_provenance": "public", **made_for, "settings": {"template": "Text : {text}", "longest": 40}}
+    (tmp_path / "public" / "training.json").write_text(json.dumps(facts))
     trained = make(model=places["public"], training_provenance=None)
     assert (trained.learnt_for, trained.prompts.limit, asked[None].prompts.limit) == ("ab" * 32, 40, 512)
     assert trained.prompts.encode(["time"])[0] == make(template="Text : {text}").prompts.encode(["time"])[0]

@@ -1,14 +1,14 @@
-"""Scorers of tokens that need no model, and samplers that enumerate what a release can draw."""
+"""Scorers of tokens that need no model, and samplers that enumerate the draws of a release."""
 
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 
 from dptext_etl import sampling
 from dptext_etl_models.families.generative import GenerativeMechanism
+from tests.fixed_allocations import Forced
 
 CLIP = (0.0, 1.0)
 END = 2
@@ -37,7 +37,7 @@ class Toy(GenerativeMechanism):
 
 
 class ToyGenerator:
-    """Scores by a function of a text and what it drew, like a model that reads bytes.
+    """Scores by a function of a text and its draws, like a model that reads bytes.
 
     Args:
         score: score(text, drawn) -> scores of the outputs.
@@ -103,24 +103,6 @@ class ToyBatch:
             other.texts[row] = None
 
 
-class Forced:
-    """A sampler that draws one given sequence and multiplies the exact probabilities of its draws."""
-
-    def __init__(self, sequence):
-        self.sequence, self.probability = sequence, Fraction(1)
-
-    def choose(self, scores, slots, *, epsilon, low, high):
-        [position] = slots.positions.tolist()
-        [row] = sampling.weights(scores, epsilon, low, high).tolist()
-        self.probability *= Fraction(row[self.sequence[position]], sum(row))
-        return np.array([self.sequence[position]], np.uint32)
-
-    def choose_uniform(self, slots, m):
-        [position] = slots.positions.tolist()
-        self.probability *= Fraction(1, m)
-        return np.array([self.sequence[position]], np.uint32)
-
-
 class Recorded:
     """The sampler of releases, which notes every slot and refuses to use one twice.
 
@@ -156,7 +138,7 @@ def law(mechanism, generator, text):
     """Return the exact probability of every answer to a text."""
     found = {}
     for sequence in sequences(generator.outputs, END, mechanism.l_max):
-        sampler = Forced(sequence)
+        sampler = Forced({sampling.TOKEN: sequence})
         released = mechanism.release_with(generator, pa.array([text]), KEY, sampler=sampler)
         assert released.steps.to_pylist() == [len(sequence)]
         found[sequence] = sampler.probability

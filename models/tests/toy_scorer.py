@@ -1,14 +1,18 @@
 """Toys that stand in for a masked language model and for the sampler, so that releases can be enumerated."""
 
-from fractions import Fraction
-
 import numpy as np
 import pyarrow as pa
 
 from dptext_etl import sampling
 from dptext_etl_models.inference.masked.steps import Answer
+from tests import fixed_allocations
 
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
+
+
+def Forced(transcript):  # noqa: N802
+    """A sampler of one pass that draws these outputs, and multiplies up the exact probability of that."""
+    return fixed_allocations.Forced({sampling.TOKEN: transcript})
 
 
 def keys(count, first=1):
@@ -55,30 +59,6 @@ class ToySession:
             assert len(self._drawn[record]) == first
             self._drawn[record].extend(next(outputs) for _ in range(first, last))
         assert not list(outputs)
-
-
-class Forced:
-    """A sampler that draws what it is given, and multiplies up the exact probability of that."""
-
-    def __init__(self, transcript):
-        self.transcript, self.probability, self.used = transcript, Fraction(1), set()
-
-    def choose(self, scores, slots, *, epsilon, low, high):
-        weights = sampling.weights(scores, epsilon, low, high)
-        return self._take(slots, [(list(map(int, row)), sum(map(int, row))) for row in weights])
-
-    def choose_uniform(self, slots, m):
-        return self._take(slots, [([1] * m, m)] * len(slots))
-
-    def _take(self, slots, laws):
-        chosen = []
-        for (row, total), record, position in zip(laws, slots.records, slots.positions, strict=True):
-            assert (record, position) not in self.used, "two draws never share a slot"
-            self.used.add((record, position))
-            output = self.transcript[int(position)]
-            self.probability *= Fraction(row[output], total)
-            chosen.append(output)
-        return np.array(chosen, np.uint32)
 
 
 class Recorded:

@@ -149,7 +149,8 @@ def ours(name: str, folder: Path) -> dict[str, float]:
         ids = pa.array([str(row) for row in range(len(texts))])
         return draw(made, pa.array(texts, pa.large_string()), ids, key)
 
-    return measured(release, json.loads((folder / "texts.json").read_text("utf-8")) * (20 if name == "custext" else 1))
+    texts = json.loads((folder / "texts.json").read_text("utf-8"))
+    return measured(release, texts * (20 if name in ("custext", "diffractor") else 1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""A synthetic table is measured as a whole: what a classifier learns from it, next to what is free."""
-
-import json
+"""A synthetic table is measured as a whole: the use of a classifier that learns from it, next to free ones."""
 
 import numpy as np
 import polars as pl
@@ -96,15 +94,7 @@ def test_the_cost_is_that_of_the_ledger(published, tmp_path):
 
 
 def test_the_command_compares_with_public_texts(published, tmp_path, sentinel, save):
-    facts = json.loads(published.policy().model_dump_json(by_alias=True, exclude_none=True))
-    path = tmp_path / "privacy.toml"
-    path.write_text(
-        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{facts["source"]}"\nsink = "{facts["sink"]}"\nid = "id"\n'
-        f'subject = "user_id"\nkey = "{facts["key"]}"\n[ledger]\nurl = "{facts["ledger"]["url"]}"\n'
-        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }\n'
-        "rows = 50\nper_subject = 6\n"
-        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
-    )
+    path = published.write_policy()
     texts = {"music": "an album for my party", "money": "the bank took my money", "other": "a doctor for my back"}
     public = pl.DataFrame({"review": list(texts.values()) * 5, "topic": list(texts) * 5})
     save(public, tmp_path / "public.parquet")
@@ -114,10 +104,9 @@ def test_the_command_compares_with_public_texts(published, tmp_path, sentinel, s
     assert "The whole table costs a record epsilon 2" in done.output
     page = (tmp_path / "report" / "evidence.html").read_text()
     assert sentinel not in done.output + page
-    refused = dptext("evaluate", path, "--attribute", "stars", "--out", tmp_path / "other")
-    assert (refused.exit_code, "nearest_neighbour" in refused.output) == (5, True), refused.output
-    refused = dptext("evaluate", path, "--label", "stars", "--out", tmp_path / "other")
-    assert (refused.exit_code, "labels of 'topic' only" in refused.output) == (5, True), refused.output
+    for option, said in (("--attribute", "nearest_neighbour"), ("--label", "labels of 'topic' only")):
+        refused = dptext("evaluate", path, option, "stars", "--out", tmp_path / "other")
+        assert (refused.exit_code, said in refused.output) == (5, True), refused.output
 
 
 def test_what_cannot_be_measured_is_refused_by_name(make_synthetic, published, tmp_path):
@@ -126,8 +115,6 @@ def test_what_cannot_be_measured_is_refused_by_name(make_synthetic, published, t
         list(evidence_of(make_synthetic("without", synthetic=WITHOUT).policy(), out))
     with pytest.raises(InputError, match="no synthetic table is published"):
         list(evidence_of(make_synthetic("unpublished").policy(), out))
-    with pytest.raises(InputError, match="in the published table"):
-        list(evidence_of(published.policy(), published.folder / "published" / "report"))
     with pytest.raises(PolicyError, match="publishes a synthetic table"):
         list(columns_of(published.policy(), out))
     raw, sink = published.folder / "raw.parquet", published.folder / "published"

@@ -25,13 +25,8 @@ def make_unlinked(make_job, reviews):
 
     def made(form="rows", **more):
         job = make_job(form, labeled(reviews()))
-        unlinked = {"rows": 30, "delta": 1e-7, "form": form, **more}
-        job.values |= {
-            "column": [{"name": "review", "mechanism": SURROGATE}],
-            "keep": [],
-            "unlinked": unlinked,
-            "cap": CAP,
-        }
+        job.values |= {"column": [{"name": "review", "mechanism": SURROGATE}], "keep": [], "cap": CAP}
+        job.values["unlinked"] = {"rows": 30, "delta": 1e-7, "form": form, **more}
         return job
 
     return made
@@ -83,19 +78,10 @@ def test_what_compares_rows_is_refused_by_name(make_unlinked, tmp_path):
 def test_the_command_prints_shares_and_cost(make_unlinked, tmp_path, sentinel):
     job = make_unlinked()
     job.run()
-    path = tmp_path / "privacy.toml"
-    facts = job.policy().model_dump(mode="json", by_alias=True, exclude_none=True)
-    path.write_text(
-        f'dataset = "{facts["dataset"]}"\nrelease = "{facts["release"]}"\nsource = "{facts["source"]}"\n'
-        f'sink = "{facts["sink"]}"\nid = "id"\nsubject = "user_id"\nkey = "{facts["key"]}"\n'
-        'cap = { measure = "approx", epsilon = 1000.0, delta = 1e-5, period = "2026" }\n'
-        f'[ledger]\nurl = "{facts["ledger"]["url"]}"\n[unlinked]\nrows = 30\ndelta = 1e-7\n'
-        '[[column]]\nname = "review"\nmechanism = { name = "surrogate", epsilon = 6.0, corpus = "example" }\n'
-    )
-    done = dptext("evaluate", path, "--label", "topic", "--out", tmp_path / "report")
+    done = dptext("evaluate", job.write_policy(), "--label", "topic", "--out", tmp_path / "report")
     assert done.exit_code == 0, done.output
     printed = " ".join(done.output.split())
     assert "The distance of counted shares of labels from the true ones is" in printed
-    assert "of the corpus alone" in printed
+    assert "of the corpus by itself" in printed
     assert "distance of near shares" in (tmp_path / "report" / "evidence.html").read_text()
     assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()

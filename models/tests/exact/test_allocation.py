@@ -1,4 +1,4 @@
-"""Budgets that are divided by the text itself, by exact enumeration of what is released (Theorem A).
+"""Budgets that are divided by the text itself, by exact enumeration of releases (Theorem A).
 
 Specification: docs/spec/privacy.md#e12, docs/spec/privacy.md#theorem-a.
 """
@@ -82,9 +82,7 @@ def test_the_worst_pair_of_divisions_attains_the_accounted_epsilon(total, divisi
     assert worst(*laws) <= accounted + 1e-9 <= total
     if expected is not None:
         assert accounted == pytest.approx(expected, abs=5e-3 if total > 100 else 5e-7)
-    assert accounted > 2 * epsilon_implemented(total / 2, 4), (
-        "what depends on the text costs more than a fixed division"
-    )
+    assert accounted > 2 * epsilon_implemented(total / 2, 4), "dependence on the text costs more than a fixed division"
 
 
 @pytest.mark.parametrize("total", [0.7, 6.0, 40.0, 130.0])
@@ -141,14 +139,10 @@ def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_release
     made = masked(None, epsilon=1.0)
     words = made.output_texts[:outputs]
     after = {pair: (3.0, 1.0) if pair[0] == words[0] else (0.5, 3.5) for pair in itertools.product(words, repeat=2)}
-    made = masked(
-        FixedAllocation(total=4.0, first=1.0, divisions=after, eps_lo=LEAST)
-    )  # a raw word in `over` is a KeyError
+    made = masked(FixedAllocation(total=4.0, first=1.0, divisions=after, eps_lo=LEAST))  # a raw word is a KeyError
     favored = lambda *seen: favors(*seen, outputs=outputs)
     laws = [law_of(made, [word] * 2, favored, outputs, (1, 257)) for word in ("good", "film")]
-    least = (
-        2 * epsilon_implemented(0.5, outputs) + epsilon_implemented(3.5, outputs) + epsilon_implemented(0.5, outputs)
-    )
+    least = sum(epsilon_implemented(part, outputs) for part in (0.5, 0.5, 3.5, 0.5))
     assert worst(*laws) == pytest.approx(least, abs=1e-9), "the worst path of both passes"
     accounted = 2 * epsilon_implemented(0.5, made.outputs) + allocated_epsilon(4.0, 2, made.outputs, BITS)
     cost = made.spend(2)
@@ -174,9 +168,8 @@ def test_a_chosen_template_costs_the_choice_and_the_budget():
         law = {}
         for template, *drawn in itertools.product(range(2), range(3), range(3)):
             forced = Forced({7: [template], 1: drawn})
-            made.release_with(
-                ToyScorer(3, lambda *seen: favors(*seen, outputs=3)), forced, pa.array([f"{word} {word}"]), KEY
-            )
+            scorer = ToyScorer(3, lambda *seen: favors(*seen, outputs=3))
+            made.release_with(scorer, forced, pa.array([f"{word} {word}"]), KEY)
             law[template, *drawn] = forced.probability
         assert sum(law.values()) == 1
         laws.append(law)
@@ -187,7 +180,7 @@ def test_a_chosen_template_costs_the_choice_and_the_budget():
     assert made.spend(2).eps_pure == 5_000_000
 
 
-# What a division must not tell
+# A division must tell nothing
 
 
 def test_where_scores_of_outputs_tell_nothing_a_division_tells_nothing_either():

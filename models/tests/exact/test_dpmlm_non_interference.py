@@ -1,4 +1,4 @@
-"""DP-MLM: what the scores do not carry reaches no output, and failures draw uniformly.
+"""DP-MLM: texts reach the output only through scores, and failures draw uniformly.
 
 Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err.
 """
@@ -34,10 +34,7 @@ HIDDEN = {
     "fixed-parallel": {"length": "fixed", "n_max": 6, "decoding": "parallel"},
 }
 HARD = [
-    "",
-    "   ",
-    "\x00",
-    "<mask>",
+    *("", "   ", "\x00", "<mask>"),
     "</s> <s> <mask> [MASK]",
     "😀👩\u200d👩\u200d👧\u200d👦 🇩🇪",
     "qzxv.jkw@example.org",
@@ -105,12 +102,7 @@ def test_columns_are_read_as_single_texts_are(column):
             read = made._read(text, count)
             words = read.words[:count] if made.length != "disclose" else read.words
             alone = Script.plain(words, read.kept[: len(words)], count - len(words) if made.length != "disclose" else 0)
-            assert script.words == list(alone.words)
-            assert list(script.items) == list(alone.items)
-
-
-def raising(*_):
-    raise RuntimeError("inside: the words themselves")
+            assert (script.words, list(script.items)) == (list(alone.words), list(alone.items))
 
 
 class Broken(ToyScorer):
@@ -121,35 +113,25 @@ class Broken(ToyScorer):
         self.how = how
 
     def open(self, scripts):
+        session = (BrokenSession if self.how in ("none", "empty", "narrow", "nan") else ToySession)(self, scripts)
+
+        def fail(*_):
+            raise RuntimeError("inside: the words themselves")
+
         if self.how == "open":
-            raising()
-        session = BrokenSession(self, scripts)
+            fail()
+        if self.how in ("ask", "answer", "put"):
+            setattr(session, self.how, fail)
         session.how = self.how
         return session
 
 
 class BrokenSession(ToySession):
-    def ask(self, blocks):
-        if self.how == "ask":
-            raising()
-        super().ask(blocks)
-
-    def put(self, blocks, chosen):
-        if self.how == "put":
-            raising()
-        super().put(blocks, chosen)
-
     def answer(self):
         records, draws, scores = super().answer()
-        if self.how == "answer":
-            raising()
         answers = {
-            "none": None,
-            "empty": np.zeros((0, 0)),
-            "narrow": scores[:, :3],
-            "nan": np.full_like(scores, math.nan),
-            "put": scores,
-        }
+            "none": None, "empty": np.zeros((0, 0)), "narrow": scores[:, :3], "nan": np.full_like(scores, math.nan),
+        }  # fmt: skip
         return Answer(records, draws, answers[self.how])
 
 
@@ -188,8 +170,9 @@ def test_scores_without_a_number_are_the_lowest():
     assert released(made, "good film", Broken(made.outputs, "nan")) == released(made, "good film")
 
 
-@pytest.mark.parametrize("rows", quick([7, 1, 2, 100]))
-@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "newest_first"), quick([(7, True), *((rows, order) for rows in (7, 1, 2, 100) for order in (False, True))])
+)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_batches_order_and_partition_change_no_draw(rows, newest_first, variant):
     """Whole-numbered scores: who is scored with whom, and when, is nothing that a draw can see."""

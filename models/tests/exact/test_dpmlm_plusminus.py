@@ -37,7 +37,7 @@ BLOCKS = {"sequential": 1, "block": 2, "parallel": 100}
 
 
 def telling(words, drawn, number):
-    """Everything moves the scores: the words, what was drawn, how many draws there were."""
+    """Everything moves the scores: the words, the earlier draws, their number."""
     best = (sum(map(WORDS.index, words)) + 2 * sum(drawn) + number) % M
     return [INF if output == best else -INF for output in range(M)]
 
@@ -90,7 +90,7 @@ def worst(one, other):
 @pytest.mark.parametrize("score", quick([telling, first_word]))
 @pytest.mark.parametrize("n", [1, 2])
 def test_two_draws_per_word_are_the_most(block, score, n):
-    found = [laws(words, score, block) for words in itertools.product(WORDS, repeat=n)]
+    found = [laws(words, score, block) for words in itertools.product(WORDS[: 4 - n], repeat=n)]
     exact = epsilon_implemented(PARAMETERS.epsilon, M)
     for (one, one_given), (other, other_given) in itertools.permutations(found, 2):
         assert worst(one, other) <= 2 * n * exact + 1e-9 <= 2 * n * PARAMETERS.epsilon
@@ -99,13 +99,13 @@ def test_two_draws_per_word_are_the_most(block, score, n):
             assert worst(law, other_given[plan]) <= calls * exact + 1e-9, "given the plan, as many as were made"
 
 
-@pytest.mark.thorough
-def test_three_words():
-    one, other = (laws(words, telling, 1)[0] for words in [("good", "good", "good"), ("film", "good", "music")])
-    assert max(worst(one, other), worst(other, one)) <= 6 * epsilon_implemented(PARAMETERS.epsilon, M) + 1e-9
-
-
 SENTINELS = ("qzxa", "qzxb", "qzxc")
+
+
+def written(script, transcript, block=1):
+    """The text that a script gives where these outputs are drawn."""
+    ((chosen, _),) = draw(ToyScorer(M, blind), Forced(transcript), [script], KEY, parameters=PARAMETERS, block=block)
+    return write_strict(script, chosen, OUTPUTS)
 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
@@ -114,10 +114,7 @@ def test_no_input_word_survives_any_plan(block):
         for plan, _ in plans(n):
             script = planned(SENTINELS[:n], [False] * n, plan)
             for transcript in ([0] * 6, [1, 2, 0, 2, 1, 0]):
-                ((chosen, _),) = draw(
-                    ToyScorer(M, blind), Forced(transcript), [script], KEY, parameters=PARAMETERS, block=block
-                )
-                out = write_strict(script, chosen, OUTPUTS).split()
+                out = written(script, transcript, block).split()
                 assert not set(out) & set(SENTINELS)
                 assert len(out) == script.draws == n - plan[:, 0].sum() + plan[:, 1].sum()
 
@@ -140,9 +137,7 @@ def printed(tokens, plan):
 
 
 def corrected(tokens, plan):
-    script = planned(tokens, [False] * len(tokens), plan)
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([0] * 6), [script], KEY, parameters=PARAMETERS, block=1)
-    return write_strict(script, chosen, OUTPUTS).split()
+    return written(planned(tokens, [False] * len(tokens), plan), [0] * 6).split()
 
 
 def leaking(algorithm, n):
@@ -152,8 +147,7 @@ def leaking(algorithm, n):
 
 def test_the_printed_algorithm_is_caught():
     """Planted: the check that the corrected algorithm passes finds the words that the printed one leaves."""
-    assert [leaking(corrected, n) for n in (1, 2, 3)] == [0, 0, 0]
-    assert leaking(printed, 1) == DELETION
+    assert ([leaking(corrected, n) for n in (1, 2, 3)], leaking(printed, 1)) == ([0, 0, 0], DELETION)
     assert leaking(printed, 2) > DELETION
     assert leaking(printed, 3) > leaking(printed, 2)
     alone = [chance for plan, chance in plans(3) if plan[:, 0].any() and not plan[:, 1].any()]
@@ -164,9 +158,7 @@ def test_the_printed_algorithm_is_caught():
 def test_kept_words_take_no_part_in_the_plan():
     plan = np.array([[True, True], [False, False]])
     script = planned(["the", "good", "film"], [True, False, False], plan)
-    assert script.draws == 2
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([1, 2]), [script], KEY, parameters=PARAMETERS, block=1)
-    assert write_strict(script, chosen, OUTPUTS) == "the b c"
+    assert (script.draws, written(script, [1, 2])) == (2, "the b c")
 
 
 def below(key, position, bound):
@@ -186,8 +178,7 @@ def test_the_plan_comes_from_its_own_stream_exactly():
     for record, plan in ((0, drawn[0]), (2, drawn[2])):
         key = keys(3)[record].as_py()
         for word, (deleted, followed) in enumerate(plan.tolist()):
-            assert deleted == (below(key, 2 * word, 20) < 1)
-            assert followed == (below(key, 2 * word + 1, 10) < 1)
+            assert (deleted, followed) == (below(key, 2 * word, 20) < 1, below(key, 2 * word + 1, 10) < 1)
     many = draw_plans(keys(1), np.array([20_000]), 0.05, 0.25)[0].mean(axis=0)
     assert abs(many[0] - 0.05) < 0.008
     assert abs(many[1] - 0.25) < 0.016
@@ -196,8 +187,7 @@ def test_the_plan_comes_from_its_own_stream_exactly():
 
 @pytest.mark.parametrize(("n", "few", "many"), [(20, 30, 35), (50, 66, 77), (100, 124, 144), (200, 236, 273)])
 def test_likely_draws_are_those_of_the_specification(n, few, many):
-    assert likely_draws(n, 0.05, 0.1, 1e-6) == few
-    assert likely_draws(n, 0.05, 0.25, 1e-6) == many
+    assert (likely_draws(n, 0.05, 0.1, 1e-6), likely_draws(n, 0.05, 0.25, 1e-6)) == (few, many)
 
 
 def test_likely_draws_are_a_quantile():
@@ -226,15 +216,10 @@ def test_spends_and_what_is_settled_afterwards():
     assert cost.eps_pure == 80_000_000
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"delta": 0.99}, "a delta needs a public bound"),
-        ({"delta": 0.99, "n_rec": 10}, "at most 1e-06"),
-        ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"),
-        ({"n_rec": 10}, "leave it out, or give delta"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"delta": 0.99}, "a delta needs a public bound"), ({"delta": 0.99, "n_rec": 10}, "at most 1e-06"),
+    ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"), ({"n_rec": 10}, "leave it out, or give delta"),
+])  # fmt: skip
 def test_a_delta_is_small_for_a_record_and_over_all(given, said):
     plain = {"epsilon": 2.0, "model": "example-masked", "variant": "plusminus"}
     with pytest.raises(PolicyError, match=said):

@@ -1,8 +1,9 @@
-"""Generation: answers enumerated, texts that must not matter, failures that must not show.
+"""Generation: answers enumerated, texts that must not matter, failures that must not show, claims and costs.
 
 Specification: docs/spec/privacy.md#e11, docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err.
 """
 
+import json
 import logging
 import math
 
@@ -16,8 +17,11 @@ from polars.exceptions import PanicException
 from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.mechanism import worst_spend
 from dptext_etl.sampling import epsilon_implemented
-from models.tests.toy_generator import END, KEY, Recorded, Toy, ToyGenerator, keys, law, sequences, worst
+from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
+from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
+from models.tests.toy_generator import CLIP, END, KEY, Recorded, Toy, ToyGenerator, keys, law, sequences, worst
 from tests.examples import examples
 
 TEXTS = ["", " ", "a", "b", "a much longer text, of another length", "\x00\u00e9\U0001f600"]
@@ -61,8 +65,7 @@ def test_a_bound_that_follows_the_text_shows_its_length():
     generator = ToyGenerator(reader, rows=1)
     mechanism = Toy(epsilon=1.0, mode="faithful")
     released = mechanism.release_with(generator, pa.array(["a", "a much longer text"] * 20), keys(40))
-    assert set(released.positions.to_pylist()) == {1, 18}
-    assert max(released.steps.to_pylist()[::2]) == 1
+    assert (set(released.positions.to_pylist()), max(released.steps.to_pylist()[::2])) == ({1, 18}, 1)
     assert max(released.steps.to_pylist()[1::2]) > 1
     assert mechanism.guarantee.guarantee_class is GuaranteeClass.COND_PURE
     assert Disclosure.LENGTH in mechanism.guarantee.disclosures
@@ -73,9 +76,8 @@ def test_a_bound_that_follows_the_text_shows_its_length():
 def test_ni_under_a_constant_scorer_no_text_reaches_the_answer(one, other):
     generator = ToyGenerator(lambda text, drawn: [0.2, 0.9, 0.4])
     mechanism = Toy(epsilon=4.0, l_max=9)
-    assert mechanism.release_with(generator, pa.array([one]), KEY) == mechanism.release_with(
-        generator, pa.array([other]), KEY
-    )
+    released = [mechanism.release_with(generator, pa.array([text]), KEY) for text in (one, other)]
+    assert released[0] == released[1]
 
 
 def test_ni_can_fail():
@@ -122,12 +124,9 @@ def test_ni_err_a_failing_text_is_drawn_uniformly_and_its_mates_never_know(failu
     assert "text0" not in caplog.text
     for row, text in enumerate(texts):
         if text not in bad:
-            assert rough.text[row] == calm.text[row]
-            assert rough.steps[row] == calm.steps[row]
+            assert (rough.text[row], rough.steps[row]) == (calm.text[row], calm.steps[row])
     assert rough.positions == calm.positions
-    assert {record for record, _ in sampler.uniform} == {3, 7} - {
-        row for row in (3, 7) if calm.steps[row].as_py() <= at
-    }
+    assert {record for record, _ in sampler.uniform} == {row for row in (3, 7) if calm.steps[row].as_py() > at}
     assert all(position >= at for _, position in sampler.uniform)
 
 
@@ -141,8 +140,7 @@ def test_ni_err_scores_of_another_shape_are_a_failure(wrong):
 
     sampler = Recorded()
     released = Toy(epsilon=1.0, l_max=5).release_with(Wrong(reader), pa.array(["secret"]), KEY, sampler=sampler)
-    assert sampler.uniform == sampler.slots
-    assert released.failed == released.steps
+    assert (sampler.uniform, released.failed) == (sampler.slots, released.steps)
     with pytest.raises(PolicyError, match="fails on public texts"):
         Toy(epsilon=1.0).probe_with(Wrong(reader))
 
@@ -212,13 +210,10 @@ def test_batches_order_and_partitions_never_change_a_draw(data):
     found = {}
     for part in (order[:cut], order[cut:]):
         some = pa.array([texts[i] for i in part], pa.string())
-        out = mechanism.release_with(
-            ToyGenerator(reader, rows=rows, **pace), some, keys(len(texts)).take(pa.array(part, pa.int32()))
-        )
-        found |= {i: (out.text[j].as_py(), out.steps[j].as_py()) for j, i in enumerate(part)}
-    assert [found[i] for i in range(len(texts))] == list(
-        zip(whole.text.to_pylist(), whole.steps.to_pylist(), strict=True)
-    )
+        their_keys = keys(len(texts)).take(pa.array(part, pa.int32()))
+        out = mechanism.release_with(ToyGenerator(reader, rows=rows, **pace), some, their_keys)
+        found |= {i: (out.text[j], out.steps[j]) for j, i in enumerate(part)}
+    assert [found[i] for i in range(len(texts))] == list(zip(whole.text, whole.steps, strict=True))
 
 
 def test_memory_that_runs_out_halves_the_rows_of_a_bucket_and_changes_nothing():
@@ -276,3 +271,58 @@ def test_a_charge_ex_post_is_for_the_draws_that_were_made():
     steps = np.array([0, 1, 5, 12], np.uint32)
     assert step_costs(mechanism, steps).tolist() == [0, 300_001, 1_500_001, 3_600_002]
     assert (step_costs(mechanism, steps) <= mechanism.spend(12).eps_pure).all()
+
+
+@pytest.fixture
+def flan(tmp_path):
+    """A folder that says it is a Flan-T5: what spends need of one."""
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 32_128, "eos_token_id": 1, "n_positions": 512}))
+    (tmp_path / "model.safetensors").write_bytes(b"never read here")
+    return str(tmp_path)
+
+
+def test_known_answers_of_the_specification(flan):
+    mechanism = DPPrompt.from_temperature(1.5, model=flan, clip=(-95.0, 8.0), l_max=100)
+    assert mechanism.epsilon == pytest.approx(137.333333, abs=1e-6)
+    assert (mechanism.temperature, mechanism.outputs) == (pytest.approx(1.5), 32_128)
+    spend = mechanism.spend(100)
+    assert spend.eps_pure / 1e6 == pytest.approx(13_733.33, abs=0.01)
+    assert spend.eps_tight / 1e6 == pytest.approx(4_226.22, abs=0.01)
+    assert (spend.rho / 1e6, spend.delta) == (pytest.approx(100 * mechanism.epsilon**2 / 8, rel=1e-9), 0)
+    assert worst_spend(mechanism) == worst_spend(mechanism, 10_000) == spend
+    assert worst_spend(mechanism, 0).eps_pure == 0
+    assert DPPrompt.from_temperature(1.0, model=flan, clip=(-95.0, 8.0)).epsilon == 206.0
+
+
+def test_every_text_costs_the_same_and_nothing_is_disclosed(flan):
+    mechanism = DPPrompt(epsilon=10.0, model=flan, clip=(-95.0, 8.0))
+    assert mechanism.l_max == 150
+    assert mechanism.positions(pa.array(["", " ", "word " * 5_000, None, "x"])).to_pylist() == [150, 150, 150, 0, 150]
+    assert mechanism.guarantee.guarantee_class is GuaranteeClass.PURE_LDP
+    assert mechanism.guarantee.disclosures == {Disclosure.NULLNESS}
+
+
+def test_an_allow_list_is_the_output_set(flan, tmp_path):
+    listed = tmp_path / "allowed.json"
+    listed.write_text("[7, 9, 9, 31000]")
+    mechanism = DPPrompt(epsilon=10.0, model=flan, clip=CLIP, allow_list=str(listed))
+    assert (mechanism.columns.tolist(), mechanism.outputs) == ([1, 7, 9, 31_000], 4)
+    assert mechanism.spend(1).eps_tight / 1e6 == pytest.approx(epsilon_implemented(10.0, 4), abs=1e-6)
+    everything = DPPrompt(epsilon=10.0, model=flan, clip=CLIP)
+    assert mechanism.cfg() != everything.cfg()
+    before = mechanism.cfg()
+    listed.write_text("[7, 9, 30999]")
+    assert DPPrompt(epsilon=10.0, model=flan, clip=CLIP, allow_list=str(listed)).cfg() != before
+    listed.write_text('["a"]')
+    with pytest.raises(PolicyError, match="token numbers"):
+        _ = DPPrompt(epsilon=10.0, model=flan, clip=CLIP, allow_list=str(listed)).columns
+
+
+def test_answers_and_prompts_that_do_not_fit_are_refused(flan):
+    for changed, said in ({"l_max": 512}, "accepts 512"), ({"l_max": 100, "input_limit": 450}, "412"):
+        with pytest.raises(PolicyError, match=said):
+            _ = DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, **changed).prompt_limit
+    assert DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, l_max=100).prompt_limit == 412
+    for template in ("no place", "{text} {text}"):
+        with pytest.raises(PolicyError, match="once"):
+            DPPrompt(epsilon=1.0, model=flan, template=template)

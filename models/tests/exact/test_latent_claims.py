@@ -9,6 +9,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ def clipped(mechanism, latents):
 
 
 def largest_distances(mechanism, size):
-    """The largest l1 and l2 distance of two clipped latents, over all signs and the corners of what a clip allows."""
+    """The largest l1 and l2 distance of two clipped latents, over all signs and the corners of the clip."""
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=size)))
     corners = np.concatenate([signs * 1e9, np.eye(size) * 1e9, -np.eye(size) * 1e9])
     rows = clipped(mechanism, corners)
@@ -70,20 +71,6 @@ def test_e14_noise_covers_the_largest_distance_and_wastes_nothing(mechanism, siz
     small = mechanism.model_copy(update={"clip": 1.0})
     assert sound(small, size)
     assert sharp(small, size)
-
-
-def test_e14_distances_by_value():
-    l1, l2 = largest_distances(dpbart(clip=0.5), 8)
-    assert l1 == pytest.approx(2 * 0.5 * 8)
-    assert l2 == pytest.approx(2 * 0.5 * math.sqrt(8))
-
-
-def test_e14_distances_by_norm_are_attained_at_equal_coordinates():
-    l1, l2 = largest_distances(adept(clip=5.0), 9)
-    assert l1 == pytest.approx(2 * 5.0 * 3, rel=1e-4)
-    assert l1 <= 2 * 5.0 * 3
-    assert l2 == pytest.approx(2 * 5.0, rel=1e-4)
-    assert l2 <= 2 * 5.0
 
 
 class Uncorrected(Adept):
@@ -126,7 +113,7 @@ def test_planted_classical_noise_is_caught(epsilon):
     values = dpbart(clip=1.0, epsilon=epsilon).model_dump()
     assert sound(DPBart(**values), 9)
     assert not sound(Classical(**values), 9)
-    assert sound(Classical(**{**values, "epsilon": 0.5}), 9)  # the test does not refuse what is right
+    assert sound(Classical(**{**values, "epsilon": 0.5}), 9)  # the test accepts the right noise
 
 
 @given(st.floats(0.1, 2500), st.integers(1, 10**7), st.sampled_from(list(MECHANISMS)), st.integers(1, 40_000))
@@ -144,16 +131,10 @@ def test_e15_sigma_keeps_delta_at_any_epsilon_and_size(epsilon, n_rec, name, siz
         )
 
 
-@pytest.mark.parametrize(
-    ("kind", "epsilon", "size", "sigma"),
-    [
-        (DPBart, 500.0, CLV, 0.8957039),
-        (DPBart, 500.0, PR, 0.4360332),
-        (DPBart, 500.0, 512 * 768, 4.531943),
-        (Adept, 250.0, 1024, 0.539422),
-        (Adept, 500.0, 1024, 0.361359),
-    ],
-)
+@pytest.mark.parametrize(("kind", "epsilon", "size", "sigma"), [
+    (DPBart, 500.0, CLV, 0.8957039), (DPBart, 500.0, PR, 0.4360332), (DPBart, 500.0, 512 * 768, 4.531943),
+    (Adept, 250.0, 1024, 0.539422), (Adept, 500.0, 1024, 0.361359),
+])  # fmt: skip
 def test_known_answers_gaussian(kind, epsilon, size, sigma):
     assert paper(kind, epsilon=epsilon).scale(size).sigma == pytest.approx(sigma, abs=6e-7)
 
@@ -203,15 +184,13 @@ def test_spends_of_laplace_noise():
     assert adept(noise="laplace", n_rec=None, epsilon=3.5).spend(1).eps_tight == 3_500_000
 
 
-def test_a_null_costs_nothing_and_no_text_more_than_one_release(mechanism):
-    import pyarrow as pa
-
-    counted = mechanism.positions(pa.array(["", None, " ", "x " * 500]))
-    assert counted.to_pylist() == [1, 0, 1, 1]
+def test_a_null_costs_nothing_no_text_more_than_one_release_and_no_length_is_disclosed(mechanism):
+    assert mechanism.positions(pa.array(["", None, " ", "x " * 500])).to_pylist() == [1, 0, 1, 1]
     nothing = mechanism.spend(0)
     assert (nothing.eps_pure, nothing.eps_approx, nothing.delta, nothing.rho, nothing.mu2) == (0, 0, 0, 0, 0)
     assert worst_spend(mechanism) == worst_spend(mechanism, 10_000) == mechanism.spend(1)
-    assert worst_spend(mechanism, 0) == nothing
+    assert (worst_spend(mechanism, 0), mechanism.guarantee.disclosures) == (nothing, {Disclosure.NULLNESS})
+    assert mechanism.guarantee.unit == "record"
 
 
 @pytest.mark.parametrize(
@@ -224,42 +203,25 @@ def test_the_delta_that_is_left_out_is_the_largest_allowed(n_rec, delta):
     assert dpbart(n_rec=n_rec, delta=used).used_delta == used
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"n_rec": None}, "n_rec"),
-        ({"delta": 1e-5}, "at most 1e-06"),
-        ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"),
-        ({"noise": "laplace"}, "no delta"),
-        ({"noise": "laplace", "n_rec": None, "delta": 1e-7}, "no delta"),
-        ({"n_max": 50}, "n_max counts words"),
-        ({"clip": 0.0}, "clip"),
-        ({"length": 1}, "length"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"n_rec": None}, "n_rec"), ({"delta": 1e-5}, "at most 1e-06"),
+    ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"), ({"noise": "laplace"}, "no delta"),
+    ({"noise": "laplace", "n_rec": None, "delta": 1e-7}, "no delta"), ({"n_max": 50}, "n_max counts words"),
+    ({"clip": 0.0}, "clip"), ({"length": 1}, "length"),
+])  # fmt: skip
 def test_parameters_that_promise_nothing_are_refused(given, said):
     with pytest.raises(PolicyError, match=said):
         catalog.build({"name": "dpbart", "epsilon": 500.0, "n_rec": 10_000, **given})
 
 
 @pytest.mark.parametrize("name", ["dpbart", "adept"])
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"allocation": {"scores": ["ic"], "total": 500.0}},
-        {"allocation": {"scores": ["ic"], "total": 500.0}, "sentences": 3},
-        {"per_sentence": "sentence", "mode": "faithful"},
-        {"epsilons": "sentence", "mode": "faithful"},
-    ],
-)
+@pytest.mark.parametrize("given", [
+    {"allocation": {"scores": ["ic"], "total": 500.0}},
+    {"allocation": {"scores": ["ic"], "total": 500.0}, "sentences": 3},
+    {"per_sentence": "sentence", "mode": "faithful"}, {"epsilons": "sentence", "mode": "faithful"},
+])  # fmt: skip
 def test_e13_epsilon_cannot_follow_the_text(name, given):
     asked = {"name": name, "epsilon": 500.0, "n_rec": 10_000, "model": "example", **given}
     with pytest.raises(PolicyError, match="size of the noise would depend on the text") as caught:
         catalog.build(asked)
     assert "one epsilon per record" in str(caught.value).replace("\n", " ")
-
-
-def test_the_guarantee_knows_no_length():
-    for item in MECHANISMS.values():
-        assert item.guarantee.disclosures == {Disclosure.NULLNESS}
-        assert item.guarantee.unit == "record"

@@ -3,6 +3,7 @@
 Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err, docs/spec/privacy.md#db-noise.
 """
 
+import hmac
 import traceback
 
 import numpy as np
@@ -13,24 +14,15 @@ from hypothesis import strategies as st
 from polars.exceptions import PanicException
 
 from dptext_etl.errors import PolicyError
+from dptext_etl_models.families.latent import latent_keys
 from models.tests.exact.latent_toys import MECHANISMS, Toy, constant, dpbart, keys, released
 from tests.examples import examples
 
 SENTINEL = "qzxvjkwp"
 TEXTS = [
-    "",
-    " \t\n",
-    "good",
-    "GOOD Good gOOd",
-    "x" * 10_000,
-    "word " * 2_000,
-    "😀👩\u200d👩\u200d👧\u200d👦 🇩🇪",
-    "<s> </s> <pad> <mask> <SOS>",
-    "\x00 \x1b[31m \u202e",
-    f"{SENTINEL}@example.org",
-    "1 22 3.14",
-    "我们 喜欢 电影",
-]
+    "", " \t\n", "good", "GOOD Good gOOd", "x" * 10_000, "word " * 2_000, "😀👩\u200d👩\u200d👧\u200d👦 🇩🇪",
+    "<s> </s> <pad> <mask> <SOS>", "\x00 \x1b[31m \u202e", f"{SENTINEL}@example.org", "1 22 3.14", "我们 喜欢 电影",
+]  # fmt: skip
 texts = st.one_of(st.text(max_size=300), st.sampled_from(TEXTS))
 
 
@@ -44,8 +36,7 @@ def mechanism(request):
 def test_ni_any_two_texts_give_equal_bytes(one, other, name):
     mechanism, model = MECHANISMS[name], constant(24)
     first, second = (released(mechanism, model, [text], keys(1)) for text in (one, other))
-    assert first == second
-    assert first.positions.to_pylist() == [1]
+    assert (first, first.positions.to_pylist()) == (second, [1])
 
 
 def test_ni_can_fail():
@@ -100,8 +91,7 @@ def test_ni_err_a_failing_record_is_the_zero_vector(mechanism, failure):
     fine = released(mechanism, constant(24, 0.05), given, keys(5))
     assert out.text[1] == zero.text[1]
     assert [out.text[row] for row in (0, 2, 4)] == [fine.text[row] for row in (0, 2, 4)]
-    assert out.positions == fine.positions
-    assert out.failed.to_pylist() == [0, 1, 0, 0, 0]
+    assert (out.positions, out.failed.to_pylist()) == (fine.positions, [0, 1, 0, 0, 0])
     assert not any(fine.failed.to_pylist())
     mechanism.probe_with(Toy(24, encoder))
     assert not any(SENTINEL in (text or "") for text in out.text.to_pylist())
@@ -118,8 +108,7 @@ def test_ni_err_a_failing_decoder_depends_on_noise_alone(mechanism):
         released(mechanism, Broken(24, lambda text: np.zeros(24)), given * 4, keys(12)).text.to_pylist()
         for given in ([SENTINEL, "good", ""], ["", "x" * 99, SENTINEL])
     ]
-    assert outs[0] == outs[1]
-    assert set(map(len, outs[0])) == {0, 64}
+    assert (outs[0], set(map(len, outs[0]))) == (outs[1], {0, 64})
 
 
 @pytest.mark.parametrize("half", ["encoder", "decoder", "nan"])
@@ -150,22 +139,7 @@ def test_memory_that_runs_out_halves_batches_by_shape_and_goes_on(mechanism):
     model = Small(24, lambda text: np.full(24, 0.05), rows=8)
     given = [f"text {i}" for i in range(9)]
     out = released(mechanism, model, given, keys(9))
-    assert out == released(mechanism, constant(24), given, keys(9))
-    assert set(model.rows_seen) == {2}
-
-
-def test_mates_order_and_batches_change_nothing(mechanism):
-    def encoder(text):
-        return np.random.default_rng(len(text)).normal(size=24)
-
-    given = ["good", "", None, "a film", "x" * 50, "the plot was thin", "good"]
-    whole = released(mechanism, Toy(24, encoder), given, keys(7)).text.to_pylist()
-    order = [3, 6, 0, 5, 2, 1, 4]
-    shuffled = released(mechanism, Toy(24, encoder, rows=3), [given[i] for i in order], keys(7).take(pa.array(order)))
-    assert shuffled.text.to_pylist() == [whole[i] for i in order]
-    alone = [released(mechanism, Toy(24, encoder, rows=1), [given[i]], keys(7).slice(i, 1)).text[0] for i in range(7)]
-    assert [text.as_py() for text in alone] == whole
-    assert whole[0] != whole[6]  # equal texts of two records
+    assert (out, set(model.rows_seen)) == (released(mechanism, constant(24), given, keys(9)), {2})
 
 
 def test_copies_of_one_record_are_released_once(mechanism):
@@ -175,4 +149,118 @@ def test_copies_of_one_record_are_released_once(mechanism):
     assert out[0] == out[2] != out[1]
 
 
-# DB-noise: what the decoder gets, less what the encoder gave
+# DB-noise: vectors of the decoder, less latents of the encoder
+
+
+def padded(text):
+    """A latent of 20 positions of 64 numbers whose padding is exactly 0."""
+    latent = np.zeros((20, 64))
+    latent[: len(text.split()) + 1] = 0.05
+    return latent.ravel()
+
+
+def noise_of(mechanism, count=40):
+    model = Toy(20 * 64, padded, rows=8)
+    given = ["a " * (i % 19) for i in range(count)]
+    clean = np.stack([padded(text) for text in given])
+    released(mechanism, model, given, keys(count))
+    return (np.stack(model.decoded[:count]) - mechanism_clip(mechanism, clean)).reshape(count, 20, 64)
+
+
+def mechanism_clip(mechanism, latents):
+    if mechanism.norm == "value":
+        return np.clip(latents, -mechanism.clip, mechanism.clip)
+    norms = np.linalg.norm(latents, axis=1, keepdims=True)
+    return latents * np.minimum(1, mechanism.clip / np.maximum(norms, 1e-300))
+
+
+def independent(noise):
+    """No two positions of a record and no two records share noise: correlations as small as chance has them."""
+    for rows in (noise[0], noise[:, 0], noise.reshape(len(noise), -1)):
+        size = rows.shape[1]
+        around = np.corrcoef(rows)
+        np.fill_diagonal(around, 0)
+        if np.abs(around).max() >= 5 / np.sqrt(size) or len(np.unique(rows, axis=0)) < len(rows):
+            return False
+    return True
+
+
+def full_sized(mechanism, noise):
+    """Noise of the declared size everywhere, the same on padding as on words."""
+    scale = mechanism.scale(noise[0].size)
+    wanted = scale.sigma or np.sqrt(2) / (float(scale.rate) * 2**16)
+    lengths = np.arange(len(noise)) % 19 + 1
+    places = np.arange(20)[None] >= lengths[:, None]
+    return all(np.std(noise[where]) == pytest.approx(wanted, rel=0.03) for where in (places, ~places))
+
+
+def test_db_noise_is_independent_everywhere_and_falls_on_padding(mechanism):
+    noise = noise_of(mechanism)
+    assert noise.shape == (40, 20, 64)
+    assert independent(noise)
+    assert full_sized(mechanism, noise)
+
+
+class Broadcast(type(dpbart())):
+    """Planted: one vector of noise for all positions (LLMDP's DPBart)."""
+
+    def add_noise(self, latents, record_keys):
+        noisy = super().add_noise(latents, record_keys).reshape(len(latents), -1, 64)
+        clean = mechanism_clip(self, latents).reshape(noisy.shape)
+        return (clean + (noisy - clean)[:, :1]).reshape(latents.shape).astype(np.float32)
+
+
+class OnWordsAlone(type(dpbart())):
+    """Planted: noise on real positions only."""
+
+    def add_noise(self, latents, record_keys):
+        return np.where(latents == 0, 0, super().add_noise(latents, record_keys)).astype(np.float32)
+
+
+class OneForAll(type(dpbart())):
+    """Planted: every record of a batch gets the same noise."""
+
+    def add_noise(self, latents, record_keys):
+        clean = mechanism_clip(self, latents)
+        return (clean + super().add_noise(latents, record_keys)[:1] - clean[:1]).astype(np.float32)
+
+
+@pytest.mark.parametrize("planted", [Broadcast, OneForAll])
+def test_planted_shared_noise_is_caught(planted):
+    assert not independent(noise_of(planted(**dpbart().model_dump())))
+
+
+def test_planted_noise_on_words_alone_is_caught():
+    planted = OnWordsAlone(**dpbart().model_dump())
+    assert not full_sized(planted, noise_of(planted))
+
+
+def vectors(mechanism, moved, count=20):
+    """Noisy vectors of texts whose latents a machine computes a little off."""
+    model = Toy(24, lambda text: np.full(24, 0.05) + moved * np.arange(24) / 24)
+    released(mechanism, model, ["good"] * count, keys(count))
+    return np.stack(model.decoded[:count])
+
+
+def test_equal_latents_have_equal_noise_and_others_have_noise_of_their_own(mechanism):
+    leaving = type(mechanism)(**mechanism.model_dump(exclude_unset=True), releases="latents")
+    assert leaving.cfg() != mechanism.cfg()
+    assert leaving.model_copy(update={"releases": "texts"}).cfg() == mechanism.cfg()
+    assert np.array_equal(vectors(leaving, 0.0), vectors(leaving, 0.0))
+    step = 2.0**-30
+    kept, bound = (vectors(made, step) - vectors(made, 0.0) for made in (mechanism, leaving))
+    assert np.abs(kept).max() <= 2.0**-15, "within the boundary noise is the record's, and steps of the grid are left"
+    scale = mechanism.scale(24)
+    wanted = scale.sigma or np.sqrt(2) / (float(scale.rate) * 2**16)
+    assert np.std(bound) == pytest.approx(np.sqrt(2) * wanted, rel=0.25)
+    assert len(np.unique(bound[:, 0])) == len(bound)
+
+
+def test_latent_keys_follow_from_every_bit():
+    record = keys(2)
+    one = latent_keys(record, np.array([[0.5, np.nan], [0.5, np.nan]]))
+    assert one[0] != one[1], "of two records"
+    assert one == latent_keys(record, np.array([[0.5, -0.0], [0.5, np.inf]], np.float32))
+    assert one != latent_keys(record, np.array([[0.5, 2.0**-60], [0.5, 0.0]]))
+    latent = np.array([0.5, 0.0]).tobytes()
+    assert one[0].as_py() == hmac.digest(record[0].as_py(), b"dptext/latent/v1\0" + latent, "sha256")

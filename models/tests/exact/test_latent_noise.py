@@ -7,7 +7,6 @@ docs/spec/privacy.md#known-gaussian, docs/spec/privacy.md#known-adept.
 scipy.
 """
 
-import itertools
 import math
 from fractions import Fraction
 
@@ -20,37 +19,31 @@ from scipy import special, stats
 
 from dptext_etl import _kernel
 from dptext_etl.accounting.conversion import analytic_gaussian_sigma, log_delta, smallest_epsilon
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl_models.families.latent_noise import LATENT, STEPS, clipped_steps, laplace_rate, noisy_latents
-from models.tests.exact.latent_noise import INFLATION, in_steps, key_column, oracle_normal
+from tests.examples import examples
+
+RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
+
+INFLATION = 1 + 2.0**-20
+
+
+def key_column(rows, first=RECORD):
+    return pa.array([first, *(i.to_bytes(32, "little") for i in range(1, rows))][:rows], pa.binary(32))
+
+
+def in_steps(noisy):
+    steps = noisy.astype(np.float64) * STEPS
+    assert (steps == np.rint(steps)).all()
+    return steps
+
+
+def oracle_normal(high, low):
+    size = (high * 2**64 + (low | 1)) / 2**128  # rounded correctly: a quotient of two integers
+    return -math.copysign(float(special.ndtri(size / 2)), 1 if low & 1 else -1)
+
 
 # The size of the noise
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "sensitivity", "sigma"),
-    [
-        (500, 0.2 * math.sqrt(20 * 768), 0.8957039),
-        (500, 0.2 * math.sqrt(20 * 182), 0.4360332),
-        (500, 125.413875, 4.531943),
-        (250, 10.0, 0.539422),
-        (500, 10.0, 0.361359),
-    ],
-)
-def test_known_answers_at_delta_1e_5(epsilon, sensitivity, sigma):
-    digits = len(str(sigma).split(".")[1])
-    assert analytic_gaussian_sigma(epsilon, 1e-5, sensitivity) == pytest.approx(sigma, abs=6 * 10.0 ** -(digits + 1))
-
-
-def test_laplace_scales_of_the_specification():
-    """B = 2 C n / epsilon, in units; C taken down to the grid makes it smaller, never larger."""
-    for n, clip, epsilon, b in [(15_360, "0.1", 500, 6.144), (3640, "0.1", 500, 1.456)]:
-        rate = laplace_rate(epsilon, 2 * n * Fraction(clip) * STEPS)
-        assert float(1 / rate) / STEPS == pytest.approx(b, abs=1e-12)
-        on_grid = laplace_rate(epsilon, 2 * n * clipped_steps(float(clip)))
-        assert b * (1 - 2e-4) < float(1 / on_grid) / STEPS < b
-    assert float(1 / laplace_rate(250, 320 * STEPS)) / STEPS == pytest.approx(1.28, abs=1e-12)
-    assert float(1 / laplace_rate(500, 320 * STEPS)) / STEPS == pytest.approx(0.64, abs=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 100.0, 500.0, 2500.0])
@@ -112,24 +105,12 @@ def test_every_coordinate_has_the_noise_of_its_own_two_words(n):
             assert steps[row, i] == round(exact)
 
 
-def test_the_golden_words_are_those_of_coordinate_seven():
-    words = int("476c99379e215d40", 16), int("1dbc576963fb618f", 16)
-    assert oracle_normal(*words) < 0
-    steps = in_steps(noisy_latents(np.zeros((1, 8)), key_column(1), clip=1.0, sigma=1.0))
-    assert steps[0, 7] == round(oracle_normal(*words) * INFLATION * STEPS)
-
-
 def test_golden_noise_stays_frozen_on_every_machine():
     latents = np.linspace(-0.2, 0.2, 8)[None]
     gaussian = in_steps(noisy_latents(latents, key_column(1), clip=0.1, sigma=0.8957039))
     laplace = in_steps(noisy_latents(latents, key_column(1), clip=0.1, rate=Fraction(25, 10_065_408)))
-    assert gaussian[0].tolist() == GAUSSIAN
-    assert laplace[0].tolist() == LAPLACE
-
-
-GAUSSIAN = [141560, -41220, -51778, 35105, 39686, 87233, 68942, -56995]
-
-LAPLACE = [77652, 800722, 197264, 86601, 500012, 85603, 198854, -105335]
+    assert gaussian[0].tolist() == [141560, -41220, -51778, 35105, 39686, 87233, 68942, -56995]
+    assert laplace[0].tolist() == [77652, 800722, 197264, 86601, 500012, 85603, 198854, -105335]
 
 
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(1, 5000), Fraction(25, 10_065_408)])
@@ -160,13 +141,10 @@ def test_threads_batches_and_width_change_no_bit(noise, monkeypatch):
 # Laws
 
 
-def gaussian_noise(rows, n, sigma=0.9):
-    return noisy_latents(np.zeros((rows, n), np.float32), key_column(rows), clip=0.1, sigma=sigma)
-
-
 def test_s2_a_million_draws_are_normal_of_the_declared_size():
     sigma = 0.9
-    drawn = gaussian_noise(64, 2**14, sigma).astype(np.float64).ravel()
+    zeros = np.zeros((64, 2**14), np.float32)
+    drawn = noisy_latents(zeros, key_column(64), clip=0.1, sigma=sigma).astype(np.float64).ravel()
     assert len(drawn) >= 10**6
     assert stats.kstest(drawn / (sigma * INFLATION), "norm").pvalue > 1e-6
     assert drawn.std() == pytest.approx(sigma, rel=0.01)
@@ -177,90 +155,80 @@ def test_s2_a_million_draws_are_normal_of_the_declared_size():
             assert abs((side > far * sigma).sum() - expected) < 6 * math.sqrt(expected) + 2
 
 
-def test_rows_and_neighbors_are_independent_and_padding_is_noised():
-    """Nothing is broadcast: rows, positions and their sizes are uncorrelated; equal latents get unequal noise."""
-    n = 15_360
-    drawn = gaussian_noise(6, n).astype(np.float64)
-    together = np.abs(np.corrcoef(drawn) - np.eye(6))
-    assert together.max() < 5 / math.sqrt(n)
-    assert np.abs(np.corrcoef(np.abs(drawn)) - np.eye(6)).max() < 5 / math.sqrt(n)
-    tokens = drawn[0].reshape(20, 768)
-    assert np.abs(np.corrcoef(tokens) - np.eye(20)).max() < 5 / math.sqrt(768)
-    assert abs(np.corrcoef(drawn[0, :-1], drawn[0, 1:])[0, 1]) < 5 / math.sqrt(n)
-    assert len({row.tobytes() for row in tokens}) == 20
-    latents = np.zeros((1, 20, 768))
-    latents[0, :3] = 0.05  # three real tokens, seventeen of padding
-    padded = noisy_latents(latents.reshape(1, -1), key_column(1), clip=0.1, sigma=0.9).reshape(20, 768)
-    assert (padded[3:].std(axis=1) > 0.8).all()
-
-
-@pytest.mark.parametrize("rate", [Fraction(1, 3), Fraction(2, 3), Fraction(3)])
-def test_discrete_noise_has_its_law(rate):
-    rows, n = 25, 8000
-    drawn = in_steps(noisy_latents(np.zeros((rows, n)), key_column(rows), clip=0.1, rate=rate)).ravel()
-    a = math.exp(-rate)
-    reach = next(k for k in itertools.count(1) if drawn.size * a**k * (1 - a) / (1 + a) < 20)
-    cells = [(1 - a) / (1 + a) * a ** abs(k) for k in range(-reach + 1, reach)]
-    counts = [(drawn <= -reach).sum(), *((drawn == k).sum() for k in range(-reach + 1, reach)), (drawn >= reach).sum()]
-    expected = np.array([a**reach / (1 + a), *cells, a**reach / (1 + a)])
-    assert expected.sum() == pytest.approx(1, abs=1e-12)
-    assert stats.chisquare(counts, expected * drawn.size).pvalue > 1e-6
-
-
-def test_discrete_noise_of_a_real_size_has_its_scale_and_shape():
-    rate = laplace_rate(500, 2 * 15_360 * clipped_steps(0.1))
-    drawn = in_steps(noisy_latents(np.zeros((12, 15_360)), key_column(12), clip=0.1, rate=rate)).ravel()
-    assert stats.kstest(drawn * float(rate), "laplace").pvalue > 1e-6
-    assert np.abs(drawn).mean() * float(rate) == pytest.approx(1, rel=6 / math.sqrt(drawn.size))
-
-
 # Tails (docs/spec/privacy.md#grid-gaussian)
 
 
-def reachable(step, uniform_of, sigma):
-    """Whether some uniform gives this step of the grid: the one at its place is mapped back."""
-    size = 2 * special.ndtr(-step / (sigma * STEPS))
-    return any(
-        round(-float(special.ndtri(u / 2)) * sigma * STEPS) == step for u in uniform_of(float(size)) if 0 < u <= 1
-    )
+# Clip and grid (docs/spec/privacy.md#grid-rounding, docs/spec/privacy.md#e14)
+
+NO_NOISE = Fraction(2**48, 1)  # exp(-2**48) never happens: only clip and grid are left
+
+ROWS = st.lists(
+    st.floats(-3, 3) | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.1, -0.1, 1 / 3]),
+    min_size=1,
+    max_size=12,
+)
 
 
-def of_two_words(size):
-    """Uniforms near a size as docs/spec/stream.md#uniform-real makes them, from the best two words."""
-    whole = round(Fraction(size) * 2**128) | 1
-    return [whole / 2**128]
+def kept(row, clip, norm):
+    return in_steps(noisy_latents(np.array([row], np.float64), key_column(1), clip=clip, norm=norm, rate=NO_NOISE))[0]
 
 
-def of_53_bits(size):
-    """What `random()` and its likes can give near a size."""
-    whole = math.floor(size * 2**53)
-    return [(whole + more) * 2.0**-53 for more in range(-1, 3)]
+@given(ROWS, st.sampled_from([0.1, 1.0, 5.0, 1 / 7]), st.sampled_from(["value", "l1", "l2"]))
+@examples(150)
+def test_e14_clipped_rows_keep_their_bound_exactly(row, clip, norm):
+    steps = [int(step) for step in kept(row, clip, norm)]
+    limit = clipped_steps(clip)
+    assert limit <= Fraction(clip) * STEPS
+    if norm == "value":
+        assert max(map(abs, steps)) <= limit
+    elif norm == "l1":
+        assert sum(map(abs, steps)) <= limit
+    else:
+        assert sum(step * step for step in steps) <= limit**2
+    for step, number in zip(steps, row, strict=True):
+        assert step == 0 or (math.isfinite(number) and abs(Fraction(step, STEPS)) <= abs(Fraction(number)))
+        assert step * (number if math.isfinite(number) else 0.0) >= 0
 
 
-@pytest.mark.parametrize("sigma", [0.4, 0.9, 4.5])
-def test_tails_have_no_holes_and_a_uniform_of_53_bits_has(sigma):
-    some = np.random.default_rng(5)
-    for z in (1.0, 4.0, 6.0, 8.0, 9.5, 12.0):
-        steps = (z * sigma * STEPS + some.integers(-2000, 2000, 300)).astype(int)
-        assert all(reachable(step, of_two_words, sigma) for step in steps), z
-    far = (8.0 * sigma * STEPS + some.integers(-2000, 2000, 300)).astype(int)
-    assert np.mean([reachable(step, of_53_bits, sigma) for step in far]) < 0.5
-    beyond = (9.5 * sigma * STEPS + some.integers(-2000, 2000, 300)).astype(int)
-    assert not any(reachable(step, of_53_bits, sigma) for step in beyond)
+def test_rounding_toward_zero_keeps_a_length_and_floor_does_not():
+    """The planted rounding down enlarges nearly every clipped row with negative numbers."""
+    clip, limit = 1.0, clipped_steps(1.0)
+    rows = -np.abs(np.random.default_rng(3).normal(size=(200, 50)))
+    clipped = rows * np.minimum(1.0, clip / np.linalg.norm(rows, axis=1, keepdims=True)) * STEPS
+    ours = in_steps(noisy_latents(rows, key_column(200), clip=clip, norm="l2", rate=NO_NOISE)).astype(np.int64)
+    assert ((ours**2).sum(axis=1) <= limit**2).all()
+    assert ((ours**2).sum(axis=1) > (limit * 0.999) ** 2).all()
+    planted = np.floor(clipped).astype(np.int64)
+    assert ((planted**2).sum(axis=1) > limit**2).mean() > 0.9
 
 
-def test_the_kernel_draws_uniforms_of_full_precision_and_a_planted_53_bit_stream_is_found():
-    """The lowest bit of a small uniform is a coin; rounded to 2**-53 it is nearly always 0."""
+def test_e14_sensitivities_are_attained_and_never_exceeded():
+    n, clip = 1024, 5.0
+    signs = np.where(np.random.default_rng(4).random(n) < 0.5, -1.0, 1.0)
+    value = kept(signs * 9, clip, "value") - kept(-signs * 9, clip, "value")
+    assert np.abs(value).sum() == 2 * n * clipped_steps(clip)
+    assert math.sqrt((value**2).sum()) == 2 * clipped_steps(clip) * math.sqrt(n)
+    length = kept(signs, clip, "l2") - kept(-signs, clip, "l2")
+    assert np.abs(length).sum() == 2 * clipped_steps(clip) * math.sqrt(n)  # n is a square: on the grid
+    assert math.sqrt((length**2).sum()) == 2 * clipped_steps(clip)
+    sizes = kept(np.eye(n)[0] * 9, clip, "l1") - kept(np.eye(n)[1] * 9, clip, "l1")
+    assert np.abs(sizes).sum() == 2 * clipped_steps(clip)
 
-    def share_of_odd(sizes):
-        small = sizes[sizes < 2**-8]
-        assert len(small) > 300
-        return np.mean([int(math.frexp(size)[0] * 2**53) & 1 for size in small])
 
-    n = 100_000
-    draws = pa.array([0], pa.uint32()), pa.array([0], pa.uint64())
-    sizes = np.abs(pa.array(_kernel.uniforms(key_column(1), *draws, LATENT, 2 * n, 0, n)).to_numpy())
-    assert 0.4 < share_of_odd(sizes) < 0.6
-    assert share_of_odd(np.ceil(sizes * 2**53) * 2.0**-53) < 0.1
-    steps = in_steps(noisy_latents(np.zeros((1, n)), key_column(1), clip=0.1, sigma=0.9))[0]
-    np.testing.assert_array_equal(np.abs(steps), np.rint(-special.ndtri(sizes / 2) * (0.9 * INFLATION * STEPS)))
+@pytest.mark.parametrize(("changes", "message"), [
+    ({}, "one of them"), ({"sigma": 1.0, "rate": Fraction(1)}, "one of them"), ({"sigma": 0.0}, "sigma"),
+    ({"sigma": math.nan}, "sigma"), ({"rate": Fraction(2**49)}, "2\\^48"), ({"sigma": 1.0, "clip": 1e-6}, "clip"),
+    ({"sigma": 1.0, "clip": math.nan}, "clip"), ({"sigma": 1.0, "norm": "l3"}, "norm|clip bounds"),
+])  # fmt: skip
+def test_noise_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(PolicyError, match=message):
+        noisy_latents(np.zeros((1, 3)), key_column(1), **{"clip": 0.1, **changes})
+
+
+def test_rows_need_keys_of_their_own():
+    with pytest.raises(InputError, match="same noise"):
+        noisy_latents(np.zeros((2, 3)), pa.array([RECORD] * 2, pa.binary(32)), clip=0.1, sigma=1.0)
+    with pytest.raises(InputError, match="as many numbers"):
+        noisy_latents(np.zeros((2, 3)), key_column(3), clip=0.1, sigma=1.0)
+    with pytest.raises(PolicyError, match="clip"):
+        clipped_steps(1e-6)

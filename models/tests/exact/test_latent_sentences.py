@@ -29,8 +29,8 @@ def _scores(monkeypatch):
     scores_exist(monkeypatch)
 
 
-def several(make, count=3, **options):
-    return make(sentences=count, **options)
+def several(make, **options):
+    return make(sentences=3, **options)
 
 
 def shared(made, size, parts):
@@ -73,10 +73,18 @@ def test_the_parts_of_a_template_add_up(shares):
     assert pure.spend(1).eps_pure == 600_000_000
 
 
-def drawn(made, model, text, **more):
-    """What the decoder gets for one text: shape (sentences, size)."""
+def drawn(made, model, text):
+    """Vectors that the decoder gets for one text, of shape (sentences, size), and the release."""
     released = made.release_with(model, pa.array([text], pa.large_string()), keys(1))
     return np.stack(model.decoded[: made.sentences]), released
+
+
+def check_noise(made, got, scales, first=0):
+    """Check that every vector has the noise of one stream and of its size."""
+    for at, scale in enumerate(scales):
+        size, stream = {"sigma": scale.sigma, "rate": scale.rate}, 4 + 256 * (first + at)
+        alone = noisy_latents(np.full((1, SIZE), 0.05), keys(1), clip=made.clip, **size, purpose=stream)
+        assert (got[at] == alone[0]).all()
 
 
 @pytest.mark.parametrize("noise", [{}, LAPLACE])
@@ -86,16 +94,7 @@ def test_every_sentence_has_noise_of_its_own_stream_and_size(noise):
         made = several(dpbart, **budget, **noise)
         scales = [made.scale(SIZE)] * 3 if not budget else shared(made, SIZE, allocation.by_position((3, 2, 1), 3))
         got, _ = drawn(made, constant(SIZE), TEXT)
-        for at, scale in enumerate(scales):
-            alone = noisy_latents(
-                np.full((1, SIZE), 0.05),
-                keys(1),
-                clip=made.clip,
-                sigma=scale.sigma,
-                rate=scale.rate,
-                purpose=4 + 256 * at,
-            )
-            assert (got[at] == alone[0]).all()
+        check_noise(made, got, scales)
     assert len({row.tobytes() for row in got}) == 3
 
 
@@ -105,10 +104,8 @@ def test_the_number_of_sentences_is_never_disclosed(text):
     model = Toy(4, lambda piece: seen.append(piece) or np.zeros(4))
     made = several(dpbart)
     _, released = drawn(made, model, text)
-    assert seen[:3] == cut(text, 3)
-    assert "".join(seen[:3]).replace(" ", "") == text.replace(" ", "")
-    assert len(released.text[0].as_py().split(" ")) == 3
-    assert released.positions.to_pylist() == [1]
+    assert (seen[:3], "".join(seen[:3]).replace(" ", "")) == (cut(text, 3), text.replace(" ", ""))
+    assert (len(released.text[0].as_py().split(" ")), released.positions.to_pylist()) == (3, [1])
     assert made.guarantee.disclosures == {Disclosure.NULLNESS}
 
 
@@ -134,10 +131,7 @@ def test_a_chosen_template_costs_the_choice_and_sets_the_noise():
     )
     made = several(dpbart, allocation=allocation, epsilon=800.0)
     got, _ = drawn(made, constant(SIZE), TEXT)
-    chosen = shared(made, SIZE, allocation.by_position(templates[1], 3))
-    for at, scale in enumerate(chosen):
-        alone = np.full((1, SIZE), 0.05), keys(1)
-        assert (got[at] == noisy_latents(*alone, clip=made.clip, sigma=scale.sigma, purpose=4 + 256 * at)[0]).all()
+    check_noise(made, got, shared(made, SIZE, allocation.by_position(templates[1], 3)))
     cost, plain = made.spend(1), several(dpbart, epsilon=600.0).spend(1)
     assert (cost.eps_approx, cost.delta, cost.mu2) == (800_000_000, plain.delta, math.inf)
     assert cost.rho == pytest.approx(plain.rho + 200**2 / 8 * 1e6, abs=2)
@@ -172,10 +166,8 @@ def test_the_second_pass_sees_only_what_the_first_released():
     assert places == [range(1), range(1, 2), range(2, 3)]
     even = made.scale_of(SIZE, 100_000_000, 300_000_000)
     scales = shared(made, SIZE, [300_000_000, 200_000_000, 100_000_000])
-    for pass_, (rows, wanted) in enumerate([(first, [even] * 3), (last, scales)]):
-        for at, scale in enumerate(wanted):
-            stream, alone = 4 + 256 * (3 * pass_ + at), (np.full((1, SIZE), 0.05), keys(1))
-            assert (rows[at] == noisy_latents(*alone, clip=made.clip, sigma=scale.sigma, purpose=stream)[0]).all()
+    check_noise(made, first, [even] * 3)
+    check_noise(made, last, scales, first=3)
     assert released.text[0].as_py() == " ".join("up" if row[0] > 0 else "down" for row in last)
 
 

@@ -87,8 +87,7 @@ def test_a_server_cannot_draw_twice_for_one_step_or_after_an_end():
         sampler = Recorded()  # refuses a slot that is used twice
         _, steps, failures = released(server, sampler=sampler)
         assert max(steps) <= 5
-        assert len(sampler.slots) == sum(steps)
-        assert (sum(failures) > 0) == isinstance(server, Doubled)
+        assert (len(sampler.slots), sum(failures) > 0) == (sum(steps), isinstance(server, Doubled))
 
 
 def test_scores_of_another_shape_decide_nothing():
@@ -111,6 +110,5 @@ def test_the_probe_of_a_server_sees_scores_without_numbers_and_failures():
 @pytest.mark.parametrize("most", [1, 2])
 def test_the_probe_scores_as_many_steps_as_an_answer_has(most):
     server = ToyServer(score)
-    assert probe_scores(server, [[97]], most) == [True]
-    assert server.steps == most
+    assert (probe_scores(server, [[97]], most), server.steps) == ([True], most)
     assert END in server.ends

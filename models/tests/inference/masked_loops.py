@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import sampling
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked.layout import Layout
 from models.tests.toy_scorer import Recorded, keys
@@ -13,19 +12,14 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
 TEXTS = [
-    "good film about a doctor",
-    "the plot was thin but the music is great and I would see it again",
-    "zxqvyuu <mask> </s> [MASK] [SEP] 42",
-    "",
-    "film",
-    "naïve café 😀 don\u2019t " * 3,
-    None,
+    "good film about a doctor", "the plot was thin but the music is great and I would see it again",
+    "zxqvyuu <mask> </s> [MASK] [SEP] 42", "", "film", "naïve café 😀 don\u2019t " * 3, None,
     "good good good good good good good good good good good good",
-]
+]  # fmt: skip
 
 
 def written_out(made, words, block, chosen):
-    """Algorithms 1 and 2 for one text: scores of every position, given what was drawn before its block."""
+    """Algorithms 1 and 2 for one text: scores of every position, given the draws before its block."""
     tokenizer = language_model.tokenizer(made.model_files)
     model = language_model.masked_model(made.model_files, made.computing.device, made.computing.dtype)
     tokens = made.words_and_tokens[1]
@@ -101,30 +95,6 @@ class Whole:
         sums = (tokens * places * real).sum(axis=1)
         seeds = sums[:, None] * 5 + columns * 11
         return torch.tensor((seeds[..., None] + np.arange(self.outputs) * 17) % 23 - 8, dtype=torch.float32)
-
-
-def plain_whole(made, scorer, text, key, block):
-    """A single text, row by row, without padding, dummies or windows: Algorithms 1 and 2 on whole numbers."""
-    words = made._read(text, made.positions(pa.array([text])).to_pylist()[0]).words
-    frame, private, chosen = scorer.frame, [list(piece) for piece in made.vocabulary.encode(words)], []
-    first = [token for piece in private for token in piece]
-    for start in range(0, len(words), block):
-        places = list(range(start, min(start + block, len(words))))
-        second = [
-            token for place, piece in enumerate(private) for token in ([frame.mask] if place in places else piece)
-        ]
-        row = [*frame.before, *first, *frame.between, *second, *frame.after]
-        begin = len(frame.before) + len(first) + len(frame.between)
-        ahead = [len(piece) for piece in private[:start]]
-        columns = [begin + sum(ahead) + number for number in range(len(places))]
-        scores = scorer.model.forward(np.array([row]), np.array([len(row)]), None, np.array([columns]))[0]
-        slots = sampling.Slots(key, np.zeros(len(places), np.uint32), np.array(places, np.uint64))
-        low, high = made.score_range
-        drawn = sampling.choose(scores, slots, epsilon=made.epsilon, low=low, high=high)
-        chosen.extend(made.output_texts[number] for number in drawn)
-        for place, number in zip(places, drawn.tolist(), strict=True):
-            private[place] = list(scorer.lexicon.outputs[number])
-    return " ".join(chosen)
 
 
 SHORT = ["good film about a doctor", "zxq <mask> 42", "", "film", "the plot was thin but the music is great", None]

@@ -1,4 +1,4 @@
-"""`make -C studies gpu` runs in full without a GPU, with tiny shapes, and its checks see what they are for."""
+"""`make -C studies gpu` runs in full without a GPU, with tiny shapes, and its checks find planted errors."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_without_a_gpu_nothing_is_measured(gpu, tmp_path, capsys):
 
 @pytest.fixture
 def cuda_tests(gpu, tmp_path, monkeypatch):
-    """One test in a folder that takes the place of the repository, with the repository's options of pytest."""
+    """One test in a folder in the place of the repository, with the repository's options of pytest."""
     options = BENCHMARKS.parents[1].joinpath("pyproject.toml").read_text().partition("[tool.pytest.ini_options]")[2]
     addopts = next(line for line in options.splitlines() if line.startswith("addopts"))
     (tmp_path / "pyproject.toml").write_text(f"[tool.pytest.ini_options]\n{addopts}\n")

@@ -95,12 +95,9 @@ def test_a_model_s_own_code_is_never_run(folder, tmp_path):
 
 
 OUTSIDE = {
-    "a path outside": "../elsewhere/model.safetensors",
-    "an absolute path": "/elsewhere/model.safetensors",
-    "a file that is not there": "other.safetensors",
-    "pickled weights": "pytorch_model.bin",
-    "a number": 5,
-}
+    "a path outside": "../elsewhere/model.safetensors", "an absolute path": "/elsewhere/model.safetensors",
+    "a file that is not there": "other.safetensors", "pickled weights": "pytorch_model.bin", "a number": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OUTSIDE.values(), ids=OUTSIDE)
@@ -143,7 +140,7 @@ def test_a_file_that_keeps_its_size_and_time_is_hashed_again(folder):
 
 
 def test_settings_name_no_code_and_no_other_file(folder, tmp_path):
-    """Nothing of a hub, no kernel, and no file outside of the folder; what the model computes stays."""
+    """Nothing of a hub, no kernel, and no file outside of the folder; the model computes the same."""
     expected = language_model.masked_model(language_model.model_files(str(folder))).state_dict()
     (tmp_path / "tokenizer.json").write_text("{}")
     code = {

@@ -19,22 +19,18 @@ def tokenizer():
 
 
 @pytest.mark.parametrize("text", ["漢" * 500, "漢a" * 300, "a " * 500, "»" * 300, "é x" * 200, ""])
-@pytest.mark.parametrize(
-    ("template", "begins", "ends"),
-    [
-        ("go: {text} now", ["▁", "g", "o", ":"], ["▁now"]),
-        ("go: {text}» now", ["▁", "g", "o", ":"], ["<0xC2>", "<0xBB>", "▁now"]),
-        ("go: {text}漢字", ["▁", "g", "o", ":"], [f"<0x{byte:02X}>" for byte in "漢字".encode()]),
-        ("«{text}»", ["▁", "<0xC2>", "<0xAB>"], ["<0xC2>", "<0xBB>"]),
-    ],
-)
+@pytest.mark.parametrize(("template", "begins", "ends"), [
+    ("go: {text} now", ["▁", "g", "o", ":"], ["▁now"]),
+    ("go: {text}» now", ["▁", "g", "o", ":"], ["<0xC2>", "<0xBB>", "▁now"]),
+    ("go: {text}漢字", ["▁", "g", "o", ":"], [f"<0x{byte:02X}>" for byte in "漢字".encode()]),
+    ("«{text}»", ["▁", "<0xC2>", "<0xAB>"], ["<0xC2>", "<0xBB>"]),
+])  # fmt: skip
 def test_the_template_stays(tokenizer, text, template, begins, ends):
     for continued, last in ((False, ["</s>"]), (True, [])):
         (ids,) = Prompts(tokenizer, template, LIMIT, 1000, continued=continued).encode([text])
         tokens = tokenizer.convert_ids_to_tokens(ids)
         assert len(tokens) <= LIMIT
-        assert tokens[: len(begins)] == begins
-        assert tokens[-len(ends + last) :] == ends + last
+        assert (tokens[: len(begins)], tokens[-len(ends + last) :]) == (begins, ends + last)
 
 
 @pytest.mark.parametrize("count", [1, 5, 500])

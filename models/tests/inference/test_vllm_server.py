@@ -1,4 +1,4 @@
-"""vLLM behind a release: its schedule changes no draw, and what the guarantee needs of it is set or refused."""
+"""vLLM behind a release: its schedule changes no draw, and settings that the guarantee needs are set or refused."""
 
 import logging
 import os
@@ -142,14 +142,10 @@ def test_an_encoder_decoder_is_refused_by_name():
         _ = DPPrompt.example().generator
 
 
-@pytest.mark.parametrize(
-    ("value", "match"),
-    [
-        ("http://127.0.0.1:8000/v1", "needs the scores of all tokens"),
-        ("ollama", "is vllm, or unset"),
-        ("vllm", "not installed"),
-    ],
-)
+@pytest.mark.parametrize(("value", "match"), [
+    ("http://127.0.0.1:8000/v1", "needs the scores of all tokens"), ("ollama", "is vllm, or unset"),
+    ("vllm", "not installed"),
+])  # fmt: skip
 def test_other_servers_are_refused_by_name(monkeypatch, value, match):
     monkeypatch.setenv(server.SERVER_SETTING, value)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)

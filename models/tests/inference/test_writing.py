@@ -1,7 +1,8 @@
-"""Texts that a causal model writes for public labels: the prompt, the card, and what is refused."""
+"""Texts that a causal model writes for public labels: the prompt, the card, and refusals."""
 
 import json
 import random
+import re
 from types import SimpleNamespace
 
 import polars as pl
@@ -128,8 +129,7 @@ def test_a_prompt_is_six_examples_in_shuffled_order_and_the_beginning_of_the_nex
     first, second = (writing.prompt("notes", "rain", random.Random(seed)) for seed in (1, 2))
     assert first != second
     assert first.endswith("Kind: notes\nTopic: rain\nText:")
-    assert sorted(first.split("\n\n")) == sorted(second.split("\n\n"))
-    assert first.count("Kind: ") == 7
+    assert (sorted(first.split("\n\n")), first.count("Kind: ")) == (sorted(second.split("\n\n")), 7)
 
 
 def test_a_real_model_is_asked_with_settings_that_it_knows(labels, tmp_path, monkeypatch):
@@ -143,23 +143,16 @@ def test_a_real_model_is_asked_with_settings_that_it_knows(labels, tmp_path, mon
     assert done.card["model"] == {role.removeprefix("model/"): item.sha256 for role, item in files.items()}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace('labels = { column = "topic"', 'more = { column = "topic"'), "policy"),
-        (
-            lambda text: "\n".join(line for line in text.splitlines() if "labels" not in line),
-            "declares no public labels",
-        ),
-        (lambda _: "column = 5", "column: must be a list"),
-        (lambda _: '[synthetic]\nmechanism = "corpus"', "synthetic.mechanism: must be a table"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda text: text.replace('labels = { column = "topic"', 'more = { column = "topic"'), "policy"),
+    (lambda text: re.sub("labels.*", "", text), "declares no public labels"),
+    (lambda _: "column = 5", "column: must be a list"),
+    (lambda _: '[synthetic]\nmechanism = "corpus"', "synthetic.mechanism: must be a table"),
+])  # fmt: skip
 def test_labels_come_from_a_policy_alone(labels, tmp_path, change, message):
     labels.write_text(change(LABELS))
-    done = dptext(
-        "corpus", "write", "--model", "m", "--about", "x", "--labels", labels, "--out", tmp_path / "o.parquet"
-    )
+    words = ("--model", "m", "--about", "x", "--labels", labels, "--out", tmp_path / "o.parquet")
+    done = dptext("corpus", "write", *words)
     assert (done.exit_code, message in done.stderr) == (PolicyError.exit_code, True), done.stderr
 
 

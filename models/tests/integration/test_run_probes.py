@@ -23,14 +23,8 @@ def films(make_job):
     rows = {"id": range(60), "user_id": [i % 7 for i in range(60)], "review": [texts[i % 5] for i in range(60)]}
     mechanism = {"name": "dpmlm", "model": "example-masked", "epsilon": 5.0, "decoding": "parallel"}
     DPMLM(**{name: value for name, value in mechanism.items() if name != "name"}).scorer()  # built while it is whole
-    return make_job(
-        "films",
-        frame=pl.DataFrame(rows),
-        keep=[],
-        shard_rows=ROWS,
-        cap={"measure": "pure", "epsilon": 1e5},
-        column=[{"name": "review", "mechanism": mechanism}],
-    )
+    given = {"keep": [], "shard_rows": ROWS, "cap": {"measure": "pure", "epsilon": 1e5}}
+    return make_job("films", frame=pl.DataFrame(rows), column=[{"name": "review", "mechanism": mechanism}], **given)
 
 
 class Model:
@@ -138,11 +132,16 @@ def test_a_run_without_failures_reports_none(films, model):
     assert MODEL_FAILURES not in {item["name"] for item in films.run().reports}
 
 
-def test_what_is_replayed_needs_no_model(films, model):
+def test_a_second_run_needs_no_model_costs_nothing_and_gives_the_same_bytes(films, model):
     films.run()
+    files, before = films.files(), charged(films)
+    films.forget_that_nothing_changed()
     model.calls, model.fails = 0, lambda tokens: True
-    assert films.run().published_rows == 60
-    assert model.calls == 0
+    again = films.run()
+    assert (again.published_rows, again.rows["new"], again.changed) == (60, 0, False)
+    assert (model.calls, films.files(), charged(films)) == (0, files, before)
+    with films.ledger() as ledger:
+        assert ledger.verify().ok
 
 
 def test_a_run_that_refuses_over_its_cap_gives_back_what_it_reserved(films, model):

@@ -17,17 +17,14 @@ from safetensors.numpy import load_file
 from dptext_etl_models.inference import lstm
 from dptext_etl_models.inference.lstm import AutoencoderModel
 from dptext_etl_models.mechanisms.adept import Adept
-from dptext_etl_models.training import adept, resumable
+from dptext_etl_models.training import adept
+from models.tests.training.stopping import stopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "sings", "sleeps", "runs", "near")
 SETTINGS = adept.Settings(
     vocabulary=13, embedding=16, hidden=48, length=6, clip=2.0, rows=32, steps=400, rate=1e-2, warmup=10
 )  # fmt: skip
-
-
-class StoppedError(Exception):
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +52,7 @@ def test_texts_are_rebuilt_from_clipped_latents(trained, texts) -> None:
 def test_the_loss_clips_latents_at_the_bound(trained, texts) -> None:
     model, tokenizer = lstm.load(trained)
     reader = AutoencoderModel(model, tokenizer)
+    assert torch.equal(adept.in_front(reader.targets(texts[:50])), reader.ids(texts[:50])), "padding goes to the front"
     rows = reader.targets(texts[:50]).numpy().astype(np.int32)
     norms = torch.from_numpy(reader.encode(texts[:50])).norm(dim=1)
     assert float(norms.min()) > 0.5
@@ -63,37 +61,23 @@ def test_the_loss_clips_latents_at_the_bound(trained, texts) -> None:
     assert float(adept.loss(model, rows, 0.1)) > inside + 0.5
 
 
-def test_padding_goes_to_the_front_for_the_encoder(trained, texts) -> None:
-    model, tokenizer = lstm.load(trained)
-    reader = AutoencoderModel(model, tokenizer)
-    assert torch.equal(adept.in_front(reader.targets(texts[:50])), reader.ids(texts[:50]))
-
-
-def test_the_mechanism_releases_through_what_was_trained(trained) -> None:
-    mechanism = Adept(epsilon=500.0, n_rec=1000, model=str(trained), clip=SETTINGS.clip)
-    assert mechanism.latent_model.size == 2 * SETTINGS.hidden
-
-
 def test_words_of_the_vocabulary_are_the_most_frequent_ones() -> None:
     assert adept.common_words(["The cat.", "the dog, the", "cat cat a"], 4) == ["cat", "the", ",", "."]
 
 
-def test_provenance_is_in_the_configuration(trained) -> None:
+def test_a_mechanism_loads_what_was_trained_and_provenance_is_in_the_configuration(trained) -> None:
+    mechanism = Adept(epsilon=500.0, n_rec=1000, model=str(trained), clip=SETTINGS.clip)
+    assert mechanism.latent_model.size == 2 * SETTINGS.hidden
     written = json.loads((trained / "config.json").read_bytes())
     assert written["corpora"] == [{"name": "toy"}]
     assert (written["clip"], written["steps"], written["hidden"]) == (2.0, 400, 48)
 
 
 def test_a_stopped_training_ends_as_one_that_was_not(texts, tmp_path) -> None:
-    short = replace(SETTINGS, steps=90)
-
-    def listener(progress: resumable.TrainingProgress) -> None:
-        raise StoppedError
-
+    short = replace(SETTINGS, steps=40)
     adept.train(texts, short, tmp_path / "whole")
-    with pytest.raises(StoppedError):
-        adept.train(texts, short, tmp_path / "stopped", every=20, listener=listener)
-    assert adept.train(texts, short, tmp_path / "stopped") == 90
+    stopped(adept.train, texts, short, tmp_path / "stopped", every=20)
+    assert adept.train(texts, short, tmp_path / "stopped") == 40
     whole = load_file(tmp_path / "whole" / "model.safetensors")
     for name, weight in load_file(tmp_path / "stopped" / "model.safetensors").items():
         np.testing.assert_array_equal(weight, whole[name])

@@ -32,13 +32,10 @@ from dptext_etl_models.training.calibration import Moments
 from dptext_etl_models.training.corpus import Corpus
 
 TEXTS = [
-    "The people of the city were there before the war.",
-    "A new film about the old school, and it was good!",
-    "Where are the other members of the group now?",
-    "one",
-    "",
+    "The people of the city were there before the war.", "A new film about the old school, and it was good!",
+    "Where are the other members of the group now?", "one", "",
     "They said that this was the first time in many years.",
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -98,8 +95,7 @@ def test_percentiles_of_many_numbers_come_from_an_even_sample():
         moments.add(rng.normal(size=20_000).astype(np.float32))
     assert sum(map(len, moments._sample)) <= 2**20 + 5_000
     found = moments.percentiles((1, 50, 99))
-    assert found["50"] == pytest.approx(0, abs=0.02)
-    assert found["99"] == pytest.approx(2.326, abs=0.05)
+    assert (found["50"], found["99"]) == (pytest.approx(0, abs=0.02), pytest.approx(2.326, abs=0.05))
 
 
 def test_a_masked_models_range_equals_a_straightforward_computation(computing):
@@ -208,15 +204,10 @@ def test_a_folder_keeps_its_own_range(corpus, tmp_path):
     assert DPPrompt(epsilon=10.0, model=str(folder)).clip_range == read_clip(folder / CLIP_FILE)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--text", "texts"], "no column 'texts'"),
-        (["--text", "id"], "allowed: strings"),
-        (["--model", "example-none"], "is not on this machine"),
-        ([], "name a file with --out"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--text", "texts"], "no column 'texts'"), (["--text", "id"], "allowed: strings"),
+    (["--model", "example-none"], "is not on this machine"), ([], "name a file with --out"),
+])  # fmt: skip
 def test_what_cannot_be_calibrated_is_refused_without_quoting_a_text(arguments, said, corpus, tmp_path):
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     out = [] if not arguments else ["--out", tmp_path / "clip.json"]

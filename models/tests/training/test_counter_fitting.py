@@ -28,9 +28,8 @@ def wordnet(tmp_path):
         ("river", "s6", 1), ("light", "s1", 3), ("unknown", "s1", 1),
     ]  # fmt: skip
     pl.DataFrame(senses, ["lemma", "synset", "sense_rank"], orient="row").write_parquet(folder / "senses.parquet")
-    pl.DataFrame({"source": ["s2"], "relation": ["similar"], "target": ["s1"]}).write_parquet(
-        folder / "synset_relations.parquet"
-    )
+    similar = {"source": ["s2"], "relation": ["similar"], "target": ["s1"]}
+    pl.DataFrame(similar).write_parquet(folder / "synset_relations.parquet")
     opposite = {"source": ["s1"], "source_lemma": ["good"], "relation": ["antonym"], "target": ["s3"]}
     pl.DataFrame(opposite).write_parquet(folder / "sense_relations.parquet")
     return folder
@@ -41,9 +40,8 @@ def vectors(tmp_path):
     random = np.random.default_rng(4)
     grid = random.integers(-90, 90, (len(WORDS), 12)).astype(np.int8)
     grid[2] = grid[0] + 5  # "bad" lies next to "good", as in text by itself
-    write_grid(
-        tmp_path / "base.safetensors", WORDS, grid, {"scale": "0.01", "provenance": "made up", "licence": "none"}
-    )
+    facts = {"scale": "0.01", "provenance": "made up", "licence": "none"}
+    write_grid(tmp_path / "base.safetensors", WORDS, grid, facts)
     return WordVectors.load(tmp_path / "base.safetensors")
 
 
@@ -101,8 +99,7 @@ def test_a_missing_table_is_named_as_one(tmp_path):
 
 def test_the_vectors_that_ship_part_what_the_text_puts_together():
     plain, moved = WordVectors.load(), WordVectors.load(SYNONYMS)
-    assert moved.words == plain.words
-    assert moved.artifact.description["base"] == plain.artifact.sha256
+    assert (moved.words, moved.artifact.description["base"]) == (plain.words, plain.artifact.sha256)
     assert f"`{moved.artifact.sha256}`" in (DATA / f"{SYNONYMS}.md").read_text(encoding="utf-8")
 
     def near(vectors, one):

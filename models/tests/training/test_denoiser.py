@@ -1,5 +1,5 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""Training of denoisers from nothing: what they read and write, exact resumption, and mechanisms that load them."""
+"""Training of denoisers from nothing: their inputs and outputs, exact resumption, and mechanisms that load them."""
 
 import json
 from dataclasses import replace
@@ -16,6 +16,7 @@ from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.training import denoiser
 from dptext_etl_models.training.denoiser import Corruption, Recipe, Settings, new_model
+from models.tests.training.stopping import stopped
 
 pytestmark = pytest.mark.usefixtures("plain")
 SMALL = {"vocabulary": 900, "pieces": 50, "words": 8, "places": 128, "width": 32, "layers": 1, "heads": 2, "inner": 32}
@@ -47,8 +48,7 @@ def test_texts_are_spoilt_as_the_recipe_says_and_targets_are_whole(tokenizer, te
     assert [written for _, written in pairs] == texts
     assert sum(read.split() != written.rstrip(".").lower().split() for read, written in pairs) > len(texts) / 2
     read, written = Corruption(backend, Recipe(random=1.0)).pair(texts[0], np.random.default_rng(1))
-    assert read == written
-    assert len(read.split()) == len(texts[0].split())
+    assert (read, len(read.split())) == (written, len(texts[0].split()))
 
 
 def test_answers_end_and_prompts_are_those_of_the_mechanisms(tokenizer, texts):
@@ -89,20 +89,11 @@ def test_the_causal_model_copies_before_it_is_trained(tokenizer):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_that_was_stopped_ends_with_the_same_weights(tokenizer, texts, tmp_path, monkeypatch, kind):
+def test_a_training_that_was_stopped_ends_with_the_same_weights(tokenizer, texts, tmp_path, kind):
     settings = KINDS[kind]
     denoiser.train(tokenizer, texts, settings, tmp_path / "whole", every=2)
-    write_facts = denoiser.write_facts
-
-    def power_cut(*args, **kwargs):
-        write_facts(*args, **kwargs)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(denoiser, "write_facts", power_cut)
-    with pytest.raises(KeyboardInterrupt):
-        denoiser.train(tokenizer, texts, settings, tmp_path / "stopped", every=2)
+    stopped(denoiser.train, tokenizer, texts, settings, tmp_path / "stopped", every=1, after=3)
     assert json.loads((tmp_path / "stopped" / "training.json").read_text())["steps"] == 2
-    monkeypatch.setattr(denoiser, "write_facts", write_facts)
     assert denoiser.train(tokenizer, texts, settings, tmp_path / "stopped", every=2) == 4
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
     other = replace(settings, seed=8)

@@ -1,4 +1,4 @@
-"""Entries that come with the package: they are what the vectors give, and the mechanisms' defaults find them."""
+"""Entries that come with the package: they follow from the vectors, and the mechanisms' defaults find them."""
 
 import hashlib
 import json
@@ -30,8 +30,7 @@ def content(which):
 
 
 def test_there_is_one_entry_of_each_kind_under_the_hash_of_its_description():
-    assert sorted(ENTRIES) == sorted(FORMATS)
-    assert len(EVERY) == len(FORMATS) + 1
+    assert (sorted(ENTRIES), len(EVERY)) == (sorted(FORMATS), len(FORMATS) + 1)
     for path, about in EVERY:
         assert path.name == hashlib.sha256(canon(about["description"])).hexdigest()
         (found,) = path.glob("content.*")

@@ -55,8 +55,7 @@ def test_pairs_are_framed_as_the_mechanism_frames_them(tokenizer):
     both = tokenizer.encode("the cat", "the dog")
     assert both.tokens == ["<s>", "the", "cat", "</s>", "</s>", "the", "dog", "</s>"]
     ids, labels = pair((both.ids[1:3], [NOTHING] * 2), (both.ids[5:7], [NOTHING] * 2))
-    assert ids == both.ids
-    assert set(labels) == {NOTHING}
+    assert (ids, set(labels)) == (both.ids, {NOTHING})
     assert padded([(ids, labels)]).types[0].tolist() == both.type_ids
 
 
@@ -68,8 +67,7 @@ def test_a_word_is_one_mask_and_only_single_ids_are_asked_for(tokenizer, words, 
     assert len(text) == len(words)
     chosen = np.array(sorted(data.draw(st.sets(st.integers(0, len(words) - 1)))), dtype=np.int64)
     ids, labels = masking(text, chosen)
-    assert ids.count(MASK) == len(chosen)
-    assert len(ids) == len(labels)
+    assert (ids.count(MASK), len(ids)) == (len(chosen), len(labels))
     asked = [word for place, word in enumerate(words) if place in chosen and word not in ("zebra", ",")]
     assert names(tokenizer, [label for label in labels if label != NOTHING]) == asked
     assert all(ids[place] == MASK for place, label in enumerate(labels) if label != NOTHING)

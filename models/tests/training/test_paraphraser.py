@@ -1,5 +1,5 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""Fine-tuning of paraphrasers: it learns, continues where it was stopped, and what it writes is drawn from."""
+"""Fine-tuning of paraphrasers: it learns, continues where it was stopped, and a mechanism draws from it."""
 
 import json
 from dataclasses import replace
@@ -18,9 +18,10 @@ from dptext_etl import ColumnPolicy, privatize
 from dptext_etl.errors import InputError
 from dptext_etl_models.inference.language_model import model_files, tokenizer
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
-from dptext_etl_models.training import paraphraser, resumable
+from dptext_etl_models.training import paraphraser
 from dptext_etl_models.training.corpus import SentencePairs
 from dptext_etl_models.training.paraphraser import Settings
+from models.tests.training.stopping import stopped
 
 pytestmark = pytest.mark.usefixtures("plain")
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
@@ -86,26 +87,13 @@ def test_the_loss_counts_the_paraphrase_and_its_end_alone(pairs):
     assert epoch != [number for step in range(steps, 2 * steps) for number in examples.at(step, 4, 7)]
 
 
-def test_a_training_that_was_stopped_ends_with_the_same_weights(pairs, tmp_path, monkeypatch):
+def test_a_training_that_was_stopped_ends_with_the_same_weights(pairs, tmp_path):
     base = model_files("example-causal")
     whole = paraphraser.train(base, pairs, tmp_path / "whole", SETTINGS, clip=False, every=3)
     assert whole["steps"] == 6
-
-    def power_cut(*args, **kwargs):
-        kept(*args, **kwargs)
-        raise KeyboardInterrupt
-
-    kept = resumable.Checkpoint.save
-    monkeypatch.setattr(resumable.Checkpoint, "save", power_cut)
-    with pytest.raises(KeyboardInterrupt):
-        paraphraser.train(base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3)
+    stopped(paraphraser.train, base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3)
     assert not (tmp_path / "stopped" / "model.safetensors").exists()
-    monkeypatch.setattr(resumable.Checkpoint, "save", kept)
-    seen = []
-    resumed = paraphraser.train(
-        base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3, listener=lambda told: seen.append(told.step)
-    )
-    assert resumed == whole
+    assert paraphraser.train(base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3) == whole
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
     other = paraphraser.train(base, pairs, tmp_path / "other", replace(SETTINGS, seed=8), clip=False)
     assert weights(tmp_path / "other") != weights(tmp_path / "whole")
@@ -123,8 +111,7 @@ def test_it_learns_and_dp_paraphrase_draws_what_it_learnt(table, tmp_path):
     )
     assert outcome.exit_code == 0, outcome.output
     facts = json.loads((out / "training.json").read_text())
-    assert facts["steps"] == 60
-    assert facts["pairs"]["name"] == "pairs.csv"
+    assert (facts["steps"], facts["pairs"]["name"]) == (60, "pairs.csv")
     assert json.loads((out / "dptext_clip.json").read_text())["kind"] == "causal"
     assert not (out / "checkpoint").exists()
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_models.inference.language_model import model_files
-from dptext_etl_models.training import resumable, rewriter
+from dptext_etl_models.training import rewriter
 from dptext_etl_models.training.corpus import Corpus, held_out
 from dptext_etl_models.training.rewriter import InDomain, Settings
-from tests.quick import quick
+from models.tests.training.stopping import stopped
 
 pytestmark = pytest.mark.usefixtures("plain")
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
@@ -64,24 +64,15 @@ def test_pairs_are_privatised_public_texts_and_are_drawn_once(corpora, tmp_path)
     assert rewriter.privatized_pairs(MECHANISM, corpora[0], tmp_path / "p", "b", **asked).train != found.train
 
 
-@pytest.mark.parametrize("base", quick(["example-seq2seq", "example-bart"]))
-def test_a_training_that_was_stopped_goes_on_with_the_same_pairs(corpora, tmp_path, monkeypatch, base):
-    kept, pairs = resumable.Checkpoint.save, []
-
-    def power_cut(*args, **kwargs):
-        kept(*args, **kwargs)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(resumable.Checkpoint, "save", power_cut)
-    also = InDomain(corpora[1], "disjoint-records")
+@pytest.mark.parametrize("base", ["example-seq2seq", "example-bart"])
+def test_a_training_that_was_stopped_goes_on_with_the_same_pairs(corpora, tmp_path, base):
+    pairs, also = [], InDomain(corpora[1], "disjoint-records")
     asked = (MECHANISM, model_files(base), corpora[0], tmp_path / "out", SETTINGS)
     for _ in range(2):  # once in T, once in T++
-        with pytest.raises(KeyboardInterrupt):
-            rewriter.train(*asked, also=also, every=2 + 2 * len(pairs))
+        stopped(rewriter.train, *asked, also=also, every=2 + 2 * len(pairs))
         held = sorted((tmp_path / "out" / "checkpoint").glob("*.parquet"))
         pairs.append([pq.read_table(path) for path in held])
     assert [len(found) for found in pairs] == [1, 1]
-    monkeypatch.setattr(resumable.Checkpoint, "save", kept)
     seen = []
     facts = rewriter.train(*asked, also=also, listener=lambda told: seen.append((told.name, told.step)))
     assert pairs[0] == pairs[1]

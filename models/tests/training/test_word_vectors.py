@@ -92,8 +92,7 @@ def test_the_similarity_on_the_card_is_computed_again(shared_data):
     stated = re.search(r"\| this file \| ([\d.]+) \(([\d,]+)\) \| ([\d.]+) \(([\d,]+)\) \|", CARD.read_text("utf-8"))
     for file, column, at in (("counterfitting_SimLex-999.txt.gz", 3, 1), ("simverb3500.txt.gz", 2, 3)):
         value, pairs = correlation(vectors, lists / file, column)
-        assert f"{value:.3f}" == stated[at]
-        assert f"{pairs:,}" == stated[at + 1]
+        assert (f"{value:.3f}", f"{pairs:,}") == (stated[at], stated[at + 1])
 
 
 def test_figures_leave_out_what_is_missing(corpus, tmp_path, capsys):
