@@ -22,6 +22,7 @@ WRITERS = {
     **{name: getattr(tables, name) for name in _TABLES},
     "mechanism_parameters": mechanism_pages.shared_parameters,
     "mechanism_sections": mechanism_pages.sections,
+    "papers": mechanism_pages.papers,
     "policy_entries": policy_tables.policy_entries,
 }
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
