@@ -56,8 +56,8 @@ class UnlinkedLabels(BaseModel):
 
     Attributes:
         column: Column of strings that holds them. They are not protected.
-        values: The public list of labels. Others, and null, count as "other": their texts are published if the list
-            names it, and otherwise left out, uncharged.
+        values: The public list of labels. Others, and null, count as "other": published if listed, and otherwise left
+            out, uncharged.
     """
 
     model_config = _STRICT
@@ -83,12 +83,12 @@ class Unlinked(BaseModel):
     """The table `[unlinked]` of a policy.
 
     Attributes:
-        rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw. With
-            `labels`, the value for every label.
+        rows: Public lower bound on the number of released texts, for every label; a run with fewer is refused before
+            any draw.
         delta: Delta of one record, at most 1e-6.
-        per_subject: Records of a person that take part, at most, under all labels together; the others are left out.
-        form: "rows" publishes every drawn text as a row, "counts" each distinct one with its count.
-        labels: Publish the label of each text next to it: `column`, and `values` (the public list).
+        per_subject: Most records of a person, under all labels together; the others are left out.
+        form: "rows" publishes every drawn text, "counts" distinct texts with their counts.
+        labels: Publish the label of each text: `column`, and `values` (the public list).
     """
 
     model_config = _STRICT

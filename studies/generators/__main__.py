@@ -23,6 +23,7 @@ WRITERS = {
     "mechanism_parameters": mechanism_pages.shared_parameters,
     "mechanism_sections": mechanism_pages.sections,
     "papers": mechanism_pages.papers,
+    "form_entries": policy_tables.form_entries,
     "policy_entries": policy_tables.policy_entries,
 }
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
