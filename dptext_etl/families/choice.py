@@ -83,8 +83,8 @@ class Unlinked(BaseModel):
     """The table `[unlinked]` of a policy.
 
     Attributes:
-        rows: Public lower bound on the number of released texts, for every label; a run with fewer is refused before
-            any draw.
+        rows: Public lower bound on the number of released texts, with `labels` for every label; a run with fewer is
+            refused before any draw.
         delta: Delta of one record, at most 1e-6.
         per_subject: Most records of a person, under all labels together; the others are left out.
         form: "rows" publishes every drawn text, "counts" distinct texts with their counts.
