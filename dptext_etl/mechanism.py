@@ -105,8 +105,8 @@ class Mechanism(BaseModel, ABC):
 
     Attributes:
         epsilon: The privacy parameter; `guarantee.unit` says whether it counts per word, token or record.
-        mode: "strict": every row is a theorem. "faithful": a paper reproduced for benchmarks, never publishable.
-        n_max: Longest text in words; longer texts are cut before anything else.
+        mode: "strict" can be published; "faithful" reproduces a paper, for benchmarks.
+        n_max: Longest text in words; longer texts are cut first.
         allocation: How one budget of a record is divided among its draws; `epsilon` is then the record's, and may be
             left out. None gives every draw `epsilon`.
     """

@@ -56,8 +56,8 @@ class UnlinkedLabels(BaseModel):
 
     Attributes:
         column: Column of strings that holds them. They are not protected.
-        values: The public list of labels. Others, and null, count as "other": their texts are published if the list
-            names it, and otherwise left out, uncharged.
+        values: The public list of labels. Others, and null, count as "other": published if listed, and otherwise left
+            out, uncharged.
     """
 
     model_config = _STRICT
@@ -83,12 +83,12 @@ class Unlinked(BaseModel):
     """The table `[unlinked]` of a policy.
 
     Attributes:
-        rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw. With
-            `labels`, the value for every label.
+        rows: Public lower bound on the number of released texts, with `labels` for every label; a run with fewer is
+            refused before any draw.
         delta: Delta of one record, at most 1e-6.
-        per_subject: Records of a person that take part, at most, under all labels together; the others are left out.
-        form: "rows" publishes every drawn text as a row, "counts" each distinct one with its count.
-        labels: Publish the label of each text next to it: `column`, and `values` (the public list).
+        per_subject: Most records of a person, under all labels together; the others are left out.
+        form: "rows" publishes every drawn text, "counts" distinct texts with their counts.
+        labels: Publish the label of each text: `column`, and `values` (the public list).
     """
 
     model_config = _STRICT
@@ -169,17 +169,15 @@ class ChoiceMechanism(Mechanism):
     """A mechanism that replaces every text by a public text of a corpus, drawn near it; epsilon is per text.
 
     Attributes:
-        epsilon: Epsilon of one text, whatever its length: all parts and draws of it share it.
+        epsilon: Epsilon of one text, which all parts and draws share.
         n_max: Words of a text that are read; the rest is cut.
-        corpus: A folder that `dptext corpus build` wrote, its file, or the name of a corpus that comes with the
-            library; or the URL of a folder or a file in an object store.
-        hit: Wanted probability that a draw is a near text; it sets how many are near. None uses the value that was
-            calibrated for the corpus, or else a usual value.
-        parts: Number of consecutive parts of a text that become a public text each, at epsilon / parts; for long texts.
-        surrogates: Number of public texts for each text, at epsilon / surrogates each; for experiments, as one keeps
-            more.
-        null_as_empty: True if a null is released as an empty text would be, so that nulls do not show.
-        unlinked: Settings of an unlinked release, which publishes the multiset of the draws; `[unlinked]` in a policy.
+        corpus: A folder of `dptext corpus build` or its file, also by URL; or the name of an included corpus.
+        hit: Probability that a draw is a near text; None uses the rate that was calibrated for the corpus, or else a
+            usual value.
+        parts: Consecutive parts of a text, each replaced by a public text at epsilon / parts; for long texts.
+        surrogates: Public texts for each text, at epsilon / surrogates each; one keeps more.
+        null_as_empty: Release a null as an empty text, so that nulls do not show.
+        unlinked: Settings of an unlinked release, from `[unlinked]` of a policy.
     """
 
     _artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})

@@ -400,7 +400,7 @@ class WordMechanism(WordByWord):
     """A mechanism that replaces every word by a draw, word by word.
 
     Attributes:
-        limit: Number of first words of the public vocabulary to use; None uses all.
+        limit: First words of the public vocabulary to use; None uses all.
     """
 
     _pads: ClassVar[bool] = False

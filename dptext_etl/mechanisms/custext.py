@@ -49,11 +49,11 @@ class CusText(TableMechanism):
         epsilon: Epsilon per word.
         variant: "plain" draws every word; "plus" keeps stopwords unchanged (disclosure "stopwords").
         k: Number of words in an output set, at least 2.
-        norm: Range that scales the scores: the extremes over the whole set ("cluster", the paper) or over the input's
-            row ("row", the published code; faithful only).
+        norm: Range that scales the scores: of the whole set ("cluster", the paper), or of the input's row ("row", the
+            published code; faithful only).
         metric: "euclidean" or "cosine".
-        vectors: Public word vectors, "english-20k", "english-20k-synonyms" (better for sentiment at small epsilon) or a
-            path; their words are the vocabulary.
+        vectors: Public word vectors: "english-20k", "english-20k-synonyms" (better for sentiment at small epsilon), or
+            a path.
         stopwords: Public list for "plus": "english" or a path.
 
     Example:

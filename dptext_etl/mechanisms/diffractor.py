@@ -53,19 +53,19 @@ class Diffractor(ListMechanism):
     """1-Diffractor (Meisenbacher et al. 2024) with the truncated exponential or the geometric mechanism.
 
     Attributes:
-        epsilon: Epsilon per place between two words of a list; a word costs epsilon * gamma ("tem") or epsilon *
-            (N - 1) ("geometric").
-        variant: "tem" gives places within gamma a weight by their distance, and all others the same weight; "geometric"
-            adds a two-sided geometric number to the place and stops at the ends of the list.
+        epsilon: Epsilon per place between two words of a list. A word costs epsilon * gamma ("tem") or epsilon * (N -
+            1) ("geometric").
+        variant: "tem" weighs places within gamma by distance, and all others equally; "geometric" adds a two-sided
+            geometric number to the place, up to the ends of the list.
         gamma: Distance from which "tem" treats all places alike.
-        vectors: Public word vectors, "english-20k" or paths, each once. Words that all of them have are the vocabulary,
-            in the order of the first. The paper's five lists come from five embeddings.
-        walks: Lists per embedding, from different starting words; more lists give a word more neighbors.
+        vectors: Public word vectors, "english-20k" or paths, each once; the vocabulary is their common words, in the
+            order of the first.
+        walks: Lists per embedding; more lists give a word more neighbors.
         metric: Distance for building the lists: "euclidean" (the paper) or "cosine".
         lists: Path of saved lists (`NeighborLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
-        unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out
-            before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
-        stopwords: Public list that faithful mode keeps unchanged: "english" or a path.
+        unknown_words: "first" draws as for the first word of the vocabulary; "drop" leaves the word out, which
+            discloses the number of known words (oov_flag).
+        stopwords: Public list that faithful mode keeps: "english" or a path.
 
     Example:
         >>> mechanism = Diffractor.example()

@@ -142,8 +142,8 @@ class Madlib(VectorMechanism):
 
     Attributes:
         epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
-        unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out
-            before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
+        unknown_words: "first" draws as for the first word of the vocabulary; "drop" leaves the word out, which
+            discloses the number of known words (oov_flag).
 
     Example:
         >>> from dptext_etl.families.words import sample_many

@@ -48,13 +48,13 @@ class SanText(DistanceMechanism):
 
     Attributes:
         epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
-        variant: "plain" draws every word from the vocabulary; "plus" draws from the sensitive words only, and keeps
-            other words with probability 1 - p.
-        sensitive_share: For "plus": the share of sensitive words, which are the last ones in public order (the rarest
-            ones, if the vectors are sorted by frequency).
+        variant: "plain" draws from the vocabulary; "plus" draws from the sensitive words only, and keeps other words
+            with probability 1 - p.
+        sensitive_share: For "plus": the share of sensitive words, which are the last (usually rarest) ones of the
+            vocabulary.
         sensitive: For "plus": path of a public list of sensitive words, instead of a share.
-        p: For "plus": the probability of drawing a word that is not sensitive. With 1, every word is drawn; below 1,
-            words are shown, which needs disclosure "sens_class" in `allow` and `accept_unbounded = ["UMLDP"]`.
+        p: For "plus": the probability of drawing a word that is not sensitive. With 1, the class is COND_PURE. Below 1,
+            words are shown: set disclosure "sens_class" in `allow`, and `accept_unbounded = ["UMLDP"]`.
 
     Example:
         >>> mechanism = SanText.example()

@@ -181,11 +181,11 @@ class ColumnSpec(Checked):
 
     Attributes:
         name: Name of the column.
-        mechanism: Name and parameters of a mechanism; in Python also a mechanism. It is written as it was given.
+        mechanism: Name and parameters of a mechanism; in Python also a mechanism.
         allow: Allowed disclosures, in addition to length and nullness.
         accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
-        postprocess: Names and parameters of post-processings, which rewrite what the mechanism released, at no cost.
-        keep_intermediate: Publish what the mechanism released as well, in the column `NAME_intermediate`.
+        postprocess: Names and parameters of post-processings, which rewrite released texts at no cost.
+        keep_intermediate: Also publish the text before post-processing, in the column `NAME_intermediate`.
     """
 
     name: Name

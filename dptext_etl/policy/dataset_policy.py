@@ -55,57 +55,48 @@ class Policy(Checked):
     Attributes:
         dataset: Name of the dataset.
         release: Name that pins one configuration per column, for all partitions.
-        environment: Name of the environment, such as "production". A run with a name refuses a ledger or a noise key
-            that a run of another environment used.
-        source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON), or "table:NAME" for a table of a
-            catalog: of Iceberg (`source_catalog`), or of Spark; may hold "{partition}".
-        source_catalog: Catalog of Iceberg that knows the source, with properties as in `table.catalog`.
-        csv: How the source's CSV files are written, if not in UTF-8 with commas, and types of kept columns.
-        sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
-        table: Publish a table of Delta Lake or Iceberg in the sink, instead of plain files.
-        compression: How published Parquet files are compressed: by zstd at level 1, 3, or 9, by "snappy", or not at
-            all. It may change between runs; then the next run publishes the same rows in new files.
+        environment: Name of the environment, such as "production".
+        source: File, folder, glob, or URL of the raw table, or "table:NAME" of a catalog of Iceberg (`source_catalog`)
+            or of Spark; may hold "{partition}".
+        source_catalog: Iceberg catalog of the source, with properties as in `table.catalog`.
+        csv: Form of CSV files that are not UTF-8 with commas, and types of kept columns.
+        sink: Folder or URL of the published table; holds "{partition}" if `source` does.
+        table: Publish a Delta Lake or Iceberg table in the sink, instead of plain files.
+        compression: Compression of published Parquet files. Another one publishes the same rows in new files.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
-        normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
-            share a budget: "nfc", "casefold", "strip". The ledger pins it per scope.
-        unit: "subject", or "record" to declare that every record is its own unit.
-        ids: What is published as the record id: "keep" the id itself, "drop" nothing, "keyed" a keyed hash, which is
-            the same within a release and different in the next.
-        keep: Columns that are published next to the texts: a name for one that is published unchanged, or a table that
-            coarsens it (`Kept`), such as { column = "opened", as = "month" }.
-        keep_unique: "accepted" publishes a first version although the kept columns single out more than 5% of the
-            rows, which a person who knows them can then find; by default such a run is refused.
+        normalize: Spelling of subjects before they are hashed, so that spellings of one person share a budget.
+        unit: "subject", or "record": every record is its own unit.
+        ids: How record ids are published: "keep", "drop", or "keyed".
+        keep: Columns to publish next to the texts: names, or tables that coarsen a column.
+        keep_unique: "accepted" publishes a first version although kept columns single out more than 5% of the rows.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
         ledger: The ledger that records the spends.
         cap: The largest amount that a unit may spend.
-        on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
-        on_null_subject: If a row has no person: "refuse" stops the run, "quarantine" leaves the row out, "own" treats
-            it as its own person.
-        on_changed: If the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
-            released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
-        per_subject: The most records of a person that a run takes from a partition, chosen by the key; released ones
-            always stay, also beyond the limit. An [unlinked] or [synthetic] release has its own entry.
+        on_cap: Records over the cap: "quarantine" leaves them out, "refuse" stops the run.
+        on_null_subject: Rows without a person: "refuse" stops the run, "quarantine" leaves them out, "own" treats each
+            as its own person.
+        on_changed: Released records whose text changed: "refuse" stops the run, "keep" publishes the earlier released
+            text, "quarantine" leaves them out, "release_again" charges them for the new text.
+        per_subject: Most records of a person in a partition, chosen by the key; released ones always stay.
         min_released: Least share of the rows that a version must hold; with less, nothing is charged or published.
         publish: Publish the table after the gates; only strict mechanisms can be published.
-        incremental: Take only record ids that the release has not seen.
-        deletions: If an incremental source lacks published records: "refuse" the run until `dptext forget` removes
-            them, or "keep" them, for a source that holds new rows only.
-        staging: Folder or object store inside the boundary for files that are not published yet; by default in
-            `.dptext`, next to the policy file.
-        storage_options: Options for object stores: of source, staging, sink, and a corpus that is named by a URL;
-            credentials are "env:NAME", and the variable DPTEXT_ENDPOINTS lists hosts that they may name.
+        incremental: Read only record ids that the release has not seen.
+        deletions: Published records that an incremental source lacks: "refuse" stops the run, "keep" keeps them, for a
+            source of new rows only.
+        staging: Folder or URL inside the boundary for files that are not published yet; by default in `.dptext`, next
+            to the policy file.
+        storage_options: Options for the stores of source, staging, sink, and a corpus URL; credentials are "env:NAME".
         retention: What `dptext clean` keeps.
-        shard_rows: The most rows that are reserved, computed, staged and committed together.
-        shard_bytes: The most bytes of the strings of these rows; a shard ends at either limit.
-        sql_function: Whether the columns may be SQL functions whose callers choose the ids (`register`); false allows
-            only views, which fix them (`register_view`).
-        copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; without it, the count is
+        shard_rows: Most rows that are reserved, computed, staged, and committed together.
+        shard_bytes: Most bytes of the strings of these rows; a shard ends at either limit.
+        sql_function: Allow SQL functions whose callers choose the ids (`register`); false allows only views
+            (`register_view`).
+        copy_gate_false_alarm: False-alarm bound of the copy gate over a run, charged as delta; without it, copies are
             only reported.
-        reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
-            512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
-        dagster: Settings only for Dagster: `tags` of the staging step and of the job's runs.
+        reports: "copies" counts unchanged texts in all rows, instead of at most 512 rows per shard.
+        dagster: Settings for Dagster: `tags` of the staging step and of the job's runs.
         unlinked: Publish the multiset of released texts, without ids, order, and other columns than labels.
         synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
         columns: The text columns; none with `synthetic`.

@@ -44,9 +44,9 @@ class Labels(BaseModel):
     Attributes:
         column: Column that holds them; or `columns`.
         columns: Two columns or more, whose values in a row are one label, written "billing | high".
-        values: The public list of labels; of several columns lists, such as ["billing", "high"]. Others, and null,
+        values: The public list of labels; of several columns, lists such as ["billing", "high"]. Others, and null,
             count as "other", which a list of this value only names.
-        names: Public words that describe a label, by label; by default the label itself, in words.
+        names: Public words that describe a label; by default the label itself.
     """
 
     model_config = _MODEL
@@ -123,11 +123,10 @@ class Synthetic(BaseModel):
 
     Attributes:
         column: The text column.
-        labels: The labels of the records: `column` or `columns`, `values` (the public list), and `names` in words; None
-            without.
+        labels: The labels of the records; None without.
         rows: Rows of the table, public.
-        per_subject: Records of a person that count, at most.
-        mechanism: `name = "maxent"`, `epsilon` of the whole table for one record at `delta`, `corpus`, and `width`.
+        per_subject: Most records of a person that count.
+        mechanism: The mechanism, always "maxent".
     """
 
     model_config = _MODEL

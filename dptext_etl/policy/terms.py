@@ -115,8 +115,8 @@ class DagsterSpec(Checked):
     """Settings of a policy only for Dagster.
 
     Attributes:
-        tags: Tags of the staging step, and of the job's runs if these compute it: texts under names without "/",
-            settings of queues and retries, and in "dagster-k8s/config" the resources and the choice of nodes.
+        tags: Tags of the staging step, and of the job's runs if these compute it: settings of queues and retries, and
+            in "dagster-k8s/config" resources and nodes.
     """
 
     what: ClassVar[str] = "[dagster]"
@@ -213,14 +213,13 @@ class LedgerSpec(Checked):
     """Name the ledger, and the key under which it stores ids.
 
     Attributes:
-        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds such a URL.
-            It holds no password, since a policy may be printed.
+        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE" without a password, or "env:NAME", the variable that
+            holds it.
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
-        anchors: Folder, or URL of a prefix in an object store, apart from the ledger, that remembers its last head, so
-            that a lost or restored ledger is noticed; writers on several machines share it. By default the place in
-            `DPTEXT_ANCHORS`, or else a folder in this user's state folder.
-        require_anchors: Refuse to charge if neither `anchors` nor `DPTEXT_ANCHORS` names a place; by default true for
-            PostgreSQL and false for SQLite.
+        anchors: Place of the last head, so that a lost or restored ledger is noticed: a folder or URL apart from the
+            ledger, shared by its writers; by default `DPTEXT_ANCHORS`, or a folder in this user's state folder.
+        require_anchors: Refuse to charge without a named place of heads; by default true for PostgreSQL and false for
+            SQLite.
     """
 
     url: str
@@ -306,10 +305,10 @@ class Cap(Checked):
         delta: The cap's delta, for "approx".
         period: Name of the period that the cap covers, such as "2026".
         group: Name that datasets share if their spends add up; by default the dataset itself.
-        dataset: The dataset that a signed cap is for, unless it is for a group.
-        unit: Whose budget a signed cap is: "record", or by default "subject"; the policy has the same `unit`.
-        public_key: The Ed25519 key that the cap is signed under, 64 hex digits.
-        signature: The signature of all other entries. `file`, next to `public_key`, names a file with all entries.
+        dataset: Dataset of a signed cap without a group.
+        unit: Whose budget a signed cap is: "record", or by default "subject".
+        public_key: The Ed25519 key of a signed cap, 64 hex digits.
+        signature: The signature of the other entries. `file`, next to `public_key`, names a file with all of them.
     """
 
     measure: Literal["pure", "zcdp", "approx"] = "pure"

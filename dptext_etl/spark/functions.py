@@ -60,11 +60,11 @@ def function(
         form: "arrow" or "pandas" (see `register`).
         spend: Return `struct<text, positions, epsilon, delta>`, the declared pair of each record.
         cap: The largest amount that a unit may spend; the ledger pins it at its first use.
-        on_cap: Treatment of rows over the cap: "quarantine" makes them null, "refuse" fails the query.
-        unit: Unit whose budget is charged, "subject" or "record".
-        normalize: How subjects are spelled before they are hashed.
-        artifacts: Folder or object-store URI by which tables reach the workers, or None.
-        check_workers: Ask the workers first whether they can compute.
+        on_cap: Treatment of rows over the cap, "quarantine" or "refuse" (see `register`).
+        unit: Unit whose budget is charged, "subject" or "record" (see `register`).
+        normalize: How subjects are spelled before they are hashed (see `register`).
+        artifacts: Folder or object-store URI by which tables reach the workers, or None (see `register`).
+        check_workers: Ask the workers first whether they can compute (see `register`).
 
     Returns:
         A function of the columns text, id, and subject if the ledger charges subjects.

@@ -50,8 +50,8 @@ def run_frame(
         id: Column of the record ids, if the frame uses another name than the policy.
         subject: Column of the subjects, if the frame uses another name than the policy.
         gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none, 0.5 for two tasks on one.
-        check_workers: Ask the workers first whether they can compute (see `register`); None asks unless the master is
-            local.
+        check_workers: Ask the workers first whether they can compute, as `register` does; None asks unless the
+            master is local.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to the policy's cap; otherwise a lower cap is refused.
         progress: Called with counts, rate, and remaining time, from a separate thread.

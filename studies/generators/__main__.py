@@ -10,7 +10,17 @@ import sys
 from pathlib import Path
 
 from frontier.parts import PARTS
-from generators import api, choices, command_line, home, mechanism_pages, migrations, policy_tables, tables
+from generators import (
+    api,
+    choices,
+    command_line,
+    home,
+    mechanism_pages,
+    migrations,
+    pictures,
+    policy_tables,
+    tables,
+)
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 REPORTS = DOCS.parent / "studies" / "reports"
@@ -22,6 +32,8 @@ WRITERS = {
     **{name: getattr(tables, name) for name in _TABLES},
     "mechanism_parameters": mechanism_pages.shared_parameters,
     "mechanism_sections": mechanism_pages.sections,
+    "papers": mechanism_pages.papers,
+    "form_entries": policy_tables.form_entries,
     "policy_entries": policy_tables.policy_entries,
 }
 WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
@@ -47,6 +59,7 @@ def pages() -> dict[Path, str]:
         "api.md": api.python_api(),
     }
     found = {DOCS / name: WHOLE + page for name, page in whole.items()}
+    found[DOCS / "images" / "page-to-sign.svg"] = pictures.page_to_sign()
     found |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
     for path in sorted([*DOCS.rglob("*.md"), *REPORTS.glob("*.md")]):
         text = path.read_text(encoding="utf-8")

@@ -22,9 +22,8 @@ PACKAGES = (
 )
 """Packages whose `__all__` is public (docs/policy.md, Upgrades and stability)."""
 _FIRST = (
-    "The names that these packages export are public. [Mechanisms](mechanisms.md) have a page. This page has the first "
-    "sentence of each description. `help(NAME)` prints all of it, with examples and the errors that a function raises. "
-    "[Exit codes](cli.md#exit-codes) list the kinds of errors."
+    "These packages export all public names except [mechanisms](mechanisms.md). Each description has its first "
+    "sentence here: `help(NAME)` prints all of it, with examples and errors ([kinds](cli.md#exit-codes))."
 )
 _LEFT_TO_HELP = ("Example", "Raises")
 """Sections of docstrings that the page leaves out."""
@@ -35,7 +34,9 @@ _ON_A_PAGE = {
 }
 """Classes that another page describes: this page has only the names of their methods."""
 _RESULTS = ("dptext_etl_eval",)
-"""Packages whose classes are results: the page has only the names of their attributes."""
+"""Packages whose classes are results: the page has only the names of their attributes and methods."""
+_SHORT = 6
+"""Descriptions of at most this number of words are repeated."""
 _WIDTH = 100
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -52,7 +53,7 @@ def python_api() -> str:
         if shared := _shared(package):
             lines += ["Several functions of this package have these arguments:"]
             lines += ["\n".join(f"* `{name}`: {_first_sentence(said)}" for name, said in sorted(shared.items()))]
-        for name in sorted(_public(source), key=lambda name: (not name.startswith("run"), not name[0].islower())):
+        for name in _in_order(package):
             lines += _entry(package, name)
     return "\n\n".join(filter(None, lines)) + "\n"
 
@@ -71,7 +72,7 @@ def _entry(package: str, name: str) -> Iterator[str]:
             if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
             if not method.name.startswith("_") and ast.get_docstring(method)
         }
-        if name in _ON_A_PAGE and methods:
+        if methods and (name in _ON_A_PAGE or package in _RESULTS):
             yield f"**Methods** {', '.join(f'`{one}`' for one in methods)}"
         else:
             yield "\n".join(f"* `{one}`: {said}" for one, said in methods.items())
@@ -83,17 +84,17 @@ def _code(package: str, found: Definition) -> str:
         head = f"class {found.name}({', '.join(map(ast.unparse, found.bases))})".replace("()", "")
     else:
         head = _signature(found)
-    said = _markdown(package, ast.get_docstring(found) or "")
+    said = _markdown(package, found.name, ast.get_docstring(found) or "")
     if found.name in _ON_A_PAGE:
         text, target = _ON_A_PAGE[found.name]
         said = said.partition("\n\n**Attributes**")[0] + f" [{text}]({target})."
     return f"```text\n{head}\n```\n\n{said}".rstrip()
 
 
-def _markdown(package: str, docstring: str) -> str:
+def _markdown(package: str, name: str, docstring: str) -> str:
     """Return a docstring as Markdown: its first paragraph, then its sections in short. `help` has the rest."""
     parts: list[str] = []
-    shared = _shared(package)
+    shared, before = _shared(package), _first_places()[f"{package}.{name}"]
     for head, body in _sections(docstring):
         inner = textwrap.dedent(body).strip("\n")
         if not head:
@@ -103,10 +104,45 @@ def _markdown(package: str, docstring: str) -> str:
         elif head == "Attributes" and package in _RESULTS:
             parts.append("**Attributes** " + ", ".join(f"`{name}`" for name, _ in _entries(inner)))
         elif head not in _LEFT_TO_HELP:
-            entries = ((name, _first_sentence(said)) for name, said in _entries(inner) if shared.get(name) != said)
+            entries = {name: said for name, said in _entries(inner) if shared.get(name) != said}
             parts += [f"**{head}**"] if head != "Args" else []
-            parts.append("\n".join(f"* `{name}`: {said}" for name, said in entries))
+            parts.append(_described(entries, before))
     return "\n\n".join(filter(None, parts))
+
+
+def _described(entries: dict[str, str], before: dict[tuple[str, str], str]) -> str:
+    """Describe each argument in one line, and list those that another name describes after that name."""
+    lines, elsewhere = list[str](), dict[str, list[str]]()
+    for name, words in entries.items():
+        said = _first_sentence(words)
+        if see := re.search(r"\(see `(\w+)`\)", said):
+            elsewhere.setdefault(see[1], []).append(name)
+        elif len(said.split()) > _SHORT and (where := before.get((name, said))):
+            elsewhere.setdefault(where, []).append(name)
+        else:
+            lines.append(f"* `{name}`: {said}")
+    lines += [f"* {', '.join(f'`{name}`' for name in names)}: see `{where}`." for where, names in elsewhere.items()]
+    return "\n".join(lines)
+
+
+@cache
+def _first_places() -> dict[str, dict[tuple[str, str], str]]:
+    """Return, for each public name, the arguments that names before it on the page describe, and where."""
+    found, before = dict[str, dict[tuple[str, str], str]](), dict[tuple[str, str], str]()
+    for package in PACKAGES:
+        for name in _in_order(package):
+            found[f"{package}.{name}"] = dict(before)
+            definition = _found(package, name)
+            for head, body in _sections(ast.get_docstring(definition) or "") if definition else ():
+                if head in ("Args", "Attributes") and name not in _ON_A_PAGE and package not in _RESULTS:
+                    for entry, said in _entries(textwrap.dedent(body)):
+                        before.setdefault((entry, _first_sentence(said)), f"{package}.{name}")
+    return found
+
+
+def _in_order(package: str) -> list[str]:
+    """Return the public names of a package as the page has them: runs, then functions, then classes."""
+    return sorted(_public(_source(package)), key=lambda name: (not name.startswith("run"), not name[0].islower()))
 
 
 def _first_sentence(said: str) -> str:
@@ -126,7 +162,7 @@ def _shared(package: str) -> dict[str, str]:
             for head, body in _sections(ast.get_docstring(found) or ""):
                 if head == "Args":
                     counts.update(_entries(textwrap.dedent(body)))
-    return {name: said for (name, said), count in counts.items() if count > 1}
+    return {name: said for (name, said), count in counts.items() if count > 1 and "(see `" not in said}
 
 
 def _sections(docstring: str) -> Iterator[tuple[str, str]]:

@@ -25,12 +25,20 @@ _AMOUNTS = (
     'without a finite bound is `"inf"`.'
 )
 _ALSO = (
-    "These have one meaning in several commands. Each command lists them by name after *Also*. Commands that train "
-    "models list options there, too, which only `--help` describes."
+    "These have one meaning in several commands. Each command lists them by name after *Also*, with two exceptions: "
+    "all commands except {without} accept `--json`, and all commands of `dptext ledger` accept `POLICY`, `--ledger`, "
+    "and `--id-key`, unless they list other ones."
 )
-_SHARED = 3
+_TRAIN = "These commands train models on public texts. `--help` lists their options."
+_EVERYWHERE = "--json"
+_LEDGER = ("--ledger", "--id-key")
+"""Options that all commands of a ledger have, next to its policy."""
+_SHARED = 2
 """An option of at least this number of commands, with one meaning, is described once."""
-_BRIEF = ("audit", "calibrate", "corpus", "evaluate", "explain", "init", "preview", "rehearse", "train")
+_BRIEF = (
+    *("audit", "calibrate", "corpus", "evaluate", "explain", "export", "gx-suite", "init", "preview", "rehearse"),
+    *("statement", "verify-export"),
+)
 """Commands that how-to pages explain: the page has the first paragraph of their help."""
 
 
@@ -42,8 +50,10 @@ def command_line() -> str:
     from dptext_etl.errors import EXIT_CODES
 
     found = list(commands(typer.main.get_command(app), ("dptext",)))
-    counts = Counter(entry for _, command in found for entry in entries(command))
+    training = [one for one in found if one[0][1] == "train"]
+    counts = Counter(entry for words, command in found if words[1] != "train" for entry in entries(command))
     shared = sorted(entry for entry, count in counts.items() if count >= _SHARED)
+    without = [f"`{words[-1]}`" for words, command in found if _EVERYWHERE not in short(entries(command))]
     lines = [
         "# Command line",
         "`dptext COMMAND --help` prints the details of a command.",
@@ -53,18 +63,37 @@ def command_line() -> str:
         _JSON.format(codes=", ".join(codes())),
         _AMOUNTS,
         "## Shared arguments and options",
-        _ALSO,
+        _ALSO.format(without=", ".join(without)),
         listed(shared),
     ]
     for words, command in found:
-        paragraphs = inspect.cleandoc(command.help or "").replace("\f", "").split("\n\n")
-        here = entries(command)
-        needed = {names(item) for item in command.params if item.required}
-        named = [one for one in here if one in shared or (words[1] == "train" and one[0] not in needed)]
-        lines += [f"## {' '.join(words)}", *(paragraphs[:1] if words[1] in _BRIEF else paragraphs)]
-        lines += [listed(one for one in here if one not in named)]
-        lines += ["Also: " + ", ".join(f"`{name.split(',')[0].split()[0]}`" for name, _ in named) + "."] * bool(named)
+        if words[1] != "train":
+            lines += section(words, command, shared)
+    rows = [
+        (f"`{words[-1]}`", inspect.cleandoc(command.help or "").partition("\n\n")[0]) for words, command in training
+    ]
+    lines += ["## dptext train", _TRAIN, table(("`dptext train`", "purpose"), rows)]
     return "\n\n".join(filter(None, lines)) + "\n"
+
+
+def section(words: tuple[str, ...], command: click.Command, shared: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the heading, the description, and the arguments and options of a command."""
+    paragraphs = inspect.cleandoc(command.help or "").replace("\f", "").split("\n\n")
+    here = entries(command)
+    also = [name for name in short(one for one in here if one in shared) if name != _EVERYWHERE]
+    if words[1] == "ledger" and {*_LEDGER} <= {*also}:
+        also = [name for name in also if name not in ("POLICY", *_LEDGER)]
+    return [
+        f"## {' '.join(words)}",
+        *(paragraphs[:1] if words[1] in _BRIEF else paragraphs),
+        listed(one for one in here if one not in shared),
+        "Also: " + ", ".join(f"`{name}`" for name in also) + "." if also else "",
+    ]
+
+
+def short(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the first name of each argument or option, without its value."""
+    return [name.split(",")[0].split()[0] for name, _ in found]
 
 
 def entries(command: click.Command) -> list[tuple[str, str]]:

@@ -10,7 +10,21 @@ from typing import Any
 from generators.markdown import command_json, linked, shown
 
 _DOTS = '"…"'
-_PAPER = re.compile(r"[A-Z][\w .,&-]*? \d{4}, \"[^\"]+\"(?: \((?:section|algorithm)[^)]*\))?")
+_PAPER = re.compile(r"([A-Z][\w .,&-]*? \d{4}), (\"[^\"]+\")( \((?:section|algorithm)[^)]*\))?")
+_ON_THE_PAGE = {
+    ("allocation", "Allocation"): "See [one budget for all draws](#allocation).",
+    ("length", "disclose | fixed | noisy"): "See [words](#words).",
+    ("epsilon_length", "number"): "See [words](#words).",
+}
+"""Parameters that the prose of the page describes, by name and type."""
+_PLAIN = ("number", "text", "true | false", "whole number")
+"""Types that a default shows."""
+_IN_ALL = "mode"
+"""A parameter of all mechanisms, which their sections do not list."""
+_COST = re.compile(r"; a (?:draw|text) costs .*")
+"""The cost of a text, which the table has."""
+_UNIT_ONLY = re.compile(r"^\* `epsilon` .*: Epsilon per (?:drawn )?\w+\.$")
+"""An epsilon that the line of the guarantee describes."""
 _SHARED = 2
 """A parameter of at least this number of mechanisms, with one meaning, is described once."""
 
@@ -54,7 +68,7 @@ def _section(facts: dict[str, Any], shared: dict[str, str]) -> list[str]:
     summary, _, source = _description(name).partition("\n\n")
     disclosed = ", ".join(f"`{key}`" for key in claim["disclosures"])
     lines = [_parameter(item) for item in facts["parameters"]]
-    also = [line.split("`")[1] for line in lines if line in shared.values()]
+    also = [line.split("`")[1] for line in lines if line in shared.values() and f"`{_IN_ALL}`" not in line]
     consent = ", ".join(f"`{line}`" for line in facts["consent"])
     heading = "" if title(name).lower() == name else f" {{#{name}}}"
     facts_of_it = [
@@ -68,16 +82,30 @@ def _section(facts: dict[str, Any], shared: dict[str, str]) -> list[str]:
         f"## {title(name)}{heading}",
         f"{linked(summary)} `{_entry(facts)}`",
         "\n".join(filter(None, facts_of_it)),
-        "\n".join(line for line in lines if line not in shared.values()),
+        "\n".join(line for line in lines if line not in shared.values() and not _UNIT_ONLY.search(line)),
     ]
+
+
+def papers() -> str:
+    """Return the papers of all mechanisms with their titles."""
+    from dptext_etl import available
+
+    found = [paper for name in available() for paper in _PAPER.findall(_cited(_description(name)))]
+    return "\n".join(dict.fromkeys(f"* {authors}, {name}" for authors, name, _ in found))
 
 
 def _source(said: str) -> str:
     """Return the papers that a description cites, and links to the rules about differences from them."""
-    cited = next(part for part in said.split("\n\n") if _PAPER.search(" ".join(part.split())))
-    cited = " ".join(cited.split())
+    cited = _cited(said)
     rules = re.findall(r"docs/spec/[\w.-]+#[\w-]+", cited)
-    return f"{'; '.join(_PAPER.findall(cited))}. Rules: {', '.join(map(linked, rules))}."
+    found = "; ".join(f"{authors}{sections}" for authors, _, sections in _PAPER.findall(cited))
+    return f"{found}. Rules: {', '.join(map(linked, rules))}."
+
+
+def _cited(said: str) -> str:
+    """Return the paragraph of a description that cites papers."""
+    paragraphs = (" ".join(part.split()) for part in said.split("\n\n"))
+    return next(part for part in paragraphs if _PAPER.search(part))
 
 
 def _cost(cost: dict[str, Any]) -> str:
@@ -86,8 +114,12 @@ def _cost(cost: dict[str, Any]) -> str:
 
 
 def _parameter(item: dict[str, Any]) -> str:
-    default = "required" if item["required"] else f"`{item['default']}`"
-    return f"* `{item['name']}` ({item['type']}, {default}): {item['meaning']}"
+    default = "" if item["required"] or item["default"] is None else f"`{item['default']}`".replace("\n", "\\n")
+    kind = item["type"].removesuffix(" | none")
+    said = _ON_THE_PAGE.get((item["name"], kind), _COST.sub(".", item["meaning"]))
+    kind = "" if default and kind in _PLAIN else kind
+    required = "required" if item["required"] else ""
+    return f"* `{item['name']}` ({', '.join(filter(None, (kind, default, required)))}): {said}"
 
 
 def _length(facts: dict[str, Any]) -> str:
@@ -98,7 +130,7 @@ def _example(facts: dict[str, Any]) -> str:
     """Return the parameters of the example that the cost is for."""
     stated = (facts["note"] or "").partition(":")[0].split(", ")
     found = [item for item in facts["parameters"] if item["required"] or item["name"] in stated]
-    return ", ".join(f"{item['name']} = {item['value']}" for item in found)
+    return "`" + ", ".join(f"{item['name']}={item['value']}" for item in found) + "`"
 
 
 def _entry(facts: dict[str, Any]) -> str:
@@ -106,4 +138,4 @@ def _entry(facts: dict[str, Any]) -> str:
     required = [item for item in facts["parameters"] if item["required"]]
     given = [f"{item['name']} = {_DOTS if isinstance(item['value'], str) else item['value']}" for item in required]
     name = 'name = "' + facts["name"] + '"'
-    return f"mechanism = {{ {', '.join([name, *given])} }}"
+    return f"{{ {', '.join([name, *given])} }}"

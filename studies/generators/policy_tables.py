@@ -3,46 +3,82 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _MANY = {"text": "texts", "text or table": "texts or tables", "text or list of texts": "texts or lists of texts"}
 
 
 def policy_entries() -> str:
-    """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
+    """Return the reference of the policy file, except its tables for forms without rows."""
     from dptext_etl import policy
-    from dptext_etl.cli import options
+
+    return _entries(
+        {
+            "Top level": policy.Policy,
+            "`[[column]]`": policy.ColumnSpec,
+            "`ledger`": policy.LedgerSpec,
+            "`cap`": policy.Cap,
+            "`dagster`": policy.DagsterSpec,
+        }
+    )
+
+
+def form_entries() -> str:
+    """Return the reference of `[synthetic]` and `[unlinked]`."""
     from dptext_etl.families.choice import Unlinked, UnlinkedLabels
     from dptext_etl.policy.synthetic import Labels, MaxEnt, Synthetic
 
+    return _entries(
+        {
+            "`synthetic`": Synthetic,
+            "`synthetic.labels`": Labels,
+            "`synthetic.mechanism`": MaxEnt,
+            "`unlinked`": Unlinked,
+            "`unlinked.labels`": UnlinkedLabels,
+        }
+    )
+
+
+def _entries(models: dict[str, type[BaseModel]]) -> str:
+    """Return entries of tables of the policy: types from its JSON schema, meanings from the docstrings."""
+    from dptext_etl import policy
+    from dptext_etl.cli import options
+
     schema = policy.Policy.model_json_schema(by_alias=True)
     parts = []
-    for title, model, part in (
-        ("Top level", policy.Policy, schema),
-        ("`[[column]]`", policy.ColumnSpec, schema["$defs"]["ColumnSpec"]),
-        ("`ledger`", policy.LedgerSpec, schema["$defs"]["LedgerSpec"]),
-        ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
-        ("`dagster`", policy.DagsterSpec, schema["$defs"]["DagsterSpec"]),
-        ("`unlinked`", Unlinked, schema["$defs"]["Unlinked"]),
-        ("`unlinked.labels`", UnlinkedLabels, schema["$defs"]["UnlinkedLabels"]),
-        ("`synthetic`", Synthetic, schema["$defs"]["Synthetic"]),
-        ("`synthetic.labels`", Labels, schema["$defs"]["Labels"]),
-        ("`synthetic.mechanism`", MaxEnt, schema["$defs"]["MaxEnt"]),
-    ):
+    for title, model in models.items():
+        part = schema if model is policy.Policy else schema["$defs"][model.__name__]
         meanings = {item["name"]: item["meaning"] for item in options.parameters(model)}
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
         rows = []
         for name, entry in part["properties"].items():
-            default = f"`{json.dumps(entry.get('default'))}`" if entry.get("default") is not None else ""
+            default = f"`{json.dumps(entry.get('default'))}`" if entry.get("default") not in (None, []) else ""
             default = "required" if name in part.get("required", ()) else default
-            rows.append((f"`{name}`", kind_of(entry), default, meanings.get(aliases.get(name, name), "")))
+            said = meanings.get(aliases.get(name, name), "")
+            kind = kind_of(entry)
+            if shows_its_type(entry, kind, default, said):
+                kind = ""
+            rows.append((f"`{name}`", kind, default, said))
         parts += [
             f"### {title}",
             "\n".join(
-                f"* {name} ({', '.join(filter(None, (kind, default)))}): {said}" for name, kind, default, said in rows
+                f"* {name} ({', '.join(filter(None, (kind, default)))}): {said}".replace(" ():", ":")
+                for name, kind, default, said in rows
             ),
         ]
     return "\n\n".join(parts)
+
+
+def shows_its_type(entry: dict[str, Any], kind: str, default: str, said: str) -> bool:
+    """Return True if the default or the meaning of an entry shows its type."""
+    chosen = re.findall(r"`(\"[^`]*\")`", kind)
+    if chosen:
+        return all(choice in said for choice in chosen)
+    return bool(default) and entry.get("type") in ("boolean", "integer", "number", "string")
 
 
 def kind_of(entry: dict[str, Any]) -> str:
@@ -54,15 +90,7 @@ def kind_of(entry: dict[str, Any]) -> str:
     if "$ref" in entry:
         return {
             "Disclosure": "disclosure",
-            "LedgerSpec": "table `ledger`",
-            "Cap": "table `cap`",
-            "DagsterSpec": "table `dagster`",
             "ColumnSpec": "column",
-            "Unlinked": "table `unlinked`",
-            "UnlinkedLabels": "table `labels`",
-            "Synthetic": "table `synthetic`",
-            "Labels": "table `labels`",
-            "MaxEnt": "table `mechanism`",
         }.get(entry["$ref"].rpartition("/")[2], "table")
     if entry.get("type") == "array":
         items = kind_of(entry.get("items", {}))

@@ -18,25 +18,23 @@ def mechanisms() -> str:
     from dptext_etl.cli import options
     from dptext_etl.families.words import WordMechanism
 
-    rows = []
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name in available():
         for variant, example in options.examples(load(name)).items():
             claim = example.guarantee
             details = ", ".join(f"`{item.value}`" for item in sorted(claim.disclosures - {"nullness"}))
             metric = example._metric_claim if isinstance(example, WordMechanism) else None
-            rows.append(
-                (
-                    f"[{name}](#{name})" + (f" {variant}" if variant else ""),
-                    f"`{claim.guarantee_class.value}`",
-                    claim.unit,
-                    details,
-                    f"`{metric.metric}`" if metric else "",
-                    "·".join(example._cost_factors(1)),
-                )
+            said = (
+                f"[{name}](#{name})",
+                f"`{claim.guarantee_class.value}`",
+                claim.unit,
+                details,
+                f"`{metric.metric}`" if metric else "",
+                "·".join(example._cost_factors(1)),
             )
-    return table(
-        ("mechanism", "class", "ε is per", "released exactly, with nullness", "ε per distance", "ε of a text"), rows
-    )
+            rows.setdefault(said, []).append(variant or "")
+    header = ("mechanism", "class", "ε is per", "released exactly, with nullness", "ε per distance", "ε of a text")
+    return table(header, [(f"{name} {', '.join(variants)}".strip(), *said) for (name, *said), variants in rows.items()])
 
 
 def disclosures() -> str:

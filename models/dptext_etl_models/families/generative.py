@@ -53,12 +53,12 @@ class GenerativeMechanism(ScoreMechanism):
 
     Attributes:
         epsilon: Epsilon per drawn token.
-        l_max: Number of draws of every text, the end included: a constant for all texts.
+        l_max: Number of draws of every text, the end included.
         template: The prompt, which holds "{text}" once. It is configuration, never data.
-        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses the room that the model has
-            next to the answer, at most `default_limit`.
-        allow_list: A public file with a JSON list of token ids that can be drawn next to the end; None allows all
-            tokens that the model scores.
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses the room next to the answer,
+            at most `default_limit`.
+        allow_list: A public JSON list of token ids that can be drawn next to the end; None allows all that the model
+            scores.
     """
 
     _artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism._artifact_fields | {"allow_list"}

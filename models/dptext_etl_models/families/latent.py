@@ -64,8 +64,8 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
     Attributes:
         num_beams: Of the search that decodes.
-        releases: "texts": what leaves is decoded, and noisy vectors stay inside. "latents": noisy vectors may leave
-            (`noisy`), and what noise they get follows from the vector that it hides, too.
+        releases: "texts": only decoded texts leave. "latents": noisy vectors may leave (`noisy`); their noise also
+            depends on the hidden vector.
     """
 
     model_place: ClassVar[str] = "latent_model"

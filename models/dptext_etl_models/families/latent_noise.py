@@ -167,14 +167,14 @@ class LatentNoise(Mechanism):
 
     Attributes:
         epsilon: Epsilon per record.
-        n_max: Leave at its default: texts are cut at the model's constant length, which does not count words.
-        noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon with far more noise.
-        delta: Delta of one record, for Gaussian noise; None uses the largest allowed one: in strict mode
-            min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
-        n_rec: Public bound on the number of records of the table, never its size; strict Gaussian noise needs it.
+        n_max: Leave at its default: the model's constant length cuts texts.
+        noise: "gaussian" for (epsilon, delta), or "laplace" for pure epsilon with far more noise.
+        delta: Delta of one record, for Gaussian noise; None uses min(1e-6, 0.01 / n_rec), or the paper's 1e-5 in
+            faithful mode.
+        n_rec: Public bound on the number of records, never the size of the table; strict Gaussian noise needs it.
         clip: Bound of every coordinate or of the vector's length, depending on the mechanism.
-        sentences: Public number of sentences, each with its own vector; epsilon and delta cover all
-            together. Empty ones are added, and the last one holds all that is left of a long text. 1 takes whole texts.
+        sentences: Public number of sentences with a vector each, which share epsilon and delta; the last one holds the
+            rest of a long text.
     """
 
     _cannot_divide: ClassVar[None] = None

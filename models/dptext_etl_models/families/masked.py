@@ -82,12 +82,12 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     Attributes:
         epsilon: Epsilon per word.
         model: A masked language model, such as RoBERTa, BERT, ModernBERT or DeBERTa.
-        stopwords: Public list ("english" or a path) of words that are kept unchanged, which is a disclosure; None draws
-            them. In faithful mode, None keeps the English ones.
-        decoding: "sequential" draws one word after the other, given the draws before; "block" draws the words of a
-            block at once; "parallel" draws all words at once.
+        stopwords: Public list ("english" or a path) of words that are kept, which is a disclosure; None draws them,
+            except in faithful mode.
+        decoding: "sequential" draws each word given the draws before; "block" draws a block at once; "parallel" all
+            words at once.
         block: Words of a block; only for decoding "block".
-        window: Largest number of tokens that the model reads at once, for both copies of the text together.
+        window: Most tokens that the model reads at once, for both copies of the text.
     """
 
     _artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism._artifact_fields | {"stopwords"}

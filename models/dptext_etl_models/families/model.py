@@ -16,8 +16,8 @@ class ModelMechanism(Mechanism):
     """A mechanism that needs a neural model.
 
     Attributes:
-        model: A folder, the name of a model in dptext-etl-models, or a name on the Hugging Face hub. The hashes of the
-            model's files are its identity.
+        model: A folder, a model of dptext-etl-models, or a name on the Hugging Face hub. The hashes of its files are
+            its identity.
         revision: The hub's revision; only for hub names.
     """
 

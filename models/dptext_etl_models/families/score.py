@@ -30,7 +30,7 @@ class ScoreMechanism(ModelMechanism):
 
     Attributes:
         clip: Public range of the scores, (low, high), or a file of `dptext calibrate`; None uses the file in the
-            model's folder, or the papers' range for that model.
+            model's folder, or the papers' range.
     """
 
     _shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)

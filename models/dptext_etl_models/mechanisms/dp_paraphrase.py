@@ -24,8 +24,7 @@ class DPParaphrase(GenerativeMechanism):
 
     Attributes:
         epsilon: Epsilon per drawn token; a text costs l_max times as much.
-        model: A causal model that continues the template by a paraphrase and its end token: a folder that
-            `dptext train paraphraser` wrote. The GPT-2 on the hub was not trained for this.
+        model: A folder of `dptext train paraphraser`. The GPT-2 on the hub was not trained for this.
         template: Prompt with which the model was trained.
 
     Example:

@@ -49,11 +49,10 @@ class DPMLM(MaskedMechanism):
         variant: "plain" replaces every word (algorithms 1 and 2); "plusminus" also deletes and adds words (3).
         addition: Probability that another word follows a word, for "plusminus".
         deletion: Probability that a word is deleted, for "plusminus".
-        delta: For "plusminus": also state (epsilon, delta) for the number of draws that is exceeded with probability
-            delta.
+        delta: For "plusminus": also state (epsilon, delta) for the number of draws exceeded with probability delta.
         n_rec: Public bound on the records of the table, never its size; strict mode needs it for a delta.
-        alpha: Weight of the model's score next to the similarity of words (appendix A; 0.003 in the paper).
-        antonyms: Path of NLTK's wordnet.zip; antonyms of a word get the lowest score in its place; faithful mode only.
+        alpha: Weight of the model's score next to the similarity of words (appendix A; the paper has 0.003).
+        antonyms: Path of NLTK's wordnet.zip: antonyms of a word get the lowest score; faithful mode only.
 
     Example:
         >>> mechanism = DPMLM.example()

@@ -1,0 +1,55 @@
+"""Draw the page to sign: the sections of a statement and their contents, as a picture for the documentation."""
+
+from __future__ import annotations
+
+from html import escape
+
+SECTIONS = (
+    ("Could a row be traced?", "rows that other columns single out,", "ids, and the success of an attack"),
+    ("Contents", "number of rows, rewritten columns,", "unchanged columns, and a hash"),
+    ("Rows left out", "how many and why, and about whom", "the table then says less"),
+    ("review: guarantee", "mechanism, its ε, and the facts that", "are released exactly"),
+    ("Per record and per person", "charge, worst case, and cap, as odds:", "a guess of 1% becomes 36% at most"),
+    ("More on the full page", "gates, assumptions, and commands", "that verify the release (--full)"),
+)
+"""Headings of `dptext_etl.runner.statement` for a column `review`, and two lines on each."""
+ONLY_INSIDE = "Rows left out"
+"""The section that a statement with `--public` lacks."""
+TITLE = "Statement: reviews, release 1"
+_STYLE = """
+.page{fill:#f6faf9;stroke:#56706c;stroke-width:1.5}.box{fill:#fff;stroke:#00796b;stroke-width:1.5}
+.inside{stroke:#b23c17;stroke-dasharray:6 5}.line{stroke:#4b5b5b;stroke-width:1.5}
+text{fill:#1b2a2a}.head{font-weight:600}
+@media (prefers-color-scheme:dark){.page{fill:#1b2827;stroke:#8aa5a0}.box{fill:#14201f;stroke:#4db6ac}
+.inside{stroke:#ff8a65}.line{stroke:#a9bab8}text{fill:#e6efee}}
+"""
+_WIDTH, _SHOWN = 390, 440
+_TOP, _BOX, _GAP, _SIGNED = 50, 82, 8, 36
+
+
+def page_to_sign() -> str:
+    """Return the picture of the page that a data owner signs, legible where it is 358 pixels wide."""
+    lines, y = [f'<text class="head" x="20" y="34">{escape(TITLE)}</text>'], _TOP
+    for heading, *said in SECTIONS:
+        kind = "box inside" if heading == ONLY_INSIDE else "box"
+        lines.append(f'<rect class="{kind}" x="20" y="{y}" width="350" height="{_BOX}" rx="8"/>')
+        lines.append(f'<text class="head" x="34" y="{y + 26}">{escape(heading)}</text>')
+        lines += [f'<text x="34" y="{y + 48 + 22 * row}">{escape(text)}</text>' for row, text in enumerate(said)]
+        y += _BOX + _GAP
+    for word in ("Signed", "Name", "Date"):
+        y += _SIGNED
+        lines.append(f'<text x="20" y="{y}">{word}:</text><path class="line" d="M86 {y + 2}H370"/>')
+    bottom = y + 22
+    lines.insert(0, f'<rect class="page" x="6" y="6" width="378" height="{bottom - 6}" rx="10"/>')
+    lines.append(f'<text x="6" y="{bottom + 26}">Dashed: not with --public, which also leaves</text>')
+    lines.append(f'<text x="6" y="{bottom + 48}">out charges, figures of attacks, and times.</text>')
+    height = bottom + 60
+    label = (
+        f"The page to sign. Sections: {'; '.join(heading for heading, *_ in SECTIONS)}. Then signature, name, and date."
+    )
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_SHOWN}" height="{round(height * _SHOWN / _WIDTH)}" '
+        f'viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}" '
+        'font-family="system-ui, sans-serif" font-size="16">'
+    )
+    return "\n".join([head, f"<style>{_STYLE}</style>", *lines, "</svg>"]) + "\n"
