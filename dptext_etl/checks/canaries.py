@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain, pairwise, starmap
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -231,8 +231,13 @@ def _id_value(seed: bytes, dtype: pl.DataType) -> Any:
     if isinstance(dtype, pl.Struct):
         seeds = {field: hashlib.sha256(seed + field.name.encode()).digest() for field in dtype.fields}
         return {field.name: ids_from([own], field.dtype).item() for field, own in seeds.items()}  # type: ignore[arg-type]
-    low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
+    low, high = _range(dtype)
     return low + number % (high - low + 1)
+
+
+@cache
+def _range(dtype: pl.DataType) -> tuple[int, int]:
+    return pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
 
 
 TOKENS = 8

@@ -417,7 +417,8 @@ def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = Fals
     cut, places = words - read, np.flatnonzero(words)
     found = {"texts": len(places), "cut": int((cut > 0).sum()), "cut_words": int(cut.sum(dtype=np.int64))}
     looked = places if every else sample(places)
-    known = mechanism._words_known(column.gather(looked).to_arrow(compat_level=pl.CompatLevel.newest()))
+    some = column.gather(pl.Series(to_arrow(looked)))
+    known = mechanism._words_known(some.to_arrow(compat_level=pl.CompatLevel.newest()))
     if known is None:
         return found
     return {**found, "looked": len(looked), "unknown": int((2 * known.astype(np.int64) < read[looked]).sum())}

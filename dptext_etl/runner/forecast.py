@@ -164,8 +164,9 @@ class Forecast:
         if self._policy.cap is None:
             return np.zeros(len(FACTORS) + 1, np.int64)
         first, *others = limits(self._policy.cap)
-        requests = pl.DataFrame(rows.requests.T.astype(np.float64), schema=list(self.components), orient="row")
-        sums = requests.with_columns(unit=rows.where).select(pl.col(self.components).cum_sum().over("unit"))
+        amounts = dict(zip(self.components, map(to_arrow, rows.requests.astype(np.float64)), strict=True))
+        requests = pl.DataFrame({**amounts, "unit": to_arrow(rows.where)})
+        sums = requests.select(pl.col(self.components).cum_sum().over("unit"))
         totals = sums.to_numpy().T + rows.used
         least = np.searchsorted(first * np.array(FACTORS), totals[0])
         for total, limit in zip(totals[1:], others, strict=True):

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 log = logging.getLogger("dptext_etl.runner")
@@ -206,7 +206,7 @@ class Profile:
             self._settle()
             costs = sorted(self._costs.values(), key=lambda cost: cost.name == _OTHER)
             times = ({"seconds": round(cost.seconds, 3), "cpu_seconds": round(cost.cpu_seconds, 3)} for cost in costs)
-            return [{**asdict(cost), **rounded} for cost, rounded in zip(costs, times, strict=True)]
+            return [{**vars(cost), **rounded} for cost, rounded in zip(costs, times, strict=True)]
 
     def _switch(self, before: str | None, after: str | None) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -122,7 +122,7 @@ class RunSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def shown_rows(rows: Mapping[str, int]) -> dict[str, int]:

@@ -340,7 +340,8 @@ class CanaryTextsReplaced(InVocabularyGate):
 
     def _compared(self, name: str, mechanism: ChoiceMechanism) -> Iterator[tuple[Trials, int, tuple[str, str]]]:
         """Yield trials, successes, and the names of their counts: of survivors, and of pairs that agree."""
-        numbers = {text: number for number, text in enumerate(mechanism.opened.texts)}
+        planted = {row.texts[name] for _, row in self._planted.values()}
+        numbers = {text: number for number, text in enumerate(mechanism.opened.texts) if text in planted}
         back: Trials = Counter()
         same: Trials = Counter()
         survived = equal = 0

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from glob import escape
 from pathlib import Path
@@ -241,7 +241,9 @@ class Manifest:
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     def text(self) -> str:
-        facts = {"format": FORMAT, "rows": self.rows, **asdict(self)}
+        facts: dict[str, Any] = {"format": FORMAT, "rows": self.rows}
+        facts |= {item.name: getattr(self, item.name) for item in fields(self)}
+        facts["parts"] = [vars(part) for part in self.parts]
         if self.source is None:
             del facts["source"]
         if self.ids == "keep":

@@ -200,8 +200,9 @@ def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
     canonical = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
     if not subjects.null_count():
         return canonical
-    places = np.cumsum(subjects.is_not_null().to_numpy()) - 1
-    return canonical.take(pa.array(places, mask=subjects.is_null().to_numpy()))
+    named = subjects.is_not_null().to_numpy()
+    buffers = [to_arrow(named).buffers()[1], pa.py_buffer(np.cumsum(named) - 1)]
+    return canonical.take(pa.Array.from_buffers(pa.int64(), len(named), buffers))
 
 
 _CHARGED = "eps_charged"
@@ -237,12 +238,12 @@ def shard_spends(
     counts = {"rows": int(records.sum()), "words": 0, "null": 0}
     for column in columns:
         texts, positions, steps, _ = released[column.name]
-        draws[f"positions of {column.name}"] = to_numpy(positions)
+        draws[f"positions of {column.name}"] = positions
         if settled and column.policy.mechanism.refundable and steps is not None:
-            draws[f"steps of {column.name}"] = to_numpy(steps)
+            draws[f"steps of {column.name}"] = steps
         counts["words"] += int(to_numpy(positions)[records].sum())
         counts["null"] += int(to_numpy(texts.is_null())[records].sum())
-    groups = pl.DataFrame(draws).filter(pl.Series(records)).group_by(pl.all()).agg(pl.len().alias("rows"))
+    groups = pl.DataFrame(draws).filter(pl.Series(to_arrow(records))).group_by(pl.all()).agg(pl.len().alias("rows"))
     times = groups["rows"].to_list()  # rows of equal draws cost the same
     totals = {name: np.zeros(groups.height, dtype=np.int64) for name in AMOUNTS}
     unbounded = dict.fromkeys(AMOUNTS, False)

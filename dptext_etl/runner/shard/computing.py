@@ -303,9 +303,10 @@ def recomputed(
     places = np.flatnonzero(canary if replay is None else canary & replay.missing(len(canary)))[::-1]
     if not len(places):
         return {"rows": 0, "equal": 0, "moved": 0}
-    texts = raw[column.name].gather(places).to_arrow()
-    again = pl.Series(release(texts, ids.take(to_arrow(places)), column.policy).text, dtype=pl.String)
-    rows = list(zip(texts.to_pylist(), out[column.name].gather(places), again, strict=True))
+    chosen = to_arrow(places)
+    texts = raw[column.name].gather(pl.Series(chosen)).to_arrow()
+    again = pl.Series(release(texts, ids.take(chosen), column.policy).text, dtype=pl.String)
+    rows = list(zip(texts.to_pylist(), out[column.name].gather(pl.Series(chosen)), again, strict=True))
     moved = sum(new != mine and any(new == its and text != other for other, its, _ in rows) for text, mine, new in rows)
     return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 

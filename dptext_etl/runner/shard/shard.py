@@ -156,7 +156,7 @@ class Shards:
         listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
         subjects = reserved.charged.take(listed).subjects
         units = None if subjects is None else self.ledger.people.unit_hashes(subjects)
-        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
+        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(pl.Series(to_arrow(listed))), units)
         return reserved.without(self.left_out)
 
     def reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:

@@ -15,7 +15,7 @@ import json
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
@@ -486,7 +486,7 @@ class StagedRun:
     )  # findings of `runner.table_check` about the table around the texts
     other: bool = False  # whether another machine's table of the same statistic is committed and published instead
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         return Layout.of(self.policy, self.partition)
 

@@ -19,7 +19,7 @@ READ_ROWS = 1 << 14
 """Rows that are read at a time; shards are put together from them."""
 COUNT_ROWS = 1 << 18
 """Rows whose sizes are counted at a time."""
-KEPT_BYTES, KEPT_ROWS = 32 << 20, 1 << 19
+KEPT_BYTES, KEPT_ROWS = 64 << 20, 1 << 19
 """The most bytes of strings, and rows, that are kept in memory from when they are examined until they are computed."""
 ANY_SIZE = 1 << 62
 """More bytes than there are."""

@@ -143,7 +143,7 @@ def examine(
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
-    found = replace(found, table=table, shards=None if shards is None else shards.shards)
+    found = replace(found, shards=None if shards is None else shards.shards)
     if not found.beyond and not found.nameless:
         return found
     every, taken = (rows_by_period(rows, policy) for rows in (read.frame, found.shown[0]))
