@@ -198,10 +198,7 @@ OwnIds = Callable[[Path], pl.Series]
 
 @bare
 def check_published(
-    released: Table,
-    policy: PolicyLike,
-    ledger: Ledger | None = None,
-    own_ids: OwnIds | None = None,
+    released: Table, policy: PolicyLike, ledger: Ledger | None = None, own_ids: OwnIds | None = None
 ) -> tuple[Verdict, ...]:
     """Evaluate every gate that judges published tables."""
     policy = resolve(policy)

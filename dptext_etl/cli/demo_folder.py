@@ -206,9 +206,7 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
     building.build(
-        [Source(source, "text")],
-        place.corpus,
-        building.Options(name="demo", licence=LICENCE, provenance=PROVENANCE),
+        [Source(source, "text")], place.corpus, building.Options(name="demo", licence=LICENCE, provenance=PROVENANCE)
     )
     return topics
 

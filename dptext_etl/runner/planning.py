@@ -356,11 +356,7 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
 
 
 def _checked_table(
-    policy: Policy,
-    frame: pl.LazyFrame,
-    traced: dict[str, Any],
-    spelled: Mapping[str, int],
-    selected: dict[str, Any],
+    policy: Policy, frame: pl.LazyFrame, traced: dict[str, Any], spelled: Mapping[str, int], selected: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the facts that are shown under "The table"."""
     with ledger_of(policy) as ledger:
@@ -455,7 +451,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
 def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed: int) -> list[str]:
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
-        f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
+        f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released"
     ]
     (column,) = policy.charged_columns()
     person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"

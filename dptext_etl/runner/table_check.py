@@ -193,11 +193,7 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
 
 
 def of_source(
-    policy: Policy,
-    rows: int,
-    counts: Counts,
-    schema: Mapping[str, pl.DataType],
-    sample: pl.LazyFrame | None = None,
+    policy: Policy, rows: int, counts: Counts, schema: Mapping[str, pl.DataType], sample: pl.LazyFrame | None = None
 ) -> dict[str, Any]:
     """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
     unchanged = [item.column for item in policy.kept if not item.rule]

@@ -279,12 +279,7 @@ def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Exp
 
 @bare
 def validate_table(
-    url: str,
-    table: str,
-    policy: PolicyLike,
-    *,
-    schema: str | None = None,
-    suite: gx.ExpectationSuite | None = None,
+    url: str, table: str, policy: PolicyLike, *, schema: str | None = None, suite: gx.ExpectationSuite | None = None
 ) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite."""
     place = resolve_url(url)

@@ -171,8 +171,7 @@ def show(
 
 
 @app.command(
-    cls=Command,
-    epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits")),
+    cls=Command, epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits"))
 )
 def calibrate(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
