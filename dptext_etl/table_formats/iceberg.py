@@ -176,7 +176,12 @@ class Iceberg:
     def _catalog(self, **more: str) -> Any:
         from pyiceberg.catalog import load_catalog
 
-        _refuse_other_settings()
+        homes = {Path.home(), Path(os.environ.get("PYICEBERG_HOME") or Path.home())}
+        if Path(".pyiceberg.yaml").is_file() and Path.cwd() not in homes:
+            msg = "the working folder has a file .pyiceberg.yaml, which can name code, and pyiceberg would read it"
+            raise PolicyError(
+                msg, "if the file is yours: move it to your home folder, or to the folder in PYICEBERG_HOME"
+            )
         properties = object_stores.resolved(self._properties, CATALOG) | more
         catalog = load_catalog(properties.pop("name", "default"), **properties)
         require_no_code(catalog.properties)  # a server may add some
@@ -214,14 +219,6 @@ def metadata_file(name: str, catalog: Mapping[str, str]) -> str:
     if table is None:
         raise InputError(f"the catalog has no table {name}", "is the name of the source right?")
     return str(table.metadata_location).removeprefix("file://")
-
-
-def _refuse_other_settings() -> None:
-    """Refuse settings of pyiceberg that lie in the working folder, perhaps next to a policy from someone else."""
-    homes = {Path.home(), Path(os.environ.get("PYICEBERG_HOME") or Path.home())}
-    if Path(".pyiceberg.yaml").is_file() and Path.cwd() not in homes:
-        msg = "the working folder has a file .pyiceberg.yaml, which can name code, and pyiceberg would read it"
-        raise PolicyError(msg, "if the file is yours: move it to your home folder, or to the folder in PYICEBERG_HOME")
 
 
 def _has_tables(catalog: Any) -> bool:
