@@ -139,9 +139,8 @@ class DemoFolder:
 
         mark = self.path / _MARK
         if self.path.exists() and not mark.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise PolicyError(
-                f"{self.path} holds something that is not a demo", "name another folder: dptext demo FOLDER"
-            )
+            msg = f"{self.path} holds something that is not a demo"
+            raise PolicyError(msg, "name another folder: dptext demo FOLDER")
         with seam(f"writing the demo into {self.path}", hint="name a folder that you can write to: dptext demo FOLDER"):
             shutil.rmtree(self.path, ignore_errors=True)
             self.faulty.parent.mkdir(parents=True)

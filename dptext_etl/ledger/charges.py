@@ -392,10 +392,8 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
         worst = db.segments.read(batch, [PURE])[PURE][rows]
         if (used < 0).any() or (used > worst).any():
-            raise LedgerError(
-                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed",
-                "reserve the worst case of the mechanism",
-            )
+            msg = f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
+            raise LedgerError(msg, "reserve the worst case of the mechanism")
         if pinned.measure == REFUNDED_MEASURE:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
             db.segments.append(Event.SETTLE, settled, **names)
@@ -417,19 +415,15 @@ def record_postprocessing(  # noqa: PLR0917
     db.releases.require_usable(ref)
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
-        raise LedgerError(
-            f"post-processing costs nothing only where its training_provenance is {allowed}",
-            "declare training_provenance in the post-processing of the policy",
-        )
+        msg = f"post-processing costs nothing only where its training_provenance is {allowed}"
+        raise LedgerError(msg, "declare training_provenance in the post-processing of the policy")
     # The first result under a chain is the one that is published: two writers must not both find none.
     db.store.lock(db.records.states_lock_name(ref))
     holdings = db.look_up(ref, records.ids, records.distinct)
     missing = int((~holdings.committed).sum())
     if missing:
-        raise LedgerError(
-            f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten",
-            "commit them before",
-        )
+        msg = f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten"
+        raise LedgerError(msg, "commit them before")
     rewritten, first = db.records.postprocessed(holdings.places, chain)
     outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
     outcome[rewritten] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[

@@ -284,15 +284,11 @@ class Ledger(LedgerReader):
             BudgetError: A record is over the cap and `on_cap` is "refuse".
         """
         if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
-            raise InputError(
-                "a batch needs a charge in at least one column, and at most one per release",
-                "pass one Charge per text column",
-            )
+            msg = "a batch needs a charge in at least one column, and at most one per release"
+            raise InputError(msg, "pass one Charge per text column")
         if any(item.ref.dataset != scope.dataset for item in charges):
-            raise InputError(
-                "scope and releases must be of one dataset",
-                "use the dataset of the policy in the scope and in every release",
-            )
+            msg = "scope and releases must be of one dataset"
+            raise InputError(msg, "use the dataset of the policy in the scope and in every release")
         if ready is None:
             ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
         else:

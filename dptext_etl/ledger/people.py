@@ -448,9 +448,8 @@ class Losses:
             db.store.require_steward()
             frozen = self._frozen()
             if dataset not in frozen:
-                raise LedgerError(
-                    f"the dataset {dataset} is not frozen", "`dptext ledger history` lists freezes and thaws"
-                )
+                msg = f"the dataset {dataset} is not frozen"
+                raise LedgerError(msg, "`dptext ledger history` lists freezes and thaws")
             datasets, groups = {dataset}, frozen[dataset]
             while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
                 datasets |= more
@@ -522,10 +521,8 @@ def lower(
         missing = set(pinned.components) - set(lost)
         if missing:
             listed = " and ".join(sorted(missing))
-            raise LedgerError(
-                f"a cap of {name} counts {listed}: state how much of it may be missing in a balance",
-                "add the component to the losses, 0 if none of it is missing",
-            )
+            msg = f"a cap of {name} counts {listed}: state how much of it may be missing in a balance"
+            raise LedgerError(msg, "add the component to the losses, 0 if none of it is missing")
         if pinned.measure is not None:
             taken = [ceil(exact(lost[part]) * steps(part)) for part in pinned.components]
             limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]

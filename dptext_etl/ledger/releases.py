@@ -305,10 +305,8 @@ class Releases:
 
 def _require_publication(refs: list[ReleaseRef], manifest: str) -> None:
     if not refs or not _DIGEST.fullmatch(manifest):
-        raise LedgerError(
-            "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits",
-            "pass the releases, and the digest of the manifest file",
-        )
+        msg = "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits"
+        raise LedgerError(msg, "pass the releases, and the digest of the manifest file")
 
 
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:

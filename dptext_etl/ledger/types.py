@@ -313,7 +313,5 @@ def require_plain(reason: str, what: str) -> None:
     """Refuse a reason that could hold a text."""
     if not _REASON.fullmatch(reason):
         allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
-        raise LedgerError(
-            f"the reason of a {what} must be short and plain: {allowed}",
-            "shorten the reason, and leave quotes and special characters out",
-        )
+        msg = f"the reason of a {what} must be short and plain: {allowed}"
+        raise LedgerError(msg, "shorten the reason, and leave quotes and special characters out")

@@ -67,9 +67,8 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
     for written, array in named.items():
         name = written.casefold()
         if name not in _NAMES:
-            raise InputError(
-                f"an argument has a name that this function does not know; it knows {', '.join(_NAMES)}", _CALL
-            )
+            msg = f"an argument has a name that this function does not know; it knows {', '.join(_NAMES)}"
+            raise InputError(msg, _CALL)
         if name in arguments:
             raise InputError(f"the argument {name} is given twice", _CALL)
         arguments[name] = array
@@ -86,9 +85,8 @@ def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array
     with seam("releasing a batch", DPTextError, _DEFECT):
         dtype = texts.type
         if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
-            raise InputError(
-                f"the first argument is the text column and holds strings, got {arrow_kind(texts.type)}", _SWAPPED
-            )
+            msg = f"the first argument is the text column and holds strings, got {arrow_kind(texts.type)}"
+            raise InputError(msg, _SWAPPED)
         wanted = here.account is not None and here.account.per_subject
         if wanted and subjects is None:
             raise InputError(
@@ -96,10 +94,8 @@ def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array
                 'call name(text, id, subject), or register(…, unit="record") if the unit is the record',
             )
         if subjects is not None and not wanted:
-            raise InputError(
-                "this function charges no subjects and got some",
-                'call name(text, id); register(…, ledger=…, unit="subject") charges subjects',
-            )
+            msg = "this function charges no subjects and got some"
+            raise InputError(msg, 'call name(text, id); register(…, ledger=…, unit="subject") charges subjects')
         if here.account is not None:
             ids, subjects, forms = here.account.arranged(ids, subjects)
         canonical = _required_ids(ids, "record ids", by_name=here.account is None)

@@ -89,10 +89,8 @@ def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if array.type != pa.binary(WIDTH):
-        raise InputError(
-            f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}",
-            "pass SHA-256 digests as fixed-size binary (32)",
-        )
+        msg = f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}"
+        raise InputError(msg, "pass SHA-256 digests as fixed-size binary (32)")
     if array.null_count:
         raise InputError(f"{array.null_count:,} {what} are null", "pass one value per record")
     if not len(array):
