@@ -95,8 +95,8 @@ class IdKey:
     def records(self, ids: pa.Array, canary: Mask | None = None) -> RecordIds:
         """Hash record ids. Canary rows are hashed apart, so no canary meets a real id.
 
-        The same ids again, as a commit brings what was reserved, are not hashed again. Threads other than the ledger's
-        may call this once the key was read (`secret`).
+        The ids of a commit are equal to the ids of its reservation, and are not hashed again. Threads other than the
+        ledger's may call this once the key was read (`secret`).
         """
         marked = canary_mask(canary, len(ids))
         ids = _strings(ids, "record ids")

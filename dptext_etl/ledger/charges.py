@@ -1,4 +1,4 @@
-"""Reserve the worst case of a batch before a text is scored, then commit what was computed or end the reservation.
+"""Reserve the worst case of a batch before a text is scored, then commit the results or end the reservation.
 
 The first result is the release; a later one that differs is recorded and discarded.
 """
@@ -61,7 +61,7 @@ class Request(NamedTuple):
 class ColumnState(NamedTuple):
     """The state of a batch in one column before the request, shape (records,).
 
-    `new` is what is to be charged: records that the release does not hold, and changed ones where these count.
+    `new` marks the records to charge: those that the release does not hold, and changed ones where these count.
     """
 
     column: ColumnCharge
@@ -88,23 +88,23 @@ class Preview(NamedTuple):
     charged: Mask  # whether a column of a record would be charged, shape (columns, records)
     changes_committed: Mask  # whether every changed column of a record holds a committed text, shape (records,)
     units: npt.NDArray[np.uint64]  # hashes of the units, shape (records,)
-    used: I64  # what the units have used by component of the cap, shape (components, records)
+    used: I64  # used amounts of the units by component of the cap, shape (components, records)
     moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
 
 
 def reserve(request: Request, *, refuse: bool) -> U8:
-    """Judge a batch and charge what is new and fits. Call it inside a transaction.
+    """Judge a batch and charge the new records that fit. Call it inside a transaction.
 
-    Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
-    with the first event the lock of appending. What a lock protects is read after it is held: it may have changed
-    before. They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
+    Locks are acquired in one order everywhere, so that no two writers wait for each other: scope and releases, states,
+    and with the first event the lock of appending. Data under a lock are read after it is held: they may have changed
+    before. Locks matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
     db, refs = request.db, [column.ref for column in request.columns]
-    # Blobs take the longest, and no other writer can see them before an event names them: they need no lock.
+    # Blobs are the slowest part, and no other writer can see them before an event names them: they need no lock.
     ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
     # 1. Who may add: balances of the scope, and records of the releases. Two batches of one unit wait for each other.
     db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
-    # 2. Who may change states and counts: a commit takes this lock, too, and a scope only where it gives back.
+    # 2. Who may change states and counts: a commit needs this lock, too, and a scope only where it gives back.
     db.store.lock(*map(db.records.states_lock_name, refs))
     # The plan was read before the locks. It reads once more what others appended meanwhile; from here on, only this
     # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
@@ -150,7 +150,7 @@ def judge(request: Request) -> Decision:
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     if not asking.any():
         return Decision(states, outcome)
-    # Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1
+    # Add up the charges of each record over its columns; no amount counts for more than the limit plus 1
     totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
     for state in states:
         taken = state.new & asking

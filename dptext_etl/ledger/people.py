@@ -61,7 +61,7 @@ def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str
 def require_forms(
     db: Database, scope: Scope, columns: Sequence[str], forms: IdForms | None, *, pin: bool = True
 ) -> None:
-    """Refuse ids of another form or column than the pinned one, and pin what is not pinned yet."""
+    """Refuse ids of another form or column than the pinned one, and pin forms that are not pinned yet."""
     for place in _form_places(scope, columns):
         before, now = _pinned_form(db, place), None if forms is None else getattr(forms, place[-1])
         what = f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"

@@ -53,7 +53,7 @@ def _number(amount: float) -> float | str:
 
 
 def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what a claim promises less than the pinned one, in words; empty if it promises as much or more.
+    """Return in words how a claim is weaker than the pinned one; empty if it promises as much or more.
 
     Accounting rules and sentences may change, and bounds become tighter; a promise may never become weaker.
     """
@@ -74,7 +74,7 @@ def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
-    """Return what a release commits to its noise key, 64 hex digits (docs/spec/stream.md#key-commitment)."""
+    """Return the commitment of a release to its noise key, 64 hex digits (docs/spec/stream.md#key-commitment)."""
     return secret.derive("seal", _KEY_LABEL + canon([dataset, column, release])).hex()
 
 
@@ -254,7 +254,7 @@ class Releases:
     def retire(  # noqa: PLR0917
         self, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int, sink: str | None
     ) -> None:
-        """Record a version that takes rows away, and retire all that its place held before, of any release.
+        """Record a version that removes rows, and retire all versions of its place before it, of any release.
 
         It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before.
         """

@@ -17,7 +17,7 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.policy import Policy
 
 Unit = Literal["subject", "record"]
-GROUP = "group:"  # what the name of a group's scope begins with
+GROUP = "group:"  # the prefix of the names of groups' scopes
 AGAIN = "again"  # says in a RESERVE event how many of its rows replace an earlier text of the same record
 OF, UNIT = "of", "unit"  # say in a FORGET or READMIT event that it names units, not records
 FORGOTTEN = "forgotten/"
@@ -95,7 +95,7 @@ class Outcome(IntEnum):
     Specification: docs/spec/privacy.md#forgotten.
     """
     AGAIN = 6
-    """The release held another text of this record, and takes the new one: charged now, only for the new text.
+    """The release held another text of this record, and replaces it by the new one: charged now, only for the new text.
 
     Specification: docs/spec/privacy.md#release-again.
     """

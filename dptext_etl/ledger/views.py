@@ -387,7 +387,7 @@ def together(db: Database) -> dict[str, Any]:
 def history(db: Database) -> list[dict[str, Any]]:
     """List the events that someone decided, the oldest first; amounts are in units of epsilon, rho, and delta.
 
-    A cap has its scope in `of`, and what it was and became in `before` and `after`; other events name their dataset or
+    A cap has its scope in `of`, and its values in `before` and `after`; other events name their dataset or
     job. Events of earlier versions name no user and no change.
     """
     entries, caps = [], dict[int, dict[str, float]]()

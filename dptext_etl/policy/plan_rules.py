@@ -21,7 +21,7 @@ from typing import Any
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy.column_policy import ColumnPolicy
-from dptext_etl.policy.dataset_policy import PolicyLike, columns_and_id
+from dptext_etl.policy.policy_like import PolicyLike, columns_and_id
 
 _number = count()
 
@@ -130,7 +130,7 @@ class Content:
     def outer(self, number: int) -> Content:
         """Return the column after a step that may add rows in which all columns of its input are null.
 
-        Raw cells are null there, too, so this changes only what is not raw.
+        Raw cells are null there, too, so this changes only cells that are not raw.
         """
         nulls = self.nulls if self.raw or self.nulls is None else self.nulls | {_digest("absent", str(number))}
         return replace(self, nulls=nulls, fields=tuple((name, field.outer(number)) for name, field in self.fields))

@@ -404,7 +404,7 @@ def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
     meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
-    return {**claim, "neighbours": mechanism.guarantee.neighbours, "meanings": meanings, **facts}
+    return {**claim, "neighbors": mechanism.guarantee.neighbours, "meanings": meanings, **facts}
 
 
 def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> dict[str, float | str]:
@@ -474,7 +474,7 @@ _USUAL = 8.0
 
 
 def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int, frame: pl.LazyFrame) -> list[str]:
-    """Say what each form of a release may spend at one epsilon per person, by the policy, constants, and counts."""
+    """State the spend of each form of a release at one epsilon per person, by the policy, constants, and counts."""
     epsilon = _USUAL if isinstance(whole, str) or whole > VACUOUS else whole
     most = forecast.largest_totals(0, lambda charged: {"rows": np.ones(len(charged), np.int64)})["rows"]
     if not epsilon or not most or rows < 2:

@@ -220,7 +220,15 @@ def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
 
 @bare
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
-    """Return the facts of a run in this process, from all rows that its version would hold."""
+    """Return the facts of a run in this process, from all rows that its version would hold.
+
+    Args:
+        source: The examined source.
+        policy: The policy of the run.
+
+    Returns:
+        Facts for JSON; empty if the policy keeps no column.
+    """
     rows, number = source.shown
     if not policy.keep:
         return {}
@@ -260,7 +268,7 @@ def require_untraceable(
 
 
 def traceable_lines(part: Mapping[str, Any]) -> list[str]:
-    """Say what the facts mean, in sentences."""
+    """Explain the facts in sentences."""
     if not part:
         return []
     rows, most = part["rows"], part["helps_most"]

@@ -347,7 +347,7 @@ def _explained(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> 
     from dptext_etl import catalog
 
     example = kind.example()
-    divided = {"epsilon"} if "allocation" in parameters else set()  # the shares of the allocation say what a text costs
+    divided = {"epsilon"} if "allocation" in parameters else set()  # shares of the allocation decide the cost
     required = {
         key: getattr(example, key)
         for key, field in kind.model_fields.items()
@@ -371,7 +371,7 @@ def _explained(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> 
         source = (
             "the mechanism's small example" if more in ({}, chosen) else "the models of this machine, for a first look"
         )
-        return mechanism, f"{', '.join(sorted(taken))}: taken from {source}; set your own with -p" if taken else None
+        return mechanism, f"{', '.join(sorted(taken))}: from {source}; set your own with -p" if taken else None
     raise error or DPTextError(f"{name} cannot be explained", "give its required parameters: -p NAME=VALUE")
 
 
@@ -388,7 +388,7 @@ def _show(facts: dict[str, Any]) -> None:
         {
             "class": f"{claim['class']}: {claim['meaning']}",
             "epsilon is per": claim["unit"] + (of_distance if times != 1.0 else ""),
-            "neighbours": claim["neighbours"],
+            "neighbors": claim["neighbors"],
             "assumptions": claim["assumptions"],
             "without a ledger": claim["assumptions_without_a_ledger"],
             "publishable": facts["publishable"],

@@ -143,7 +143,7 @@ def revoke(
         with _writing(handle, dataset, release):
             handle.releases.revoke_name(dataset, release, reason)
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
-    outcome += ", and you must take down its published tables yourself" if versions else ""
+    outcome += ", and you must remove its published tables yourself" if versions else ""
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
     report(facts, outcome, as_json=as_json)
 

@@ -46,7 +46,7 @@ class HashedIds(NamedTuple):
         hi = self.hi[places]
         if not (hi[1:] == hi[:-1]).any():
             return places
-        places = np.argsort(self.hi, kind="stable")  # which takes more than twice as long
+        places = np.argsort(self.hi, kind="stable")  # which is less than half as fast
         lo = self.lo[places]
         if ((hi[1:] == hi[:-1]) & (lo[1:] != lo[:-1])).any():  # two ids share their first half
             places = np.lexsort((self.lo, self.hi))

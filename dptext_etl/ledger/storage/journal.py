@@ -24,7 +24,7 @@ CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, 
 """Events that writers append next to each other; every other event waits until all writers are done."""
 HEAD = "head"
 """The name of the head of chain 0 in the table `meta`; the chains of versions before 0.3 follow a slash."""
-APPEND = "append"  # the name of what a writer locks that appends events. It is the last lock that a transaction takes
+APPEND = "append"  # the name of the lock for appending events; a transaction acquires it last
 _TAG = b"dptext/ledger/event/v1\0"
 _TAG_OF_CHAINS = b"dptext/ledger/event/v2\0"
 _TAG_OF_HEADS = b"dptext/ledger/heads/v1\0"
@@ -175,7 +175,7 @@ class Link(NamedTuple):
 
 
 class ChainCheck:
-    """Check that every chain is unbroken, and that no event moved before or behind what its writer saw."""
+    """Check that every chain is unbroken, and that no event moved before or behind the events that its writer saw."""
 
     def __init__(self, ledger_id: str) -> None:
         self._genesis = genesis(ledger_id)
