@@ -234,21 +234,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Holds the outcome of one gate.
+    """Holds the outcome of one gate."""
 
-    Attributes:
-        name: The gate.
-        passed: Whether publication may continue as far as this gate is concerned.
-        counts: Whole numbers and bounds behind the outcome.
-        message: One sentence for people; names of the policy's own columns and counts only.
-        catches: The kind of defect that this gate finds, in a sentence.
-    """
-
-    name: str
-    passed: bool
-    counts: Mapping[str, int | float]
-    message: str
-    catches: str = field(repr=False)
+    name: str  # the gate
+    passed: bool  # whether publication may continue as far as this gate is concerned
+    counts: Mapping[str, int | float]  # whole numbers and bounds behind the outcome
+    message: str  # one sentence for people; names of the policy's own columns and counts only
+    catches: str = field(repr=False)  # the kind of defect that this gate finds, in a sentence
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))

@@ -361,21 +361,13 @@ METRIC = "dptext.ledger.verified.age"
 
 @dataclass(frozen=True)
 class Maintained:
-    """The result of one maintenance of a ledger.
+    """The result of one maintenance of a ledger."""
 
-    Attributes:
-        problems: One sentence for each difference between the ledger and its journal, or an earlier anchor.
-        counts: Rows of the ledger by kind.
-        anchor: The head that was stored; empty if there were problems.
-        copy: The backup; None if there were problems, or no folder was given.
-        removed: Older backups that were deleted.
-    """
-
-    problems: list[str]
-    counts: dict[str, int] = field(default_factory=dict)
-    anchor: str = ""
-    copy: str | None = None
-    removed: list[str] = field(default_factory=list)
+    problems: list[str]  # one sentence for each difference between the ledger and its journal, or an earlier anchor
+    counts: dict[str, int] = field(default_factory=dict)  # rows of the ledger by kind
+    anchor: str = ""  # the head that was stored; empty if there were problems
+    copy: str | None = None  # the backup; None if there were problems, or no folder was given
+    removed: list[str] = field(default_factory=list)  # older backups that were deleted
 
     @property
     def ok(self) -> bool:

@@ -119,18 +119,12 @@ class Anchor:
     """The heads of the journal of a ledger at one moment, one per hash chain.
 
     Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
-
-    Attributes:
-        ledger: The name of the ledger.
-        seq: The number of its last event.
-        hash: The hash of that event, or one over the heads of all chains, 64 hex digits; it fixes all events before.
-        others: The numbers of the last events of the other chains, in ascending order.
     """
 
-    ledger: str
-    seq: int
-    hash: str
-    others: tuple[int, ...] = ()
+    ledger: str  # the name of the ledger
+    seq: int  # the number of its last event
+    hash: str  # the hash of that event, or one over the heads of all chains, 64 hex digits; it fixes all events before
+    others: tuple[int, ...] = ()  # the numbers of the last events of the other chains, in ascending order
 
     def __str__(self) -> str:
         return f"{self.ledger}:{'+'.join(map(str, (*self.others, self.seq)))}:{self.hash}"
@@ -289,15 +283,10 @@ class CapChange:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The result of `verify`.
+    """The result of `verify`."""
 
-    Attributes:
-        problems: One sentence per problem, which names the batch; empty for a sound ledger.
-        counts: Numbers of events, batches, canaries, and records by state.
-    """
-
-    problems: list[str]
-    counts: dict[str, int]
+    problems: list[str]  # one sentence per problem, which names the batch; empty for a sound ledger
+    counts: dict[str, int]  # numbers of events, batches, canaries, and records by state
 
     @property
     def ok(self) -> bool:

@@ -32,29 +32,17 @@ QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max
 
 @dataclass(frozen=True)
 class Remaining:
-    """Used and remaining amounts of the units of a scope, in millionths.
+    """Used and remaining amounts of the units of a scope, in millionths."""
 
-    Attributes:
-        scope: The scope in words.
-        unit: "subject" or "record".
-        measure: The measure that the cap counts; None without a cap, and pure epsilon is shown.
-        limits: The cap by component; empty without a cap.
-        units: The number of units with a charge or a reservation.
-        exhausted: The number of units that have reached the cap in some component.
-        used: Quantiles of used amounts, by component; "inf" where no bound is known.
-        left: Quantiles of remaining amounts, by component; empty without a cap.
-        asked: One entry per unit in `subjects`: used and left by component.
-    """
-
-    scope: str
-    unit: str
-    measure: str | None
-    limits: dict[str, Micro]
-    units: int
-    exhausted: int
-    used: dict[str, dict[str, Micro | str]]
-    left: dict[str, dict[str, Micro]]
-    asked: list[dict[str, dict[str, Micro | str]]]
+    scope: str  # the scope in words
+    unit: str  # "subject" or "record"
+    measure: str | None  # the measure that the cap counts; None without a cap, and pure epsilon is shown
+    limits: dict[str, Micro]  # the cap by component; empty without a cap
+    units: int  # the number of units with a charge or a reservation
+    exhausted: int  # the number of units that have reached the cap in some component
+    used: dict[str, dict[str, Micro | str]]  # quantiles of used amounts, by component; "inf" where no bound is known
+    left: dict[str, dict[str, Micro]]  # quantiles of remaining amounts, by component; empty without a cap
+    asked: list[dict[str, dict[str, Micro | str]]]  # one entry per unit in `subjects`: used and left by component
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""

@@ -324,19 +324,12 @@ class Places(NamedTuple):
 
 
 class Holdings(NamedTuple):
-    """The state of some records in a release, shape (records,).
+    """The state of some records in a release, shape (records,)."""
 
-    Attributes:
-        present: Whether the release holds the record; an aborted reservation does not count.
-        idem_keys: The first 16 bytes of the identity of the text that it holds.
-        places: Where the record was reserved.
-        state: A `State`, where the record is present.
-    """
-
-    present: Mask
-    idem_keys: HashedIds
-    places: Places
-    state: U8
+    present: Mask  # whether the release holds the record; an aborted reservation does not count
+    idem_keys: HashedIds  # the first 16 bytes of the identity of the text that it holds
+    places: Places  # where the record was reserved
+    state: U8  # a `State`, where the record is present
 
     @property
     def committed(self) -> Mask:
