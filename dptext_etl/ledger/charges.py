@@ -316,10 +316,8 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     same = holdings.same_text(results.identities)
     if not same.all():
         missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
-        msg = (
-            f"{counted(missing, 'record was', 'records were')} never reserved in this "
-            f"release, {counted(other, 'was', 'were')} reserved with another text"
-        )
+        msg = f"{counted(missing, 'record was', 'records were')} never reserved in this release, "
+        msg += f"{counted(other, 'was', 'were')} reserved with another text"
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
     committed = holdings.state == State.COMMITTED
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())

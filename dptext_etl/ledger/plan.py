@@ -5,8 +5,8 @@ sealed, and finds in them the ids that are asked for. So it needs one pass over 
 and its memory follows from its own ids, not from the ledger.
 
 A plan never answers from old data: it stores the last event that it read, and before each answer, it reads all events
-that any writer committed since. Writers do this once more when they hold their locks. A plan never assumes that the
-its own process' writes are committed, because a transaction may be rolled back, or its answer may be lost.
+that any writer committed since. Writers do this once more when they hold their locks. A plan never assumes that
+the writes of its process are committed, because a transaction may be rolled back, or its answer may be lost.
 
 Specification: docs/spec/ledger-plan.md#plan.
 """

@@ -274,10 +274,8 @@ class Releases:
         for ref in refs:
             mine = before.pop((ref.id, ref.nonce), {})
             if rows > max(mine.values(), default=-1):
-                msg = (
-                    f"{ref} has published at most {counted(max(mine.values(), default=0), 'row')} "
-                    f"there, got a version of {rows:,}"
-                )
+                most = counted(max(mine.values(), default=0), "row")
+                msg = f"{ref} has published at most {most} there, got a version of {rows:,}"
                 raise LedgerError(msg, "replace a retired version only by some of its rows")
             retired |= mine.keys()
         facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}

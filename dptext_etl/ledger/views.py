@@ -131,11 +131,9 @@ def further(
         costs_of = np.minimum(costs_of, np.minimum(largest, LARGEST) * most)
     fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
     asking = (costs_of > 0).any(axis=0)
-    named = (
-        {"units": asking & ~without_person, "rows": asking & without_person}
-        if pinned.unit == "subject"
-        else {"units": asking}
-    )
+    named = {"units": asking}
+    if pinned.unit == "subject":
+        named = {"units": asking & ~without_person, "rows": asking & without_person}
     return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
 
 
@@ -284,15 +282,8 @@ def jobs(db: Database) -> list[dict[str, Any]]:
         " order by seq"
     ):
         if name not in entries:
-            since = db.journal.facts(seq)["ts"]
-            entries[name] = {
-                "job": name,
-                "since": since,
-                "dataset": dataset,
-                "releases": [],
-                "records": 0,
-                "pending": 0,
-            }
+            entries[name] = {"job": name, "since": db.journal.facts(seq)["ts"], "dataset": dataset}
+            entries[name] |= {"releases": [], "records": 0, "pending": 0}
         job, real_rows = entries[name], db.segments.read(seq, ["canary"])["canary"] == 0
         job["releases"] += [] if release in job["releases"] else [release]
         job["records"] += int(real_rows.sum())
@@ -301,15 +292,9 @@ def jobs(db: Database) -> list[dict[str, Any]]:
 
 
 def published(db: Database, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
-    query, retired_manifests = (
-        "select version, manifest from publication where release=? and nonce=?",
-        retired(db, ref, sink),
-    )
-    return {
-        version: digest
-        for version, digest in db.store.rows(query, (ref.id, ref.nonce))
-        if digest not in retired_manifests
-    }
+    gone = retired(db, ref, sink)
+    rows = db.store.rows("select version, manifest from publication where release=? and nonce=?", (ref.id, ref.nonce))
+    return {version: digest for version, digest in rows if digest not in gone}
 
 
 def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:

@@ -34,23 +34,15 @@ Accepted = Annotated[frozenset[Literal[GuaranteeClass.UMLDP]], _IN_ORDER]
 """Classes without a finite bound that a policy can accept; NONE is not one of them."""
 
 
-def _build(value: Any) -> Any:
-    return catalog.build(value) if isinstance(value, Mapping) else value
-
-
-def _build_step(value: Any) -> Any:
-    return catalog.build_postprocess(value) if isinstance(value, Mapping) else value
-
-
 Built = Annotated[
     Mechanism,
-    BeforeValidator(_build),
+    BeforeValidator(lambda value: catalog.build(value) if isinstance(value, Mapping) else value),
     WithJsonSchema({"additionalProperties": True, "title": "Mechanism", "type": "object"}),
 ]
 """A mechanism, or plain data that it is built from."""
 Step = Annotated[
     PostProcess,
-    BeforeValidator(_build_step),
+    BeforeValidator(lambda value: catalog.build_postprocess(value) if isinstance(value, Mapping) else value),
     WithJsonSchema({"additionalProperties": True, "title": "Post-processing", "type": "object"}),
 ]
 """A post-processing, or plain data that it is built from."""

@@ -59,7 +59,9 @@ class Iceberg:
                 raise unfit(self.name, column, dtype)
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
-            there = pl.Schema(columns) if table is None else _polars_schema(table)
+            there = pl.Schema(columns)
+            if table is not None:
+                there = pl.Schema(pl.DataFrame(table.schema().as_arrow().empty_table()).schema)
         if list(there.items()) != list(columns.items()):
             msg = f"the table {self._table} has other columns than this policy publishes; nothing was spent"
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
@@ -228,10 +230,6 @@ def _has_tables(catalog: Any) -> bool:
     from sqlalchemy import inspect
 
     return bool(inspect(engine).has_table("iceberg_tables"))
-
-
-def _polars_schema(table: Any) -> pl.Schema:
-    return pl.Schema(pl.DataFrame(table.schema().as_arrow().empty_table()).schema)
 
 
 def _version(table: Any) -> str:
