@@ -209,10 +209,8 @@ def abort(
     """
     with open_ledger(ledger, id_key, write=True) as handle:
         facts = _job(handle, job)
-        question = (
-            f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
-            f"Then {facts['pending']:,} reservations are given back"
-        )
+        question = f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
+        question += f"Then {facts['pending']:,} reservations are given back"
         require_confirmation(question, yes=yes)
         with _writing(handle, facts["dataset"]):
             count = handle.abort(job, compute_never_started=True, reason=reason)
