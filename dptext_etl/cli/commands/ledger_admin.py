@@ -268,9 +268,8 @@ def set_cap(
     entries = (epsilon, delta, rho, group, None if period == "all" else period)
     if (signed is None) != (public_key is None) or (signed is not None and any(item is not None for item in entries)):
         msg = "--signed and --public-key belong together, and no other option of the cap may be given with them"
-        raise UsageError(
-            msg, "the signed file holds the cap: dptext ledger set-cap DATASET --signed FILE --public-key HEX"
-        )
+        hint = "the signed file holds the cap: dptext ledger set-cap DATASET --signed FILE --public-key HEX"
+        raise UsageError(msg, hint)
     with Cap.checking():
         cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
     if cap is not None:
@@ -288,11 +287,9 @@ def set_cap(
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
         if changed:
-            now = (
-                f"it is {amounts_text(before)} now"
-                if before
-                else "it has none now; earlier charges of this scope count"
-            )
+            now = "it has none now; earlier charges of this scope count"
+            if before:
+                now = f"it is {amounts_text(before)} now"
             if uncounted:
                 now += f"; charges in {' and '.join(uncounted)} do NOT count: every unit starts at zero"
             if change is not None and change.change == "measure":
