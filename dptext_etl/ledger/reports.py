@@ -85,7 +85,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 """The columns of each table; docs/ledger.md#tables describes them."""
 
 
-def write(db: Database, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
+def _write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
     """Write tables into a new folder, and return their numbers of rows. Call it inside a snapshot."""
     rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
@@ -373,7 +373,7 @@ class Reports:
             KeyReferenceError: The id key cannot be read.
         """
         with self._db.store.snapshot():
-            return write(self._db, folder, ids)
+            return _write(self._db, folder, ids)
 
     def events_hash(self, *kinds: Event) -> str:
         """Return a hash over all events of some kinds, in hex, which each further one changes; empty without events."""
