@@ -46,7 +46,7 @@ from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_compon
 EVENTS = 10_000  # events that are read at a time
 ROW_GROUP = 100_000  # rows that are written together, at least
 HASH_BYTES = 16  # bytes of a keyed id in the tables, as in the ledger's index
-_EXACT = 1 << 53
+_EXACT = 1 << 52  # up to here, the nearest float to an amount in units rounds to the amount
 
 Floats = npt.NDArray[np.float64]
 Rows = Iterator[dict[str, Any]]
@@ -279,7 +279,7 @@ _ROWS: Mapping[str, Callable[[Database], Rows]] = {
 def in_units(component: str, amounts: I64) -> Floats:
     """Return counted amounts in units of epsilon, rho or delta; infinite where no bound is known.
 
-    A float is the nearest to its amount, and the next larger one where the amount has more than 53 bits.
+    A float is the nearest to its amount, and the next larger one where the amount has more than 52 bits.
     """
     nearest = amounts / steps(component)
     upper = np.where(amounts > _EXACT, np.nextafter(nearest, np.inf), nearest)
