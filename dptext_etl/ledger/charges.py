@@ -264,21 +264,13 @@ class Results(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The comparison of results with the state of the release, and the content of the commit.
+    """The comparison of results with the state of the release, and the content of the commit."""
 
-    Attributes:
-        holdings: State of the records in the release.
-        outcome: A `CommitOutcome` per record, shape (records,).
-        new: The rows that are committed.
-        diverged: Rows whose digests differ from the committed ones.
-        sealed: Facts and blobs of the events for these rows, by kind of event.
-    """
-
-    holdings: Holdings
-    outcome: U8
-    new: Index
-    diverged: Index
-    sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]
+    holdings: Holdings  # state of the records in the release
+    outcome: U8  # a `CommitOutcome` per record, shape (records,)
+    new: Index  # the rows that are committed
+    diverged: Index  # rows whose digests differ from the committed ones
+    sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]  # facts and blobs of their events, by kind
 
 
 class PreparedCommit(NamedTuple):

@@ -143,17 +143,11 @@ def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
 
 
 class Forgotten(NamedTuple):
-    """Who is forgotten in a dataset now, as keyed hashes of 32 bytes.
-
-    Attributes:
-        records: Records.
-        units: Units whose records are all forgotten, with the events that forgot them.
-        readmitted: Records that were readmitted, with the last such events: an earlier FORGET of a unit spares them.
-    """
+    """Who is forgotten in a dataset now, as keyed hashes of 32 bytes."""
 
     records: set[bytes]
-    units: dict[bytes, int]
-    readmitted: dict[bytes, int]
+    units: dict[bytes, int]  # units whose records are all forgotten, with the events that forgot them
+    readmitted: dict[bytes, int]  # records, with the last such events: an earlier FORGET of a unit spares them
 
 
 def forgotten(db: Database, dataset: str) -> Forgotten:

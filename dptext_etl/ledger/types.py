@@ -211,17 +211,11 @@ class Charge:
 
 @dataclass(frozen=True)
 class IdForms:
-    """The forms of the ids of a batch, before they were written as canonical strings.
-
-    Attributes:
-        record: Of the record ids.
-        subject: Of the subject ids; None where there are none.
-        columns: The names of their columns, by "record" and "subject", where the caller knows them.
-    """
+    """The forms of the ids of a batch, before they were written as canonical strings."""
 
     record: IdForm
-    subject: IdForm | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
+    subject: IdForm | None = None  # None where there are none
+    columns: Mapping[str, str] = field(default_factory=dict)  # names of their columns, by "record" and "subject"
 
 
 @dataclass(frozen=True)
