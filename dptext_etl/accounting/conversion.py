@@ -153,7 +153,7 @@ def allocated_epsilon(total: float, draws: int, outputs: int, bits: int) -> floa
 
 
 def allocated_rho(total: float, largest: Fraction) -> Fraction:
-    """Return rho of zCDP, over all divisions of a budget in which no draw takes more than `largest`."""
+    """Return rho of zCDP, over all divisions of a budget in which no draw gets more than `largest`."""
     return min(largest, exact(total)) * exact(total) / 8
 
 
@@ -247,7 +247,7 @@ class PureDraws:
 class DividedDraws:
     """Draws that divide one budget, after a first release that may divide it.
 
-    The text itself may divide the budget of range-bounded draws. What is public, or released, divides noise.
+    The text itself may divide the budget of range-bounded draws. Public or released data divide noise.
     """
 
     total: float  # epsilon of all draws together, above 0

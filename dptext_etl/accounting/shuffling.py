@@ -1,4 +1,4 @@
-"""Bound what a multiset of public texts reveals of one record: the privacy of `surrogate` without ids and order.
+"""Bound the information about one record in a multiset of texts: the privacy of `surrogate` without ids and order.
 
 Among m texts, N are near a record's text and weigh W each, the others weigh w. Only the multiset of n drawn texts is
 published. The share of each law that is uniform over all m texts hides the record (Balle, Bell, Gascón and Nissim 2019,
@@ -51,7 +51,7 @@ class Law(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """What a near text gains, in units of the uniform probability of a text (g)."""
+        """The gain of a near text, in units of the uniform probability of a text (g)."""
         return float(Fraction(self.texts * (self.inside - self.outside), self._total))
 
     @property

@@ -208,7 +208,7 @@ def ids_from(seeds: Sequence[bytes], dtype: pl.DataType) -> pl.Series:
     with seam(f"making canary ids of type {kind_of(dtype)}"):
         if isinstance(dtype, pl.Enum):
             raise InputError(
-                "an Enum takes no canary ids, because its values are fixed", "cast the id column to String"
+                "an Enum cannot hold canary ids, because its values are fixed", "cast the id column to String"
             )
         id_type(pl.Series([], dtype=dtype).to_arrow().type)
         if isinstance(dtype, pl.Datetime):
@@ -371,7 +371,7 @@ class Searcher:
         tail = b""
         while chunk := file.read(_CHUNK):
             window = tail + chunk
-            yield self._patterns.occurrences(window, len(tail))  # those that end after what was searched before
+            yield self._patterns.occurrences(window, len(tail))  # those that end after the searched part
             tail = window[-(self._longest - 1) :]
 
     def _in_frame(self, frame: pl.DataFrame) -> Iterator[list[int]]:
@@ -497,7 +497,7 @@ def plans_as_dicts(plans: Sequence[CanaryPlan]) -> list[dict[str, Any]]:
 def plans_of(
     written: Sequence[Mapping[str, Any]], policy: Policy, partition: str | None, dtype: pl.DataType
 ) -> tuple[CanaryPlan, ...]:
-    """Plan canary rows again from what `plans_as_dicts` wrote: every other candidate counts as taken."""
+    """Plan canary rows again from the output of `plans_as_dicts`: every other candidate counts as in use."""
 
     def taken_by_others(candidates: pl.Series, ids: frozenset[str]) -> pl.Series:
         return pl.Series([name not in ids for name in _names(candidates)], dtype=pl.Boolean)

@@ -1,4 +1,4 @@
-"""Compare rows of a fixed number of bytes in bounded memory: with each other, and with what the ledger vouches for.
+"""Compare rows of a fixed number of bytes in bounded memory: with each other, and with the ledger.
 
 What does not fit into memory goes to one file without a name, in chunks sorted by the first byte: nothing is left of a
 process that is killed.
@@ -214,7 +214,7 @@ def counted(rows: ByteRows) -> Counted:
     if not len(rows):
         return Counted()
     front = np.ascontiguousarray(rows[:, :8]).view("<u8").reshape(-1)
-    ordered = np.sort(front)  # which takes a fraction of what the order takes
+    ordered = np.sort(front)  # which is a fraction of the cost of the order
     if not (ordered[1:] == ordered[:-1]).any():
         return Counted(len(rows), len(rows), len(rows))
     order = np.argsort(front)
@@ -265,7 +265,7 @@ def located(lookup: Lookup, cells: ByteRows) -> ByteRows:
 
 
 def compared(lookup: Lookup, cells: ByteRows) -> Mismatches:
-    """Compare located cells with what was committed at their places."""
+    """Compare located cells with the commits at their places."""
     committed, digests, positions = lookup.digests(places_of(cells))
     different = committed & (digests != cells[:, PLACE_BYTES:-BOUNDS_BYTES]).any(axis=1)
     least, most = np.ascontiguousarray(cells[:, -BOUNDS_BYTES:]).view("<u4").T

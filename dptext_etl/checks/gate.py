@@ -68,7 +68,7 @@ class Candidate:
         ledger: The ledger, open; None where nothing is looked up.
         refs: Registered release of each text column.
         texts: Other files to search for canaries: the manifest or its draft, logs.
-        lineage: What the run did to columns; None where it did what the policy declares.
+        lineage: The operations of the run on columns; None where they are as the policy declares.
         copies: Copy counts of the whole run by text column; they decide only where the policy sets
             `copy_gate_false_alarm`.
         recomputed: Canary rows of the whole run that were computed twice, and those that agree, by text column.
@@ -143,7 +143,7 @@ def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
 
 
 def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:
-    """Return published rows as mechanisms released them, as far as a policy keeps that next to what was made of it."""
+    """Return published rows as mechanisms released them, where a policy keeps them next to post-processed texts."""
     rewritten = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
     released = {str(item.intermediate): item.name for item in policy.columns if item.intermediate in batch.columns}
     return batch.drop(rewritten).rename(released)
@@ -165,7 +165,7 @@ Lineage = tuple[Edge, ...]
 
 
 def declared_lineage(policy: Policy) -> Lineage:
-    """Return what a policy says must happen to the columns of its source; none of them reaches a synthetic table."""
+    """Return the declared operations on the columns of a source; no column of it reaches a synthetic table."""
     if policy.synthetic is not None:
         return ()
     columns = [(spec, item.mechanism) for spec, item in zip(policy.columns, policy.column_policies(), strict=True)]
@@ -234,21 +234,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Holds the outcome of one gate.
+    """Holds the outcome of one gate."""
 
-    Attributes:
-        name: The gate.
-        passed: Whether publication may continue as far as this gate is concerned.
-        counts: Whole numbers and bounds behind the outcome.
-        message: One sentence for people; names of the policy's own columns and counts only.
-        catches: The kind of defect that this gate finds, in a sentence.
-    """
-
-    name: str
-    passed: bool
-    counts: Mapping[str, int | float]
-    message: str
-    catches: str = field(repr=False)
+    name: str  # the gate
+    passed: bool  # whether publication may continue as far as this gate is concerned
+    counts: Mapping[str, int | float]  # whole numbers and bounds behind the outcome
+    message: str  # one sentence for people; names of the policy's own columns and counts only
+    catches: str = field(repr=False)  # the kind of defect that this gate finds, in a sentence
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
@@ -295,7 +287,7 @@ def require(verdicts: Iterable[Verdict]) -> None:
 class Gate(ABC):
     """Judges a release, and never compares a row with its raw text (docs/spec/privacy.md#gates).
 
-    A gate is a fold over the rows, in any order of rows, in one process or on many machines: `rows` adds what it sees
+    A gate is a fold over the rows, in any order of rows, in one process or on many machines: `rows` adds its findings
     to `state`, and states of equal gates that saw other rows add up (`merge`). Rows come in one thread at a time, which
     is the thread of the ledger's connection if the state holds a `LedgerComparison`.
 
@@ -344,7 +336,7 @@ class Gate(ABC):
         """Take a batch of rows as mechanisms released them; a staged batch holds the canary rows and their marker."""
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
-        """Take a batch of rows as it is published after post-processing; most gates judge what was released only."""
+        """Read a batch of rows as it is published after post-processing; most gates judge only released rows."""
         self.rows(as_released(batch, self.policy))
 
     @abstractmethod
@@ -404,7 +396,7 @@ def every() -> tuple[type[Gate], ...]:
             raise GateError(exc.message, exc.hint) from None
         for gate in found:
             if not getattr(gate, "catches", "") or not getattr(gate, "stages", ()):
-                msg = f"{gate.__module__} does not say what the gate {gate.name} catches, or which stages it judges"
+                msg = f"{gate.__module__} does not declare `catches` or `stages` of the gate {gate.name}"
                 raise GateError(msg)
             if gates.setdefault(gate.name, gate) is not gate:
                 raise GateError(f"{gates[gate.name].__module__} and {gate.__module__} both have a gate {gate.name}")
@@ -427,7 +419,7 @@ def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
 
 
 def gate_descriptions(policy: Policy, stage: Stage) -> dict[str, str]:
-    """Return what each gate of a stage catches, by name; known before anything runs."""
+    """Return the defects that each gate of a stage catches, by name; known before anything runs."""
     return {gate.name: gate.catches for gate in judges(policy, stage)}
 
 
@@ -454,10 +446,10 @@ def staged_gates(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gat
 
 
 def make(kind: type[Gate], candidate: Candidate) -> Gate:
-    """Make a gate; one that takes rows and has no state would forget what it saw on other machines."""
+    """Make a gate; one that reads rows and has no state would lose its findings on other machines."""
     gate = kind(candidate)
     if kind.rows is not Gate.rows and not gate.state:
-        raise GateError(f"{kind.__module__} keeps what its gate {kind.name} sees outside `state`")
+        raise GateError(f"{kind.__module__} keeps the findings of its gate {kind.name} outside `state`")
     return gate
 
 

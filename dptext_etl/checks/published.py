@@ -2,7 +2,7 @@
 
     published/                the current data files and nothing else, in row order
     published.versions/       versions before it (v1, …), until they expire; the name of the current one links to it
-    published.manifest.json   which files are current, and what is claimed of them
+    published.manifest.json   which files are current, and their claims
 
 A file is named by its place and its hash, so a reader that lists and then opens never mixes two versions. Version 0.2
 kept all files in `published.versions`, and `published` was a link to a folder there: such a sink is read, too. A table
@@ -20,7 +20,7 @@ the key. A canary row that was left in shows as a row that no real record paid f
 A written Parquet file holds more than cells: the index of a pandas frame and the names of its levels, `attrs`, the name
 of the index of the columns, categories that no row has, metadata of fields, parameters of types. Data frames drop most
 of it when they are converted, and write it when they are saved. `shown` makes columns of it, so that every check of
-cells sees it. Text never takes the place of numbers in a kept column (`changed`).
+cells sees it. Text never replaces numbers in a kept column (`changed`).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def is_inside(path: str) -> bool:
 
 @dataclass(frozen=True)
 class PublishedManifest:
-    """What a published folder says about itself."""
+    """The claims of a published folder about itself."""
 
     sink: LocalSink
     content: bytes = field(repr=False)  # the bytes of the manifest
@@ -150,7 +150,7 @@ class PublishedManifest:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the manifest, 64 hex digits: what the ledger recorded of the publication."""
+        """The SHA-256 of the manifest, 64 hex digits, as in the ledger's record of the publication."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
@@ -198,10 +198,7 @@ OwnIds = Callable[[Path], pl.Series]
 
 @bare
 def check_published(
-    released: Table,
-    policy: PolicyLike,
-    ledger: Ledger | None = None,
-    own_ids: OwnIds | None = None,
+    released: Table, policy: PolicyLike, ledger: Ledger | None = None, own_ids: OwnIds | None = None
 ) -> tuple[Verdict, ...]:
     """Evaluate every gate that judges published tables."""
     policy = resolve(policy)
@@ -271,7 +268,7 @@ def _with_ids(rows: Iterator[pl.DataFrame], ids: pl.Series, column: str) -> Iter
 
 
 def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """Read a table in batches; what is next to its cells is shown in the first one."""
+    """Read a table in batches; its metadata is shown in the first one."""
     if isinstance(table, pl.DataFrame):
         with seam("reading the table", InputError, HINT):
             return iter([shown(table)])
@@ -323,7 +320,7 @@ def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.
 
 
 CATEGORIES = " (categories without a row)"
-"""What the name of a column ends with that holds the categories of another one that no row has."""
+"""The suffix of the name of a column that holds the unused categories of another one."""
 _PLAIN_EXTENSIONS = frozenset({"arrow.json", "arrow.uuid", "arrow.bool8", "pandas.period", "pandas.interval"})
 """Extension types without a parameter that a user writes; others are text themselves."""
 _ENUM = b"_PL_ENUM_VALUES2"
@@ -373,7 +370,7 @@ def _of_pandas(frame: Any, other: list[str]) -> pa.Table:
 
 
 def _of_file(metadata: dict[bytes, bytes]) -> Iterable[str]:
-    """Yield what a user wrote into the metadata of a file; versions and types that libraries write are left out."""
+    """Yield the metadata of a file that a user wrote; versions and types that libraries write are left out."""
     for key, value in metadata.items():
         if key == b"pandas":
             about = json.loads(value)

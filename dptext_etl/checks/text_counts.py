@@ -8,7 +8,7 @@ A count against raw texts must not decide about a publication, unless its false-
 (docs/spec/privacy.md#copy-gate). Row r equals ANY one reference text with probability at most q_r = p_max ** n_r, where
 n_r draws were made for it and p_max is the largest probability of the output distribution. Take a threshold t such that
 the Bernoulli trials q_r have more than t successes with probability at most beta. Then the decision costs 2 * beta of
-delta on every row, and the class becomes approximate. It is taken only where the policy sets beta, its entry
+delta on every row, and the class becomes approximate. It is made only where the policy sets beta, its entry
 `copy_gate_false_alarm`, next to a cap of measure "approx" (`checks/gates/`); otherwise the counts are a report. Nothing
 here drops, redraws or marks a row.
 
@@ -18,7 +18,7 @@ most n^2 * p^k: there are n^2 pairs of places, and k released words in a row are
 p^k (`chance.word_chance`). Only the configuration decides k.
 
 Copies are counted once more in what post-processing made of released texts. No distribution of them is known, so
-nothing says what chance makes, and gates and bounds stay with what the mechanism released
+nothing bounds their chance, and gates and bounds stay with released texts
 (docs/spec/privacy.md#post-gates). The texts on which a model fails depend on private data, so their count may neither
 stop nor delay a run (docs/spec/privacy.md#fail-closed); probes with public texts show whether a model works
 (docs/spec/privacy.md#probe).
@@ -166,7 +166,7 @@ def word_chance(mechanism: WordByWord) -> float:
 
 
 def powerless(columns: Iterable[str]) -> str:
-    """Return what a message adds about columns in which the mechanism itself allows every count."""
+    """Return the part of a message about columns in which the mechanism itself allows every count."""
     names = ", ".join(map(repr, columns))
     return f"; no count would be suspicious in {names}" if names else ""
 
@@ -289,7 +289,7 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
 class CopyReport:
     """Holds a whole-run count next to its bound."""
 
-    name: str  # what is counted: `COPIES`, texts that equal their originals; `NGRAMS`, that share an n-gram
+    name: str  # the counted kind: `COPIES`, texts that equal their originals; `NGRAMS`, that share an n-gram
     column: str
     rows: int  # with at least one draw
     copies: int  # how many rows are copies, or share an n-gram

@@ -101,7 +101,7 @@ def _summary(name: str) -> str:
     return " ".join(str(text or "").partition("\n\n")[0].split())
 
 
-typer.core.HAS_RICH = False  # rich, Markdown, and Pygments take longer to import than all else that help needs
+typer.core.HAS_RICH = False  # rich, Markdown, and Pygments are slower to import than all else that help needs
 app = typer.Typer(
     name="dptext",
     cls=Commands,

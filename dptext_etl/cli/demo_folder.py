@@ -74,10 +74,6 @@ def topic(number: int) -> str:
     return list(TOPICS)[often[number % len(often)]]
 
 
-def labeled(number: int) -> tuple[str, str]:
-    return topic(number), text(number)
-
-
 def rows(numbers: range) -> list[dict[str, Any]]:
     """Return requests with their topics, each of another user."""
     first = date(2026, 9, 1)
@@ -139,9 +135,8 @@ class DemoFolder:
 
         mark = self.path / _MARK
         if self.path.exists() and not mark.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise PolicyError(
-                f"{self.path} holds something that is not a demo", "name another folder: dptext demo FOLDER"
-            )
+            msg = f"{self.path} holds something that is not a demo"
+            raise PolicyError(msg, "name another folder: dptext demo FOLDER")
         with seam(f"writing the demo into {self.path}", hint="name a folder that you can write to: dptext demo FOLDER"):
             shutil.rmtree(self.path, ignore_errors=True)
             self.faulty.parent.mkdir(parents=True)
@@ -173,15 +168,11 @@ class DemoFolder:
 
         from dptext_etl.runner import scan_published
 
-        tables = [scan_published(str(self.path / "published" / month)).collect() for month in MONTHS]
-        return pl.concat(tables)
+        return pl.concat([scan_published(str(self.path / "published" / month)).collect() for month in MONTHS])
 
 
 def release(place: DemoFolder) -> dict[str, Any]:
     """Run the three policies, and return the cost of each form for a person, and its usefulness."""
-    from dptext_etl import engines
-    from dptext_etl.policy import Policy
-
     topics = _build_corpus(place)
     policies = {form: Policy.load(place.forms / f"{form}.toml") for form in FORMS}
     summaries = {form: engines.run(policy).as_dict() for form, policy in policies.items()}
@@ -206,9 +197,7 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
     building.build(
-        [Source(source, "text")],
-        place.corpus,
-        building.Options(name="demo", licence=LICENCE, provenance=PROVENANCE),
+        [Source(source, "text")], place.corpus, building.Options(name="demo", licence=LICENCE, provenance=PROVENANCE)
     )
     return topics
 
@@ -264,7 +253,8 @@ class _Comparison:
     """Macro-F1 of a classifier by nearest means of vectors, on further requests that are in no table."""
 
     def __init__(self, corpus: Corpus, training: set[str]) -> None:
-        tests = {text: topic for topic, text in map(labeled, TEST_NUMBERS) if text not in training}
+        tests = {text(number): topic(number) for number in TEST_NUMBERS}
+        tests = {request: of for request, of in tests.items() if request not in training}
         self._corpus = corpus
         self.texts, self._topics = list(tests), np.array(list(tests.values()))
         self._vectors = self._units(self.texts)

@@ -60,7 +60,7 @@ def guarantee(claim: Guarantee) -> dict[str, Any]:
         "class": claim.guarantee_class.value,
         "meaning": claim.guarantee_class.meaning,
         "unit": claim.unit,
-        "neighbours": claim.neighbours,
+        "neighbors": claim.neighbours,
         "disclosures": {item.value: item.meaning for item in sorted(claim.disclosures)},
         "assumptions": sorted(claim.assumptions),
         "assumptions_without_a_ledger": sorted(claim.without_ledger().assumptions),
@@ -189,7 +189,7 @@ def postprocess_facts(name: str, kind: type[PostProcess], values: dict[str, Any]
 
     required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in values]
     step = kind.example() if required else catalog.build_postprocess({"name": name, **values})
-    note = f"{', '.join(required)}: taken from its small example; set your own with -p" if required else None
+    note = f"{', '.join(required)}: from its small example; set your own with -p" if required else None
     return {
         "name": name,
         "summary": summary(kind),
@@ -484,7 +484,7 @@ class _NoPandas:
 def skip_pandas() -> None:
     """Let pyarrow conclude that this process has no pandas objects; `to_pandas` still works.
 
-    pyarrow imports pandas with its first array, which takes half a second.
+    pyarrow imports pandas with its first array, which needs half a second.
     """
     if "pandas" in sys.modules:
         return

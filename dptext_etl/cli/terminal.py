@@ -192,7 +192,7 @@ def pairs(facts: Mapping[str, Any]) -> None:
 
 
 def _aligned(lines: list[list[str]]) -> None:
-    """Print columns without rich, which takes longer to import than a pipe needs to print."""
+    """Print columns without rich, whose import is slower than printing to a pipe."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -124,10 +124,8 @@ class Account:
         )
         diverged = int((outcome == CommitOutcome.DIVERGED).sum())
         if diverged:
-            msg = (
-                f"{counted(diverged, 'record')}, computed again, gave other bytes than "
-                "committed; nothing of the batch is returned"
-            )
+            msg = f"{counted(diverged, 'record')}, computed again, gave other bytes than "
+            msg += "committed; nothing of the batch is returned"
             raise LedgerError(msg, "the first commit is the release: read it where it was written, or use a new name")
         paid = column.with_spends(released, mechanism) if spend else released.text
         # Put the rows under the cap back into their places, with nulls elsewhere
@@ -167,10 +165,8 @@ class Account:
             return
         with suppress(LedgerError):  # otherwise the reservation stays charged, because another task relies on it
             self._ledger.abort(job, compute_never_started=True)
-        msg = (
-            f"the texts of {counted(changed, 'record')} changed since they "
-            "were released; a release holds one text per record id"
-        )
+        msg = f"the texts of {counted(changed, 'record')} changed since they "
+        msg += "were released; a release holds one text per record id"
         raise InputError(
             msg,
             "no row of the batch was charged; release changed data, or data under another key, under a new name, at "

@@ -1,10 +1,10 @@
 """Store anchors of ledgers apart from them: the next charge notices a lost or restored ledger. Maintain ledgers.
 
-A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. What a folder
-elsewhere holds shows the difference (docs/spec/privacy.md#lost-ledger). An anchor is stored after a charge is durable
+A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. The anchors in
+another folder show the difference (docs/spec/privacy.md#lost-ledger). An anchor is stored after a charge is durable
 and before a text is scored, so no text is released without a charge that is known elsewhere.
 
-The place of the anchors is a folder, or a prefix of an object store. There, a conditional write takes the part of the
+The place of the anchors is a folder, or a prefix of an object store. There, a conditional write replaces the
 lock. One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found
 however its place is spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at
 the anchors of all datasets that share a cap with it: the loss of one is the loss of the others. A stored anchor that
@@ -40,17 +40,17 @@ from dptext_etl.storage import Objects, Storage
 
 log = logging.getLogger("dptext_etl.ledger")
 VARIABLE = "DPTEXT_ANCHORS"  # names the place of the anchors where nothing else does
-_REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
+_REASON = "this ledger misses the head that an earlier run stored: it was lost, restored from a copy, or replaced"
 _HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and use a new release name"
 _PLACE = f"name a place that lasts: anchors in the ledger's settings, or {VARIABLE}"
 _UNSTORED = set[str]()  # places in which this process could not store a head. Only `store` writes it, `notes` reads it
-_LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems take 255 in all
+_LONGEST_NAME = 200  # bytes of a file's name before its suffix, at most; file systems allow 255 in all
 _PATIENCE = 5.0  # seconds to wait for another writer of a file; one that was stopped holds up others no longer
 _TRIES = 20  # how often a head is written into a store while others write it; one of them gets through each time
 
 
 class FrozenError(FrozenLedgerError):
-    """The ledger misses what was stored of it, so its datasets are frozen."""
+    """The ledger misses a head that was stored of it, so its datasets are frozen."""
 
 
 class StoredAnchor(NamedTuple):
@@ -276,7 +276,7 @@ def _read_object(place: Objects, name: str) -> StoredAnchor | None:
 
 
 def _write_object(ledger: Ledger, place: Objects, scope: Scope, release: str | None) -> None:
-    """Write the anchor of a ledger into a store as `write` does into a folder; the condition takes the lock's part."""
+    """Write the anchor of a ledger into a store as `write` does into a folder; the condition replaces the lock."""
     name = f"{_hashed(scope.dataset)}.json"
     for _ in range(_TRIES):
         version = place.read_versioned(name)
@@ -361,21 +361,13 @@ METRIC = "dptext.ledger.verified.age"
 
 @dataclass(frozen=True)
 class Maintained:
-    """The result of one maintenance of a ledger.
+    """The result of one maintenance of a ledger."""
 
-    Attributes:
-        problems: One sentence for each difference between the ledger and its journal, or an earlier anchor.
-        counts: Rows of the ledger by kind.
-        anchor: The head that was stored; empty if there were problems.
-        copy: The backup; None if there were problems, or no folder was given.
-        removed: Older backups that were deleted.
-    """
-
-    problems: list[str]
-    counts: dict[str, int] = field(default_factory=dict)
-    anchor: str = ""
-    copy: str | None = None
-    removed: list[str] = field(default_factory=list)
+    problems: list[str]  # one sentence for each difference between the ledger and its journal, or an earlier anchor
+    counts: dict[str, int] = field(default_factory=dict)  # rows of the ledger by kind
+    anchor: str = ""  # the head that was stored; empty if there were problems
+    copy: str | None = None  # the backup; None if there were problems, or no folder was given
+    removed: list[str] = field(default_factory=list)  # older backups that were deleted
 
     @property
     def ok(self) -> bool:

@@ -1,4 +1,4 @@
-"""Read the journal from its first event, derive what the tables must hold, and compare."""
+"""Read the journal from its first event, derive the contents of the tables, and compare."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ class Replay:
         self._require_usable(event, event.facts["release"])
         provenances = [step["training_provenance"] for step in event.facts["steps"]]
         if event.facts["spend"] != 0 or not provenances or not set(provenances) <= {*PROVENANCES}:
-            self._problem(event, "it says that post-processing costs something, or not what it learned from")
+            self._problem(event, "post-processing has a cost in it, or does not state its training data")
         for at, batch, rows, _ in self._groups(event):
             rewritten = self.rewritten.setdefault((at, event.facts["chain"]), [])
             every = np.concatenate([*rewritten, rows])
@@ -302,18 +302,18 @@ class Replay:
         return dict(value for key, value in self.publications.items() if key[:2] == (release, nonce))
 
     def _retire(self, event: SealedEvent) -> None:
-        """Follow a version that took rows away: it replaces what was published, with no more rows."""
+        """Follow a version that removed rows: it replaces published versions, with no more rows."""
         facts = event.facts
         for release, nonce in facts["releases"]:
             row_counts = self._published(release, nonce)
             if not facts["retired"] or not set(facts["retired"]) <= row_counts.keys():
-                self._problem(event, f"it retires what was not published of {self.name(release)}")
+                self._problem(event, f"it retires a version that was not published of {self.name(release)}")
             elif facts["rows"] > max(row_counts[digest] for digest in facts["retired"]):
                 self._problem(event, f"more rows than were published of {self.name(release)}")
             self.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
         for release, nonce, digests in facts.get("others", ()):
             if not set(digests) <= self._published(release, nonce).keys():
-                self._problem(event, f"it retires what was not published of {self.name(release)}")
+                self._problem(event, f"it retires a version that was not published of {self.name(release)}")
 
     def _forget(self, event: SealedEvent) -> None:
         if event.facts.get(OF, UNIT) != UNIT:

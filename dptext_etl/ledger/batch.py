@@ -48,10 +48,8 @@ class RecordIds:
         """The records as ids to look for; repeated ids are refused (docs/spec/stream.md#record-id)."""
         wanted = WantedIds(self.ids)
         if wanted.repeated:
-            raise InputError(
-                counted(wanted.repeated, "record id of the batch is", "record ids of the batch are") + " repeated",
-                "every record needs an id of its own",
-            )
+            msg = counted(wanted.repeated, "record id of the batch is", "record ids of the batch are") + " repeated"
+            raise InputError(msg, "every record needs an id of its own")
         return wanted
 
     @property
@@ -97,8 +95,8 @@ class IdKey:
     def records(self, ids: pa.Array, canary: Mask | None = None) -> RecordIds:
         """Hash record ids. Canary rows are hashed apart, so no canary meets a real id.
 
-        The same ids again, as a commit brings what was reserved, are not hashed again. Threads other than the ledger's
-        may call this once the key was read (`secret`).
+        The ids of a commit are equal to the ids of its reservation, and are not hashed again. Threads other than the
+        ledger's may call this once the key was read (`secret`).
         """
         marked = canary_mask(canary, len(ids))
         ids = _strings(ids, "record ids")
@@ -129,10 +127,8 @@ class IdKey:
         ids = _strings(ids, "subject ids")
         canary = np.zeros(len(ids), np.bool_) if canary is None else canary
         if len(ids) != len(canary):
-            raise InputError(
-                f"{len(canary)} records and {len(ids)} subjects: one subject per record",
-                "pass arrays of the same length",
-            )
+            msg = f"{len(canary)} records and {len(ids)} subjects: one subject per record"
+            raise InputError(msg, "pass arrays of the same length")
         person_ids = ids.filter(to_arrow(~canary)) if canary.any() else ids
         if person_ids.null_count:
             raise InputError(counted(person_ids.null_count, "record has no subject", "records have no subject"), hint)
@@ -155,10 +151,8 @@ def canary_mask(canary: Mask | None, size: int) -> Mask:
         return np.zeros(size, np.bool_)
     marked = np.asarray(canary, np.bool_)
     if marked.shape != (size,):
-        raise InputError(
-            f"{size} records and {len(marked)} canary marks: one per record",
-            "pass `canary` with one boolean per record",
-        )
+        msg = f"{size} records and {len(marked)} canary marks: one per record"
+        raise InputError(msg, "pass `canary` with one boolean per record")
     return marked
 
 
@@ -254,10 +248,8 @@ class PreparedBatch:
         same = self.ids is ids and self.subjects is subjects and self.unit == unit
         same &= len(charges) == len(self.charges) and all(map(operator.is_, charges, self.charges))
         if not (same and np.array_equal(canary_mask(canary, len(ids)), self.batch.canary)):
-            raise InputError(
-                "the prepared batch is not the batch that is to be reserved",
-                "call `make_ready` with the arrays that you pass to `reserve`",
-            )
+            msg = "the prepared batch is not the batch that is to be reserved"
+            raise InputError(msg, "call `make_ready` with the arrays that you pass to `reserve`")
 
 
 def hash_batch(
@@ -297,9 +289,8 @@ def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, 
 def read_charge(charge: Charge, size: int) -> ColumnCharge:
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
-        raise InputError(
-            f"{size} records and {len(idem_keys)} idem keys: one per record", "pass one idem key per record"
-        )
+        msg = f"{size} records and {len(idem_keys)} idem keys: one per record"
+        raise InputError(msg, "pass one idem key per record")
     spends = {name: whole_numbers(charge.spends.get(name, INFINITE), size, name) for name in ADDITIVE}
     n_worst = whole_numbers(charge.n_worst, size, "n_worst")
     if size and n_worst.max() >= 1 << 32:
@@ -322,9 +313,8 @@ def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64
     if not array.ndim:
         amounts = np.broadcast_to(amounts, (size,))
     if amounts.shape != (size,):
-        raise InputError(
-            f"{size} records and {len(amounts)} values of {name}: one per record", "pass arrays of the same length"
-        )
+        msg = f"{size} records and {len(amounts)} values of {name}: one per record"
+        raise InputError(msg, "pass arrays of the same length")
     if size and amounts.min() < 0:
         raise InputError(f"{name} must not be negative", "pass amounts from 0")
     return amounts

@@ -34,7 +34,7 @@ Rows = dict[Any, Any]
 
 
 class Standing:
-    """Keep which datasets are frozen by the journal, and refuse tables that differ from it in what they decide.
+    """Keep which datasets are frozen by the journal, and refuse tables that differ from it.
 
     A pipeline's role of PostgreSQL appends to the journal, and can change none of these tables. Someone who can change
     the tables cannot change the journal unnoticed. So a run refuses a ledger in which the two differ
@@ -183,7 +183,7 @@ class Scopes:
         return self.by_id(self._store.rows("select scope from batch where seq=?", (batch,))[0][0])
 
     def lock_name(self, pinned: Pinned) -> str:
-        """Name what a writer locks that changes the balances of a scope."""
+        """Return the name of the lock for changes of a scope's balances."""
         return f"scope/{pinned.id}"
 
     def charge(self, scope: Scope, cap: Cap | None, reason: str | None = None, **allowed: bool) -> Pinned:

@@ -1,4 +1,4 @@
-"""Reserve the worst case of a batch before a text is scored, then commit what was computed or end the reservation.
+"""Reserve the worst case of a batch before a text is scored, then commit the results or end the reservation.
 
 The first result is the release; a later one that differs is recorded and discarded.
 """
@@ -61,7 +61,7 @@ class Request(NamedTuple):
 class ColumnState(NamedTuple):
     """The state of a batch in one column before the request, shape (records,).
 
-    `new` is what is to be charged: records that the release does not hold, and changed ones where these count.
+    `new` marks the records to charge: those that the release does not hold, and changed ones where these count.
     """
 
     column: ColumnCharge
@@ -88,23 +88,23 @@ class Preview(NamedTuple):
     charged: Mask  # whether a column of a record would be charged, shape (columns, records)
     changes_committed: Mask  # whether every changed column of a record holds a committed text, shape (records,)
     units: npt.NDArray[np.uint64]  # hashes of the units, shape (records,)
-    used: I64  # what the units have used by component of the cap, shape (components, records)
+    used: I64  # used amounts of the units by component of the cap, shape (components, records)
     moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
 
 
 def reserve(request: Request, *, refuse: bool) -> U8:
-    """Judge a batch and charge what is new and fits. Call it inside a transaction.
+    """Judge a batch and charge the new records that fit. Call it inside a transaction.
 
-    Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
-    with the first event the lock of appending. What a lock protects is read after it is held: it may have changed
-    before. They matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
+    Locks are acquired in one order everywhere, so that no two writers wait for each other: scope and releases, states,
+    and with the first event the lock of appending. Data under a lock are read after it is held: they may have changed
+    before. Locks matter on PostgreSQL, where writers are next to each other; a writer on SQLite has the whole file.
     """
     db, refs = request.db, [column.ref for column in request.columns]
-    # Blobs take the longest, and no other writer can see them before an event names them: they need no lock.
+    # Blobs are the slowest part, and no other writer can see them before an event names them: they need no lock.
     ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
     # 1. Who may add: balances of the scope, and records of the releases. Two batches of one unit wait for each other.
     db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
-    # 2. Who may change states and counts: a commit takes this lock, too, and a scope only where it gives back.
+    # 2. Who may change states and counts: a commit needs this lock, too, and a scope only where it gives back.
     db.store.lock(*map(db.records.states_lock_name, refs))
     # The plan was read before the locks. It reads once more what others appended meanwhile; from here on, only this
     # transaction adds to the scope and the releases, so the judgment below still holds when it is written.
@@ -150,7 +150,7 @@ def judge(request: Request) -> Decision:
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     if not asking.any():
         return Decision(states, outcome)
-    # Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1
+    # Add up the charges of each record over its columns; no amount counts for more than the limit plus 1
     totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
     for state in states:
         taken = state.new & asking
@@ -264,21 +264,13 @@ class Results(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The comparison of results with the state of the release, and the content of the commit.
+    """The comparison of results with the state of the release, and the content of the commit."""
 
-    Attributes:
-        holdings: State of the records in the release.
-        outcome: A `CommitOutcome` per record, shape (records,).
-        new: The rows that are committed.
-        diverged: Rows whose digests differ from the committed ones.
-        sealed: Facts and blobs of the events for these rows, by kind of event.
-    """
-
-    holdings: Holdings
-    outcome: U8
-    new: Index
-    diverged: Index
-    sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]
+    holdings: Holdings  # state of the records in the release
+    outcome: U8  # a `CommitOutcome` per record, shape (records,)
+    new: Index  # the rows that are committed
+    diverged: Index  # rows whose digests differ from the committed ones
+    sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]  # facts and blobs of their events, by kind
 
 
 class PreparedCommit(NamedTuple):
@@ -316,10 +308,8 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     same = holdings.same_text(results.identities)
     if not same.all():
         missing, other = int((~holdings.present).sum()), int((holdings.present & ~same).sum())
-        msg = (
-            f"{counted(missing, 'record was', 'records were')} never reserved in this "
-            f"release, {counted(other, 'was', 'were')} reserved with another text"
-        )
+        msg = f"{counted(missing, 'record was', 'records were')} never reserved in this release, "
+        msg += f"{counted(other, 'was', 'were')} reserved with another text"
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
     committed = holdings.state == State.COMMITTED
     over = int((results.positions > db.records.reserved(holdings.places, "n_worst")).sum())
@@ -392,10 +382,8 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
         worst = db.segments.read(batch, [PURE])[PURE][rows]
         if (used < 0).any() or (used > worst).any():
-            raise LedgerError(
-                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed",
-                "reserve the worst case of the mechanism",
-            )
+            msg = f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
+            raise LedgerError(msg, "reserve the worst case of the mechanism")
         if pinned.measure == REFUNDED_MEASURE:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
             db.segments.append(Event.SETTLE, settled, **names)
@@ -417,19 +405,15 @@ def record_postprocessing(  # noqa: PLR0917
     db.releases.require_usable(ref)
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
-        raise LedgerError(
-            f"post-processing costs nothing only where its training_provenance is {allowed}",
-            "declare training_provenance in the post-processing of the policy",
-        )
+        msg = f"post-processing costs nothing only where its training_provenance is {allowed}"
+        raise LedgerError(msg, "declare training_provenance in the post-processing of the policy")
     # The first result under a chain is the one that is published: two writers must not both find none.
     db.store.lock(db.records.states_lock_name(ref))
     holdings = db.look_up(ref, records.ids, records.distinct)
     missing = int((~holdings.committed).sum())
     if missing:
-        raise LedgerError(
-            f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten",
-            "commit them before",
-        )
+        msg = f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten"
+        raise LedgerError(msg, "commit them before")
     rewritten, first = db.records.postprocessed(holdings.places, chain)
     outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
     outcome[rewritten] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[

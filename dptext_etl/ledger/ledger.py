@@ -83,6 +83,9 @@ class Ledger(LedgerReader):
             read_only: Never write.
             timeout: Seconds to wait for another writer.
 
+        Returns:
+            The open ledger; close it, or use it as a context manager.
+
         Raises:
             LedgerError: There is no ledger, its schema is newer, it is locked, or it has another id key.
             KeyReferenceError: The id key cannot be read.
@@ -192,6 +195,9 @@ class Ledger(LedgerReader):
             sealed: Encode the rows, too, as they will be if all of them are new.
             own: A record without a subject is its own unit; otherwise it is refused.
 
+        Returns:
+            The batch, whose ids are hashed, for the argument `ready` of `reserve`.
+
         Raises:
             InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
         """
@@ -212,7 +218,7 @@ class Ledger(LedgerReader):
     ) -> LedgerPlan | None:
         """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
 
-        A plan takes about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
+        A plan needs about 70 bytes per record and unit. After `use`, this ledger, or another one that is opened later,
         answers from it; every answer reads newer events.
 
         Args:
@@ -221,6 +227,9 @@ class Ledger(LedgerReader):
             count: How many records there are. If these and all records of the ledger fit into memory, batches are as
                 quick without a plan: then the rows are not read, and the plan is None.
             own: A record without a subject is its own unit.
+
+        Returns:
+            The plan, or None if the run needs none.
 
         Raises:
             InputError: As `make_ready`.
@@ -264,18 +273,21 @@ class Ledger(LedgerReader):
         or released before under the same names costs nothing again.
 
         Args:
-            job: The name of the caller; `expire` and `abort` take reservations by job.
+            job: The name of the caller; `expire` and `abort` end all reservations of a job.
             scope: Where the spends add up.
             cap: The cap of the policy; its first use pins it, and only `set_cap` changes it. None asks for none,
                 but a pinned cap still holds.
             ids: Canonical record ids, strings, no nulls, each once.
             subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
             charges: One charge per text column.
-            canary: Marks canary rows, shape (records,); they belong to no one and take nothing from any cap.
+            canary: Marks canary rows, shape (records,); they belong to no one and count against no cap.
             on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
             forms: The forms that the ids had before they were canonical strings; their first use pins them.
             ready: The result of `make_ready` for the same batch; None prepares the batch now.
             again: Charge a record whose text changed once more, for the new text, which the release then holds.
+
+        Returns:
+            An `Outcome` per record, in the order of `ids`, and counts by outcome.
 
         Raises:
             InputError: As `make_ready`, or `ready` is of another batch.
@@ -284,15 +296,11 @@ class Ledger(LedgerReader):
             BudgetError: A record is over the cap and `on_cap` is "refuse".
         """
         if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
-            raise InputError(
-                "a batch needs a charge in at least one column, and at most one per release",
-                "pass one Charge per text column",
-            )
+            msg = "a batch needs a charge in at least one column, and at most one per release"
+            raise InputError(msg, "pass one Charge per text column")
         if any(item.ref.dataset != scope.dataset for item in charges):
-            raise InputError(
-                "scope and releases must be of one dataset",
-                "use the dataset of the policy in the scope and in every release",
-            )
+            msg = "scope and releases must be of one dataset"
+            raise InputError(msg, "use the dataset of the policy in the scope and in every release")
         if ready is None:
             ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
         else:
@@ -347,7 +355,7 @@ class Ledger(LedgerReader):
             digests: Digests of the staged texts, fixed-size binary (32).
             positions: Draw counts, shape (records,), at most as many as were reserved; 0 if None.
             canary: Marks canary rows, as they were reserved.
-            spent: The pure epsilon that each record used, in millionths, at most what was reserved. Under a pure cap
+            spent: The pure epsilon that each record used, in millionths, at most the reserved one. Under a pure cap
                 the ledger then charges this instead of the worst case; the release must be refundable.
 
         Returns:
@@ -373,7 +381,20 @@ class Ledger(LedgerReader):
     ) -> PreparedCommit:
         """Compare results with their reservation, and encode them for `commit_examined`; nothing is written.
 
-        The texts need not be staged yet. Arguments and errors are as in `commit`.
+        Args:
+            ref: The release.
+            ids: Canonical record ids, each once.
+            idem_keys: The identities that were reserved, fixed-size binary (32).
+            digests: Digests of the texts, fixed-size binary (32). The texts need not be staged yet.
+            positions: Draw counts, shape (records,), at most as many as were reserved; 0 if None.
+            canary: Marks canary rows, as they were reserved.
+            spent: The pure epsilon that each record used, in millionths, as in `commit`.
+
+        Returns:
+            The results with their comparison, for `commit_examined`.
+
+        Raises:
+            LedgerError: A record was not reserved with this identity.
         """
         results = read_results(self._db.id_key, ids, idem_keys, digests, positions, canary, spent)
         with self._db.store.snapshot():
@@ -422,6 +443,7 @@ class Ledger(LedgerReader):
 
         Raises:
             LedgerError: A record is not committed, or a post-processing does not declare its training data.
+            InputError: There is not one digest per record.
         """
         db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
         if len(records.distinct) != len(staged):

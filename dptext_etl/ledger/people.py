@@ -61,7 +61,7 @@ def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str
 def require_forms(
     db: Database, scope: Scope, columns: Sequence[str], forms: IdForms | None, *, pin: bool = True
 ) -> None:
-    """Refuse ids of another form or column than the pinned one, and pin what is not pinned yet."""
+    """Refuse ids of another form or column than the pinned one, and pin forms that are not pinned yet."""
     for place in _form_places(scope, columns):
         before, now = _pinned_form(db, place), None if forms is None else getattr(forms, place[-1])
         what = f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"
@@ -142,62 +142,12 @@ def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
         raise LedgerError(msg, hint + then, {"records": moved, "of": records})
 
 
-def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
-    db.store.require_steward()
-    db.standing.refuse_frozen(dataset)
-    names = "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?"
-    scopes = sorted(name for (name,) in db.store.rows(names, (dataset,)))
-    if not scopes:
-        raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
-    lost = checked_losses(lost)
-    lowered = lower(db, {dataset}, lost, reason)
-    seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
-    db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
-    for name in names_of_units(dataset, scopes):
-        db.store.execute("delete from meta where name=?", (name,))
-    return lowered
-
-
 class Forgotten(NamedTuple):
-    """Who is forgotten in a dataset now, as keyed hashes of 32 bytes.
-
-    Attributes:
-        records: Records.
-        units: Units whose records are all forgotten, with the events that forgot them.
-        readmitted: Records that were readmitted, with the last such events: an earlier FORGET of a unit spares them.
-    """
+    """Who is forgotten in a dataset now, as keyed hashes of 32 bytes."""
 
     records: set[bytes]
-    units: dict[bytes, int]
-    readmitted: dict[bytes, int]
-
-
-def forget(db: Database, dataset: str, records: Bytes, subjects: Bytes) -> int:
-    """Note records and units as forgotten, and return how many records were not noted before.
-
-    Call it inside a transaction.
-    """
-    past = forgotten(db, dataset)
-    wanted = _set(records) | _set(charged_to(db, dataset, subjects))
-    last = max(past.readmitted.values(), default=0)
-    _note(db, Event.FORGET, dataset, {unit for unit in _set(subjects) if past.units.get(unit, 0) <= last}, **{OF: UNIT})
-    return _note(db, Event.FORGET, dataset, wanted - past.records)
-
-
-def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason: str) -> int:
-    """Admit forgotten records, and units with theirs, again; return how many records were noted as forgotten.
-
-    Call it inside a transaction.
-    """
-    people, wanted, units = forgotten(db, dataset), _set(records), _set(subjects)
-    missing = len(wanted - people.records) + len(units - people.units.keys())
-    if missing:
-        whom = "records and subjects" if units else "records"
-        msg = f"{missing:,} of {len(wanted) + len(units):,} {whom} are not forgotten in {dataset}; nothing was changed"
-        raise LedgerError(msg, "name records and subjects by their ids, as for `dptext forget`")
-    wanted |= people.records & _set(charged_to(db, dataset, subjects))
-    _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
-    return _note(db, Event.READMIT, dataset, wanted, reason=reason)
+    units: dict[bytes, int]  # units whose records are all forgotten, with the events that forgot them
+    readmitted: dict[bytes, int]  # records, with the last such events: an earlier FORGET of a unit spares them
 
 
 def forgotten(db: Database, dataset: str) -> Forgotten:
@@ -290,19 +240,33 @@ class People:
 
         Specification: docs/spec/privacy.md#forgotten.
         """
-        hashed, units = self._db.id_key.records(records).hashes, self._db.id_key.subjects(subjects)
-        with self._db.store.transaction():
-            return forget(self._db, dataset, hashed, units)
+        db, hashed, units = self._db, self._db.id_key.records(records).hashes, self._db.id_key.subjects(subjects)
+        with db.store.transaction():
+            past = forgotten(db, dataset)
+            wanted = _set(hashed) | _set(charged_to(db, dataset, units))
+            last = max(past.readmitted.values(), default=0)
+            new = {unit for unit in _set(units) if past.units.get(unit, 0) <= last}
+            _note(db, Event.FORGET, dataset, new, **{OF: UNIT})
+            return _note(db, Event.FORGET, dataset, wanted - past.records)
 
     def readmit(self, dataset: str, records: pa.Array, reason: str, subjects: pa.Array | None = None) -> int:
         """Let forgotten records and subjects of a dataset be released again, and return how many records there are."""
         require_plain(reason, "readmission")
-        hashed = self._db.id_key.records(records).hashes
-        units = self._db.id_key.subjects(pa.array([], pa.large_string()) if subjects is None else subjects)
-        with self._db.store.transaction():
-            self._db.store.require_steward()
-            self._db.standing.refuse_frozen(dataset)
-            return readmit(self._db, dataset, hashed, units, reason)
+        db, wanted = self._db, _set(self._db.id_key.records(records).hashes)
+        hashed = db.id_key.subjects(pa.array([], pa.large_string()) if subjects is None else subjects)
+        units = _set(hashed)
+        with db.store.transaction():
+            db.store.require_steward()
+            db.standing.refuse_frozen(dataset)
+            people = forgotten(db, dataset)
+            missing = len(wanted - people.records) + len(units - people.units.keys())
+            if missing:
+                whom = f"{len(wanted) + len(units):,} {'records and subjects' if units else 'records'}"
+                msg = f"{missing:,} of {whom} are not forgotten in {dataset}; nothing was changed"
+                raise LedgerError(msg, "name records and subjects by their ids, as for `dptext forget`")
+            wanted |= people.records & _set(charged_to(db, dataset, hashed))
+            _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
+            return _note(db, Event.READMIT, dataset, wanted, reason=reason)
 
     def forgotten(self, dataset: str, ids: pa.Array, units: pa.Array | None = None) -> Mask:
         """Return which records of a dataset are forgotten, shape (records,).
@@ -377,8 +341,23 @@ class People:
         Specification: docs/spec/privacy.md#same-unit.
         """
         require_plain(reason, "change of units")
-        with self._db.store.transaction():
-            return accept_units(self._db, dataset, lost, reason)
+        db, names = (
+            self._db,
+            "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?",
+        )
+        with db.store.transaction():
+            db.store.require_steward()
+            db.standing.refuse_frozen(dataset)
+            scopes = sorted(name for (name,) in db.store.rows(names, (dataset,)))
+            if not scopes:
+                raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
+            lost = checked_losses(lost)
+            lowered = lower(db, {dataset}, lost, reason)
+            seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
+            db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
+            for name in names_of_units(dataset, scopes):
+                db.store.execute("delete from meta where name=?", (name,))
+            return lowered
 
 
 _LARGEST_LOSS = 10**12
@@ -448,9 +427,8 @@ class Losses:
             db.store.require_steward()
             frozen = self._frozen()
             if dataset not in frozen:
-                raise LedgerError(
-                    f"the dataset {dataset} is not frozen", "`dptext ledger history` lists freezes and thaws"
-                )
+                msg = f"the dataset {dataset} is not frozen"
+                raise LedgerError(msg, "`dptext ledger history` lists freezes and thaws")
             datasets, groups = {dataset}, frozen[dataset]
             while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
                 datasets |= more
@@ -522,10 +500,8 @@ def lower(
         missing = set(pinned.components) - set(lost)
         if missing:
             listed = " and ".join(sorted(missing))
-            raise LedgerError(
-                f"a cap of {name} counts {listed}: state how much of it may be missing in a balance",
-                "add the component to the losses, 0 if none of it is missing",
-            )
+            msg = f"a cap of {name} counts {listed}: state how much of it may be missing in a balance"
+            raise LedgerError(msg, "add the component to the losses, 0 if none of it is missing")
         if pinned.measure is not None:
             taken = [ceil(exact(lost[part]) * steps(part)) for part in pinned.components]
             limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]

@@ -1,12 +1,12 @@
 """Look up records and units in the ledger: once for all rows of a run, then only newer events.
 
 The ledger stores no index. A plan goes through the batches of a release or a scope in the order in which they were
-sealed, and finds in them the ids that are asked for. So it takes one pass over the history of its releases and scope,
+sealed, and finds in them the ids that are asked for. So it needs one pass over the history of its releases and scope,
 and its memory follows from its own ids, not from the ledger.
 
 A plan never answers from old data: it stores the last event that it read, and before each answer, it reads all events
-that any writer committed since. Writers do this once more when they hold their locks. A plan never assumes that the
-its own process' writes are committed, because a transaction may be rolled back, or its answer may be lost.
+that any writer committed since. Writers do this once more when they hold their locks. A plan never assumes that
+the writes of its process are committed, because a transaction may be rolled back, or its answer may be lost.
 
 Specification: docs/spec/ledger-plan.md#plan.
 """
@@ -158,7 +158,7 @@ class LedgerPlan:
         self._restart(Head(0, b""))
 
     def _restart(self, head: Head) -> None:
-        self._head = head  # the last event that answers take into account
+        self._head = head  # the last event that answers consider
         self._held: dict[tuple[int, int], _Held] = {}
         self._used = self._nothing(NEW, ())
 
@@ -245,7 +245,7 @@ class LedgerPlan:
     def _of_release(self, db: Database, ref: ReleaseRef) -> _Held:
         key, size = (ref.id, ref.nonce), len(self.records)
         of_release = self._held.get(key)
-        if of_release is None:  # memory that holds zeros only is not taken
+        if of_release is None:  # memory that holds only zeros is not allocated
             ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
             of_release = self._held[key] = _Held(np.zeros(size, np.int64), ids)
         if of_release.batch < self._head.seq and ref.id != NEW:
@@ -365,7 +365,7 @@ class Database:
         self.keys, self.plans = Keys(), Plans()
 
     def look_up(self, ref: ReleaseRef, records: HashedIds, wanted: WantedIds | None = None) -> Holdings:
-        """Return what a release holds of records, each of which is given once; `wanted` are the same to look for."""
+        """Return the state of distinct records in a release; `wanted` are the same ids, prepared for lookups."""
         plan, at, _ = self.plans.covering(ref.dataset, records, wanted)
         plan.catch_up(self)
         return plan.holdings(self, ref, at)

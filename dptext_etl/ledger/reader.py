@@ -4,49 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.errors import DPTextError
+from dptext_etl import _kernel
+from dptext_etl.errors import DPTextError, LedgerError
+from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import people, views
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.people import Losses, People
 from dptext_etl.ledger.plan import Database, Lookup
+from dptext_etl.ledger.releases import public_facts
 from dptext_etl.ledger.storage.hashed_ids import binaries
 from dptext_etl.ledger.types import (
     I64,
     Anchor,
     CapChange,
     Committed,
+    Event,
     IdForms,
     Mask,
     Postprocessed,
     ReleaseRef,
     Scope,
     VerifyReport,
+    require_plain,
 )
 from dptext_etl.ledger.views import Remaining
-from dptext_etl.policy import Cap
+from dptext_etl.mechanism import worst_spend
+from dptext_etl.policy import Cap, ColumnPolicy, Policy
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.reports import Reports
-
-
-from functools import partial
-from typing import Any
-
-from dptext_etl import _kernel
-from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import Guarantee, Spend
-from dptext_etl.ledger.releases import public_facts
-from dptext_etl.ledger.types import Event, require_plain
-from dptext_etl.mechanism import worst_spend
-from dptext_etl.policy import ColumnPolicy, Policy
 
 
 class Registry:
@@ -196,7 +190,7 @@ class Registry:
     def retire(
         self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str | None = None
     ) -> None:
-        """Record a version from which rows were taken away, and retire what its place in the sink held before.
+        """Record a version from which rows were removed, and retire the versions before it in its place of the sink.
 
         Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
         """
@@ -213,7 +207,7 @@ class Registry:
     def published(self, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
         """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
 
-        What was retired since, in a sink if it is given, is left out.
+        Versions that were retired since, in a sink if it is given, are left out.
         """
         where = None if sink is None else self._db.id_key.sink(sink)
         with self._db.store.snapshot():
@@ -222,7 +216,7 @@ class Registry:
     def retired(self, ref: ReleaseRef, sink: str | None = None) -> set[str]:
         """Return the SHA-256 of every manifest of a release that was retired, in a sink if it is given.
 
-        A person was taken out of these. Without a sink, a manifest counts that was retired wherever it was published.
+        A person was removed from these. Without a sink, a manifest counts that was retired wherever it was published.
         """
         where = None if sink is None else self._db.id_key.sink(sink)
         with self._db.store.snapshot():
@@ -233,7 +227,7 @@ class Registry:
         self.revoke_name(ref.dataset, ref.release, reason)
 
     def revoke_name(self, dataset: str, release: str, reason: str) -> None:
-        """Revoke a release name, as `revoke` does, by what it is called."""
+        """Revoke a release by its name, as `revoke` does."""
         require_plain(reason, "revocation")
         with self._db.store.transaction():
             query = "select 1 from release where dataset=? and release=?"
@@ -283,7 +277,19 @@ class LedgerReader:
         self._db.store.close()
 
     def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
-        """Look up the commits of some records; replays and gates need them."""
+        """Look up the commits of some records; replays and gates need them.
+
+        Args:
+            ref: The release.
+            ids: Canonical record ids, each once.
+            canary: Marks canary rows, shape (records,).
+
+        Returns:
+            Which records are committed, shape (records,), and their digests, identities, and positions.
+
+        Raises:
+            InputError: Ids are null, repeated, or not canonical strings.
+        """
         records = self._db.id_key.records(ids, canary).ids
         digests, idem_keys = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
         positions = np.zeros(records.size, np.int64)
@@ -296,11 +302,30 @@ class LedgerReader:
         return Committed(mask, binaries(digests, mask), binaries(idem_keys, mask), positions)
 
     def seal(self, message: bytes) -> str:
-        """Return a keyed hash of a message under the id key, 64 hex digits (docs/spec/stream.md#seal-key)."""
+        """Return a keyed hash of a message under the id key, 64 hex digits (docs/spec/stream.md#seal-key).
+
+        Args:
+            message: The message.
+
+        Raises:
+            KeyReferenceError: The id key cannot be read.
+        """
         return self._db.id_key.secret.derive("seal", message).hex()
 
     def settled_epsilons(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> tuple[Mask, I64]:
-        """Return which committed records were settled ex post, and the pure epsilon that they used, in millionths."""
+        """Return which committed records were settled ex post, and the pure epsilon that they used, in millionths.
+
+        Args:
+            ref: The release.
+            ids: Canonical record ids, each once.
+            canary: Marks canary rows, shape (records,).
+
+        Returns:
+            A mask and amounts, each of shape (records,); the amounts of other records are 0.
+
+        Raises:
+            InputError: Ids are null, repeated, or not canonical strings.
+        """
         records = self._db.id_key.records(ids, canary).ids
         used = np.zeros(records.size, np.int64)
         with self._db.store.snapshot():
@@ -310,7 +335,20 @@ class LedgerReader:
         return mask, used
 
     def postprocessed(self, ref: ReleaseRef, chain: str, ids: pa.Array, *, canary: Mask | None = None) -> Postprocessed:
-        """Look up the results of a chain of post-processings for some records."""
+        """Look up the results of a chain of post-processings for some records.
+
+        Args:
+            ref: The release.
+            chain: The hash that names the post-processings in their order.
+            ids: Canonical record ids, each once.
+            canary: Marks canary rows, shape (records,).
+
+        Returns:
+            Which records have a result, shape (records,), and the digests of these results.
+
+        Raises:
+            InputError: Ids are null, repeated, or not canonical strings.
+        """
         records = self._db.id_key.records(ids, canary).ids
         digests = np.zeros((records.size, 32), np.uint8)
         with self._db.store.snapshot():
@@ -321,29 +359,57 @@ class LedgerReader:
         return Postprocessed(mask, binaries(digests, mask))
 
     def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:
-        """Look up the same as `committed` or `postprocessed`, in steps that several processes can share."""
+        """Look up the same as `committed` or `postprocessed`, in steps that several processes can share.
+
+        Args:
+            ref: The release.
+            chain: The hash that names the post-processings; None looks up commits.
+
+        Returns:
+            The lookup, which other processes can use without this ledger's connection.
+        """
         return Lookup(self._db, ref, chain)
 
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
-        """Return which records the release holds, shape (records,)."""
+        """Return which records the release holds, shape (records,).
+
+        Args:
+            ref: The release.
+            ids: Canonical record ids, each once.
+
+        Raises:
+            InputError: Ids are null, repeated, or not canonical strings.
+        """
         records = self._db.id_key.records(ids).ids
         with self._db.store.snapshot():
             return self._db.look_up(ref, records).present
 
     def records(self, ref: ReleaseRef) -> int:
-        """Count the records that a release holds, over all partitions, without canary rows."""
+        """Return how many records a release holds, over all partitions, without canary rows.
+
+        Args:
+            ref: The release.
+        """
         with self._db.store.snapshot():
             return self._db.records.count(ref)
 
     def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
-        """Return the remaining amounts in a scope: quantiles over all units, and amounts of given units."""
+        """Return the remaining amounts in a scope: quantiles over all units, and amounts of given units.
+
+        Args:
+            scope: Where the spends add up.
+            subjects: Canonical ids of units whose amounts are returned, too; None gives only the quantiles.
+
+        Raises:
+            LedgerError: The scope counts per another unit.
+        """
         with self._db.store.snapshot():
             return views.remaining(self._db, scope, subjects)
 
     def further(
         self, scope: Scope, cap: Cap, costs: Mapping[str, views.Cost], most: int | None
     ) -> dict[str, Counter[int]]:
-        """Count the units of a dataset by how many more releases fit into what they have left.
+        """Count the units of a dataset by how many more releases fit into their remaining amounts.
 
         Such a release holds the records of the newest release of each column, or where the column has none, of the
         dataset's newest release. As in `reserve`, charges add up by component; nothing that a commit gives back counts.
@@ -351,7 +417,7 @@ class LedgerReader:
         Args:
             scope: Where the spends add up.
             cap: The cap, on one measure.
-            costs: What records cost, by text column.
+            costs: The costs of records, by text column.
             most: Records of a person that a release holds, at most.
 
         Returns:
@@ -362,22 +428,55 @@ class LedgerReader:
             return views.further(self._db, scope, cap, costs, most)
 
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
-        """Return the used amounts of units in a scope, by component of its cap; pure epsilon without a cap."""
+        """Return the used amounts of units in a scope, by component of its cap; pure epsilon without a cap.
+
+        Args:
+            scope: Where the spends add up.
+            units: Canonical ids of units.
+
+        Returns:
+            Amounts by component in its steps (`guarantee.steps`), shape (units,).
+
+        Raises:
+            LedgerError: The scope counts per another unit.
+        """
         with self._db.store.snapshot():
             return views.used(self._db, scope, units)
 
     def pinned_forms(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
-        """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known."""
+        """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known.
+
+        Args:
+            scope: Where the spends add up.
+            columns: Names of the text columns.
+        """
         with self._db.store.snapshot():
             return people.pinned_forms(self._db, scope, columns)
 
     def require_forms(self, scope: Scope, columns: Sequence[str], forms: IdForms) -> None:
-        """Refuse ids of another form than the pinned one; `reserve` does the same and pins."""
+        """Refuse ids of another form than the pinned one; `reserve` does the same and pins.
+
+        Args:
+            scope: Where the spends add up.
+            columns: Names of the text columns.
+            forms: The forms of the ids before they became canonical strings.
+
+        Raises:
+            LedgerError: A form or the name of an id column differs from the pinned one.
+        """
         with self._db.store.snapshot():
             people.require_forms(self._db, scope, columns, forms, pin=False)
 
     def cap_change(self, scope: Scope, cap: Cap | None) -> CapChange | None:
-        """Return the change that a policy with this cap would make to the pinned cap, or None."""
+        """Return the change that a policy with this cap would make to the pinned cap, or None.
+
+        Args:
+            scope: The scope of the policy.
+            cap: The cap of the policy; None if it has none.
+
+        Raises:
+            LedgerError: The scope counts per another unit.
+        """
         with self._db.store.snapshot():
             return cap_change(scope, self._db.scopes.find(scope), cap)
 
@@ -387,13 +486,27 @@ class LedgerReader:
             return self._db.journal.anchor()
 
     def backup(self, to: str | Path) -> Anchor:
-        """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""
+        """Copy the ledger as it is at one moment, while others may write. The id key is not copied.
+
+        Args:
+            to: A path or a URL of a place without a ledger.
+
+        Returns:
+            The anchor of the copy.
+
+        Raises:
+            LedgerError: A ledger is there, or the copy is not intact.
+        """
         from dptext_etl.ledger.reports import copy
 
         return copy(self._db.store, str(to))
 
     def holds(self, anchor: Anchor) -> bool:
-        """Return whether the journal still holds an anchor. If not, it was cut or rewritten, or it is an old copy."""
+        """Return whether the journal still holds an anchor. If not, it was cut or rewritten, or it is an old copy.
+
+        Args:
+            anchor: An anchor, as `anchor` returned it.
+        """
         with self._db.store.snapshot():
             return anchor.ledger == self._db.ledger_id and self._db.journal.holds(anchor)
 

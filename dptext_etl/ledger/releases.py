@@ -53,7 +53,7 @@ def _number(amount: float) -> float | str:
 
 
 def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what a claim promises less than the pinned one, in words; empty if it promises as much or more.
+    """Return in words how a claim is weaker than the pinned one; empty if it promises as much or more.
 
     Accounting rules and sentences may change, and bounds become tighter; a promise may never become weaker.
     """
@@ -74,7 +74,7 @@ def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
-    """Return what a release commits to its noise key, 64 hex digits (docs/spec/stream.md#key-commitment)."""
+    """Return the commitment of a release to its noise key, 64 hex digits (docs/spec/stream.md#key-commitment)."""
     return secret.derive("seal", _KEY_LABEL + canon([dataset, column, release])).hex()
 
 
@@ -254,7 +254,7 @@ class Releases:
     def retire(  # noqa: PLR0917
         self, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int, sink: str | None
     ) -> None:
-        """Record a version that takes rows away, and retire all that its place held before, of any release.
+        """Record a version that removes rows, and retire all versions of its place before it, of any release.
 
         It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before.
         """
@@ -274,10 +274,8 @@ class Releases:
         for ref in refs:
             mine = before.pop((ref.id, ref.nonce), {})
             if rows > max(mine.values(), default=-1):
-                msg = (
-                    f"{ref} has published at most {counted(max(mine.values(), default=0), 'row')} "
-                    f"there, got a version of {rows:,}"
-                )
+                most = counted(max(mine.values(), default=0), "row")
+                msg = f"{ref} has published at most {most} there, got a version of {rows:,}"
                 raise LedgerError(msg, "replace a retired version only by some of its rows")
             retired |= mine.keys()
         facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
@@ -305,10 +303,8 @@ class Releases:
 
 def _require_publication(refs: list[ReleaseRef], manifest: str) -> None:
     if not refs or not _DIGEST.fullmatch(manifest):
-        raise LedgerError(
-            "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits",
-            "pass the releases, and the digest of the manifest file",
-        )
+        msg = "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits"
+        raise LedgerError(msg, "pass the releases, and the digest of the manifest file")
 
 
 def refuse_other_table(ref: ReleaseRef) -> NoReturn:

@@ -46,7 +46,7 @@ from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_compon
 EVENTS = 10_000  # events that are read at a time
 ROW_GROUP = 100_000  # rows that are written together, at least
 HASH_BYTES = 16  # bytes of a keyed id in the tables, as in the ledger's index
-_EXACT = 1 << 53
+_EXACT = 1 << 52  # up to here, the nearest float to an amount in units rounds to the amount
 
 Floats = npt.NDArray[np.float64]
 Rows = Iterator[dict[str, Any]]
@@ -85,7 +85,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 """The columns of each table; docs/ledger.md#tables describes them."""
 
 
-def write(db: Database, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
+def _write(db: Database, folder: Path, ids: Sequence[str]) -> dict[str, int]:
     """Write tables into a new folder, and return their numbers of rows. Call it inside a snapshot."""
     rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
@@ -279,7 +279,7 @@ _ROWS: Mapping[str, Callable[[Database], Rows]] = {
 def in_units(component: str, amounts: I64) -> Floats:
     """Return counted amounts in units of epsilon, rho or delta; infinite where no bound is known.
 
-    A float is the nearest to its amount, and the next larger one where the amount has more than 53 bits.
+    A float is the nearest to its amount, and the next larger one where the amount has more than 52 bits.
     """
     nearest = amounts / steps(component)
     upper = np.where(amounts > _EXACT, np.nextafter(nearest, np.inf), nearest)
@@ -373,7 +373,7 @@ class Reports:
             KeyReferenceError: The id key cannot be read.
         """
         with self._db.store.snapshot():
-            return write(self._db, folder, ids)
+            return _write(self._db, folder, ids)
 
     def events_hash(self, *kinds: Event) -> str:
         """Return a hash over all events of some kinds, in hex, which each further one changes; empty without events."""

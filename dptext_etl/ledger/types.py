@@ -17,7 +17,7 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.policy import Policy
 
 Unit = Literal["subject", "record"]
-GROUP = "group:"  # what the name of a group's scope begins with
+GROUP = "group:"  # the prefix of the names of groups' scopes
 AGAIN = "again"  # says in a RESERVE event how many of its rows replace an earlier text of the same record
 OF, UNIT = "of", "unit"  # say in a FORGET or READMIT event that it names units, not records
 FORGOTTEN = "forgotten/"
@@ -95,7 +95,7 @@ class Outcome(IntEnum):
     Specification: docs/spec/privacy.md#forgotten.
     """
     AGAIN = 6
-    """The release held another text of this record, and takes the new one: charged now, only for the new text.
+    """The release held another text of this record, and replaces it by the new one: charged now, only for the new text.
 
     Specification: docs/spec/privacy.md#release-again.
     """
@@ -119,18 +119,12 @@ class Anchor:
     """The heads of the journal of a ledger at one moment, one per hash chain.
 
     Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
-
-    Attributes:
-        ledger: The name of the ledger.
-        seq: The number of its last event.
-        hash: The hash of that event, or one over the heads of all chains, 64 hex digits; it fixes all events before.
-        others: The numbers of the last events of the other chains, in ascending order.
     """
 
-    ledger: str
-    seq: int
-    hash: str
-    others: tuple[int, ...] = ()
+    ledger: str  # the name of the ledger
+    seq: int  # the number of its last event
+    hash: str  # the hash of that event, or one over the heads of all chains, 64 hex digits; it fixes all events before
+    others: tuple[int, ...] = ()  # the numbers of the last events of the other chains, in ascending order
 
     def __str__(self) -> str:
         return f"{self.ledger}:{'+'.join(map(str, (*self.others, self.seq)))}:{self.hash}"
@@ -217,17 +211,11 @@ class Charge:
 
 @dataclass(frozen=True)
 class IdForms:
-    """The forms of the ids of a batch, before they were written as canonical strings.
-
-    Attributes:
-        record: Of the record ids.
-        subject: Of the subject ids; None where there are none.
-        columns: The names of their columns, by "record" and "subject", where the caller knows them.
-    """
+    """The forms of the ids of a batch, before they were written as canonical strings."""
 
     record: IdForm
-    subject: IdForm | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
+    subject: IdForm | None = None  # None where there are none
+    columns: Mapping[str, str] = field(default_factory=dict)  # names of their columns, by "record" and "subject"
 
 
 @dataclass(frozen=True)
@@ -289,15 +277,10 @@ class CapChange:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The result of `verify`.
+    """The result of `verify`."""
 
-    Attributes:
-        problems: One sentence per problem, which names the batch; empty for a sound ledger.
-        counts: Numbers of events, batches, canaries, and records by state.
-    """
-
-    problems: list[str]
-    counts: dict[str, int]
+    problems: list[str]  # one sentence per problem, which names the batch; empty for a sound ledger
+    counts: dict[str, int]  # numbers of events, batches, canaries, and records by state
 
     @property
     def ok(self) -> bool:
@@ -313,7 +296,5 @@ def require_plain(reason: str, what: str) -> None:
     """Refuse a reason that could hold a text."""
     if not _REASON.fullmatch(reason):
         allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
-        raise LedgerError(
-            f"the reason of a {what} must be short and plain: {allowed}",
-            "shorten the reason, and leave quotes and special characters out",
-        )
+        msg = f"the reason of a {what} must be short and plain: {allowed}"
+        raise LedgerError(msg, "shorten the reason, and leave quotes and special characters out")

@@ -32,29 +32,17 @@ QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max
 
 @dataclass(frozen=True)
 class Remaining:
-    """Used and remaining amounts of the units of a scope, in millionths.
+    """Used and remaining amounts of the units of a scope, in millionths."""
 
-    Attributes:
-        scope: The scope in words.
-        unit: "subject" or "record".
-        measure: The measure that the cap counts; None without a cap, and pure epsilon is shown.
-        limits: The cap by component; empty without a cap.
-        units: The number of units with a charge or a reservation.
-        exhausted: The number of units that have reached the cap in some component.
-        used: Quantiles of used amounts, by component; "inf" where no bound is known.
-        left: Quantiles of remaining amounts, by component; empty without a cap.
-        asked: One entry per unit in `subjects`: used and left by component.
-    """
-
-    scope: str
-    unit: str
-    measure: str | None
-    limits: dict[str, Micro]
-    units: int
-    exhausted: int
-    used: dict[str, dict[str, Micro | str]]
-    left: dict[str, dict[str, Micro]]
-    asked: list[dict[str, dict[str, Micro | str]]]
+    scope: str  # the scope in words
+    unit: str  # "subject" or "record"
+    measure: str | None  # the measure that the cap counts; None without a cap, and pure epsilon is shown
+    limits: dict[str, Micro]  # the cap by component; empty without a cap
+    units: int  # the number of units with a charge or a reservation
+    exhausted: int  # the number of units that have reached the cap in some component
+    used: dict[str, dict[str, Micro | str]]  # quantiles of used amounts, by component; "inf" where no bound is known
+    left: dict[str, dict[str, Micro]]  # quantiles of remaining amounts, by component; empty without a cap
+    asked: list[dict[str, dict[str, Micro | str]]]  # one entry per unit in `subjects`: used and left by component
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -143,11 +131,9 @@ def further(
         costs_of = np.minimum(costs_of, np.minimum(largest, LARGEST) * most)
     fitting = np.where(costs_of > 0, np.maximum(bound - used, 0) // np.maximum(costs_of, 1), LARGEST).min(axis=0)
     asking = (costs_of > 0).any(axis=0)
-    named = (
-        {"units": asking & ~without_person, "rows": asking & without_person}
-        if pinned.unit == "subject"
-        else {"units": asking}
-    )
+    named = {"units": asking}
+    if pinned.unit == "subject":
+        named = {"units": asking & ~without_person, "rows": asking & without_person}
     return {name: Counter(fitting[chosen].tolist()) for name, chosen in named.items()}
 
 
@@ -296,15 +282,8 @@ def jobs(db: Database) -> list[dict[str, Any]]:
         " order by seq"
     ):
         if name not in entries:
-            since = db.journal.facts(seq)["ts"]
-            entries[name] = {
-                "job": name,
-                "since": since,
-                "dataset": dataset,
-                "releases": [],
-                "records": 0,
-                "pending": 0,
-            }
+            entries[name] = {"job": name, "since": db.journal.facts(seq)["ts"], "dataset": dataset}
+            entries[name] |= {"releases": [], "records": 0, "pending": 0}
         job, real_rows = entries[name], db.segments.read(seq, ["canary"])["canary"] == 0
         job["releases"] += [] if release in job["releases"] else [release]
         job["records"] += int(real_rows.sum())
@@ -313,15 +292,9 @@ def jobs(db: Database) -> list[dict[str, Any]]:
 
 
 def published(db: Database, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
-    query, retired_manifests = (
-        "select version, manifest from publication where release=? and nonce=?",
-        retired(db, ref, sink),
-    )
-    return {
-        version: digest
-        for version, digest in db.store.rows(query, (ref.id, ref.nonce))
-        if digest not in retired_manifests
-    }
+    gone = retired(db, ref, sink)
+    rows = db.store.rows("select version, manifest from publication where release=? and nonce=?", (ref.id, ref.nonce))
+    return {version: digest for version, digest in rows if digest not in gone}
 
 
 def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:
@@ -387,7 +360,7 @@ def together(db: Database) -> dict[str, Any]:
 def history(db: Database) -> list[dict[str, Any]]:
     """List the events that someone decided, the oldest first; amounts are in units of epsilon, rho, and delta.
 
-    A cap has its scope in `of`, and what it was and became in `before` and `after`; other events name their dataset or
+    A cap has its scope in `of`, and its values in `before` and `after`; other events name their dataset or
     job. Events of earlier versions name no user and no change.
     """
     entries, caps = [], dict[int, dict[str, float]]()

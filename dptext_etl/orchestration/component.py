@@ -114,13 +114,13 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         scaffold_component(request, {"policy": path, **_proposals(policy)})
 
 
-SMALL = 64 << 20  # bytes of a source that a run takes less time for than processes of its steps need to start
+SMALL = 64 << 20  # bytes of a source whose run is faster than the start of a process per step
 
 
 def _proposals(policy: Path) -> dict[str, Any]:
     """Propose a sensor, a schedule where nothing has to name a partition, and one process for small files.
 
-    Dagster's default starts a process per step, which takes longer than a small run.
+    Dagster's default starts a process per step, which is slower than a small run.
     """
     from dptext_etl.policy import PARTITION
 

@@ -116,10 +116,8 @@ def build_definitions(
     """
     policy = resolve(policy)
     if freshness_policy is not None and not policy.publish:
-        raise PolicyError(
-            "freshness is checked on the published asset, and the policy says publish = false",
-            "publish, or leave freshness_policy out",
-        )
+        msg = "freshness is checked on the published asset, and the policy says publish = false"
+        raise PolicyError(msg, "publish, or leave freshness_policy out")
     if translator is None:
         translator = PolicyTranslator(key_prefix, group_name, owners)
     elif any(option is not None for option in (key_prefix, group_name, owners)):

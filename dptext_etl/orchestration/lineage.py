@@ -98,9 +98,8 @@ def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
     else:
         graph = getattr(defs, "asset_graph", None)
     if graph is None:
-        raise PolicyError(
-            f"a {type(defs).__name__} has no asset graph", "give Definitions, a repository or a list of assets"
-        )
+        msg = f"a {type(defs).__name__} has no asset graph"
+        raise PolicyError(msg, "give Definitions, a repository or a list of assets")
     yield from graph.assets_defs
 
 

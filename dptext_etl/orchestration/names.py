@@ -155,18 +155,16 @@ _SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 def partitions_definition(policy: Policy, partitions: Partitions | None = None) -> dg.PartitionsDefinition | None:
     if PARTITION not in policy.source:
         if partitions is not None:
-            raise PolicyError(
-                f"partitions were given, and the source has no {PARTITION}", f"write {PARTITION} in source and sink"
-            )
+            msg = f"partitions were given, and the source has no {PARTITION}"
+            raise PolicyError(msg, f"write {PARTITION} in source and sink")
         return None
     if isinstance(partitions, dg.PartitionsDefinition):
         _check(policy, partitions)
         return partitions
     values = list(partitions) if partitions is not None else discovered(policy)
     if not values:
-        raise PolicyError(
-            f"no file matches the source's template, so {PARTITION} has no values", "pass partitions=[…], or add files"
-        )
+        msg = f"no file matches the source's template, so {PARTITION} has no values"
+        raise PolicyError(msg, "pass partitions=[…], or add files")
     static = dg.StaticPartitionsDefinition(values)
     _check(policy, static)
     return static

@@ -218,7 +218,8 @@ class PublishedTable(dg.IOManager):
         """
         with as_failure("reading the published table"):
             partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
-            frame = pl.concat([self._scan(partition) for partition in partitions])
+            sinks = [Layout.of(self._policy, partition).sink for partition in partitions]
+            frame = pl.concat([scan_published(sink, self._policy.storage_options) for sink in sinks])
             wanted = context.dagster_type.typing_type
             if wanted is pl.DataFrame:
                 return frame.collect()
@@ -236,10 +237,6 @@ class PublishedTable(dg.IOManager):
         """
         msg = "only its own step writes the published table"
         raise PolicyError(msg, "give your asset another io_manager_key")
-
-    def _scan(self, partition: str | None) -> pl.LazyFrame:
-        sink = Layout.of(self._policy, partition).sink
-        return scan_published(sink, self._policy.storage_options)
 
 
 def _is_pandas(wanted: Any) -> bool:

@@ -132,9 +132,8 @@ def save_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
 def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
     content = _read(staged.policy, staged.layout.staging, _VERDICTS)
     if content is None or content["judged"] != _digests(staged):
-        raise GateError(
-            "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
-        )
+        msg = "the staged rows were not judged, so nothing is published"
+        raise GateError(msg, "run the gates on the staged asset first")
     with seam("reading the files of the previous step", InputError, _AGAIN):
         return tuple(Verdict.from_dict(facts) for facts in content["verdicts"])
 

@@ -34,28 +34,20 @@ Accepted = Annotated[frozenset[Literal[GuaranteeClass.UMLDP]], _IN_ORDER]
 """Classes without a finite bound that a policy can accept; NONE is not one of them."""
 
 
-def _build(value: Any) -> Any:
-    return catalog.build(value) if isinstance(value, Mapping) else value
-
-
-def _build_step(value: Any) -> Any:
-    return catalog.build_postprocess(value) if isinstance(value, Mapping) else value
-
-
 Built = Annotated[
     Mechanism,
-    BeforeValidator(_build),
+    BeforeValidator(lambda value: catalog.build(value) if isinstance(value, Mapping) else value),
     WithJsonSchema({"additionalProperties": True, "title": "Mechanism", "type": "object"}),
 ]
 """A mechanism, or plain data that it is built from."""
 Step = Annotated[
     PostProcess,
-    BeforeValidator(_build_step),
+    BeforeValidator(lambda value: catalog.build_postprocess(value) if isinstance(value, Mapping) else value),
     WithJsonSchema({"additionalProperties": True, "title": "Post-processing", "type": "object"}),
 ]
 """A post-processing, or plain data that it is built from."""
 INTERMEDIATE = "_intermediate"
-"""Ends the name of the column that holds what a mechanism released, next to the post-processed text."""
+"""Ends the name of the column that holds the mechanism's output, next to the post-processed text."""
 
 
 Steps = Annotated[tuple[Step, ...], Field(exclude_if=lambda steps: not steps)]
@@ -74,7 +66,7 @@ class ColumnPolicy(Checked):
 
     Attributes:
         dataset: Name of the dataset; part of every key.
-        column: Name of the column; None lets a Polars expression take the name of its root column.
+        column: Name of the column; None means the name of the root column of a Polars expression.
         release: Name of the release; it pins one configuration of the column.
         mechanism: A mechanism, or plain data such as `{"name": "custext", "epsilon": 2.0}`.
         key: Reference to the secret: "env:NAME", "file:PATH", or a reference of a plug-in (`key_providers`).
@@ -82,8 +74,8 @@ class ColumnPolicy(Checked):
         accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
         nonce: Number of a deliberate extra release; 0 unless you want a second sample of the same text.
         sql_function: Whether the column may be a SQL function whose callers choose the ids.
-        postprocess: Post-processings, which rewrite what the mechanism released, at no cost; only in runs.
-        keep_intermediate: Publish what the mechanism released as well, in its own column.
+        postprocess: Post-processings, which rewrite released texts at no cost; only in runs.
+        keep_intermediate: Also publish the mechanism's output, in its own column.
 
     Raises:
         DisclosureError: The mechanism discloses something that `allow` does not list, or its class has no finite
@@ -117,7 +109,7 @@ class ColumnPolicy(Checked):
 
     @model_validator(mode="after")
     def _consented(self) -> Self:
-        """Refuse what the policy does not consent to; the hint is the line to paste."""
+        """Refuse disclosures without the policy's consent; the hint is the line to paste."""
         mechanism, claim = self.mechanism, self.mechanism.guarantee
         where = f"column {self.column!r}: " if self.column else ""
         missing = claim.disclosures - self.allow - DEFAULT_ALLOWED
@@ -153,7 +145,14 @@ class ColumnPolicy(Checked):
         return self._key_of(self.mechanism.cfg())
 
     def step_key(self, step: PostProcess) -> _kernel.ReleaseKey:
-        """Return the key of (dataset, column, release, configuration of a post-processing)."""
+        """Return the key of (dataset, column, release, configuration of a post-processing).
+
+        Args:
+            step: The post-processing.
+
+        Raises:
+            KeyReferenceError: The key cannot be read.
+        """
         return self._key_of(step.cfg())
 
     @property

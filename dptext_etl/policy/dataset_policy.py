@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -238,6 +237,9 @@ class Policy(Checked):
         Args:
             values: Its entries under the names of a policy file.
 
+        Returns:
+            The policy; its relative paths start from the working folder.
+
         Raises:
             PolicyError: An entry is unknown or missing, or a value is out of range.
         """
@@ -251,6 +253,9 @@ class Policy(Checked):
             path: The TOML file. In `source`, `sink`, `table.name`, `release`, and `environment`, "env:NAME" and
                 "${NAME}" name a variable of this environment.
             settings: Values of these entries that replace the file's, such as {"sink": "s3://dev/reviews"}.
+
+        Returns:
+            The policy, with absolute paths.
 
         Raises:
             PolicyError: The file is missing or not TOML, a variable is not set, or an entry is not allowed.
@@ -274,7 +279,18 @@ class Policy(Checked):
         raise PolicyError(problem, hint)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the policy and its file's name; changed entries are checked."""
+        """Copy the policy and its file's name; changed entries are checked.
+
+        Args:
+            update: Changed entries by name.
+            deep: Copy the values of unchanged entries, too.
+
+        Returns:
+            The copy.
+
+        Raises:
+            PolicyError: A changed entry is wrong.
+        """
         again = super().model_copy(update=update, deep=deep)
         again._folder = self._folder  # noqa: SLF001  (a copy of this one)
         return again
@@ -322,7 +338,7 @@ class Policy(Checked):
 
     @property
     def records_per_subject(self) -> int | None:
-        """The most records of a person that a run takes, unless more are released; None without a limit."""
+        """The most records of a person that a run uses, unless more are released; None without a limit."""
         limits = self.unlinked or self.synthetic
         most = self.per_subject if limits is None else limits.per_subject
         return None if self.unit == "record" else most
@@ -396,7 +412,7 @@ def _require_consistent(policy: Policy) -> None:
     no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
     kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
     null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
-    null_as_unit = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
+    null_as_unit = 'on_null_subject = "own" cannot bound the records of a person in [unlinked] or [synthetic] releases'
     table = "on_changed is about records: an [unlinked] or [synthetic] release is one complete table"
     adds = f'on_changed = "{policy.on_changed}" removes published records; an incremental run only adds, '
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
@@ -530,53 +546,6 @@ def _require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
         (policy.unit == "record" and synthetic.per_subject > 1, 'per_subject is for unit = "subject"'),
     ]
     _refuse(problems, "[synthetic]: ")
-
-
-PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
-"""A policy, the policy of one column, or the path of a policy file."""
-
-
-def resolve(policy: PolicyLike) -> Policy:
-    if isinstance(policy, Policy):
-        return policy
-    if isinstance(policy, str | PathLike):
-        return Policy.load(Path(policy))
-    msg = f"a Policy or the path of a policy file is needed here, got {type(policy).__name__}"
-    raise PolicyError(
-        msg, "the policy of one column names no table and no ledger; `dptext init FILE` writes a policy file"
-    )
-
-
-def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolicy:
-    return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
-
-
-def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPolicy], str]:
-    """Return the policies of the text columns and the column of record ids; `ids` goes before the policy's."""
-    if not isinstance(policy, ColumnPolicy):
-        whole = resolve(policy)
-        return whole.column_policies(), whole.id if ids is None else ids
-    _ = policy.named  # refuses a policy without a column
-    if ids is None:
-        raise PolicyError("the policy of one column names no id column", 'name it in the call: id="…"')
-    return [policy], ids
-
-
-def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
-    """Return the policy of a run over a frame: a policy with some entries set, or one of a single column."""
-    entries = dict(entries)
-    if isinstance(entries.get("ledger"), str):
-        entries["ledger"] = {"url": entries["ledger"]}
-    if not isinstance(policy, ColumnPolicy):
-        return resolve(policy).model_copy(update=entries)
-    if policy.nonce:
-        raise PolicyError("a run uses the first release of a name (nonce 0)", "use another release name")
-    names = ("mechanism", "allow", "accept_unbounded", "postprocess", "keep_intermediate")
-    column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
-    shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
-    source = str(entries.get("sink", ""))
-    made = {**shared, "source": source, "unlinked": unlinked_of(policy.mechanism), "column": [column], **entries}
-    return Policy.parse(made)
 
 
 def _with_lines(error: PolicyError, text: str) -> PolicyError:

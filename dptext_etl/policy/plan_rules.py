@@ -21,7 +21,7 @@ from typing import Any
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy.column_policy import ColumnPolicy
-from dptext_etl.policy.dataset_policy import PolicyLike, columns_and_id
+from dptext_etl.policy.policy_like import PolicyLike, columns_and_id
 
 _number = count()
 
@@ -130,7 +130,7 @@ class Content:
     def outer(self, number: int) -> Content:
         """Return the column after a step that may add rows in which all columns of its input are null.
 
-        Raw cells are null there, too, so this changes only what is not raw.
+        Raw cells are null there, too, so this changes only cells that are not raw.
         """
         nulls = self.nulls if self.raw or self.nulls is None else self.nulls | {_digest("absent", str(number))}
         return replace(self, nulls=nulls, fields=tuple((name, field.outer(number)) for name, field in self.fields))
@@ -229,9 +229,8 @@ class Releases:
         """Refuse raw names that are not among the columns of the sources, and raw text in the output."""
         absent = self.raw - frozenset(sources)
         if missing := absent & self._named if self.raw & frozenset(sources) else absent:
-            raise PolicyError(
-                f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
-            )
+            msg = f"no source of the plan has a column {_named(missing)}"
+            raise PolicyError(msg, "use the names of raw columns in the sources")
         if raw := [content for content in output if content.raw]:
             msg = f"raw text of {raw_names(raw)} reaches the output unreleased, in {where}"
             raise GateError(msg, f"{hint}; {_PUBLISHED}")
@@ -259,9 +258,8 @@ class Releases:
         if not _common(text.rows or frozenset(), ids.rows or frozenset()):
             raise GateError("a release uses text and record ids from different rows", _ROW)
         if described is None or described.get("mode") != "strict":
-            raise GateError(
-                "a release in the plan is for benchmarks (mode faithful), or does not name its mechanism", _TAKE
-            )
+            msg = "a release in the plan is for benchmarks (mode faithful), or does not name its mechanism"
+            raise GateError(msg, _TAKE)
         for column in self._charged(text, ids.source, same):
             drawn = (text.form, ids.source.casefold())
             if self._forms.setdefault(column, drawn) != drawn:

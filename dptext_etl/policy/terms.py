@@ -36,7 +36,7 @@ FASTEST: Compression = "zstd-1"
 
 
 def read(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a cap that a policy takes from a file."""
+    """Return the entries of a cap that a policy reads from a file."""
     if others := sorted(entries.keys() - {"file", "public_key"}):
         msg = f"{' and '.join(others)}: not signed; a cap from a file has `file` and `public_key`, and no other entry"
         raise ValueError(msg)
@@ -97,12 +97,34 @@ class Checked(BaseModel):
 
     @classmethod
     def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]
-        """Check the entries like every other constructor, so that no unchecked policy can be printed or sent."""
+        """Check the entries like every other constructor, so that no unchecked policy can be printed or sent.
+
+        Args:
+            _fields_set: Ignored; pydantic has it.
+            **values: Entries by name.
+
+        Returns:
+            The checked object.
+
+        Raises:
+            PolicyError: An entry is wrong.
+        """
         with cls.checking():
             return cls.model_validate(values)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the object; changed entries are checked as in a new policy."""
+        """Copy the object; changed entries are checked as in a new policy.
+
+        Args:
+            update: Changed entries by name.
+            deep: Copy the values, too; without effect if entries change.
+
+        Returns:
+            The copy.
+
+        Raises:
+            PolicyError: A changed entry is wrong.
+        """
         if not update:
             return super().model_copy(deep=deep)
         aliases = {name: field.alias or name for name, field in type(self).model_fields.items()}

@@ -221,25 +221,15 @@ class Forecast:
 
 
 class _Rows(NamedTuple):
-    """All rows of some units, in their order.
+    """All rows of some units, in their order."""
 
-    Attributes:
-        hashes: A hash of each unit, int64, shape (units,).
-        where: The unit of each row, shape (rows,).
-        worst: The worst case of each row in the first component, shape (rows,).
-        requests: The requested charge of each row, shape (components, rows).
-        used: The use of its unit, shape (components, rows).
-        periods: The number of the period of each row, shape (rows,).
-        charged: Positions that are charged, shape (columns, rows).
-    """
-
-    hashes: Amounts
-    where: npt.NDArray[np.intp]
-    worst: Amounts
-    requests: Amounts
-    used: Amounts
-    periods: Amounts
-    charged: npt.NDArray[Any]
+    hashes: Amounts  # A hash of each unit, int64, shape (units,)
+    where: npt.NDArray[np.intp]  # the unit of each row, shape (rows,)
+    worst: Amounts  # the worst case of each row in the first component, shape (rows,)
+    requests: Amounts  # the requested charge of each row, shape (components, rows)
+    used: Amounts  # the use of its unit, shape (components, rows)
+    periods: Amounts  # the number of the period of each row, shape (rows,)
+    charged: npt.NDArray[Any]  # positions that are charged, shape (columns, rows)
 
     def by_unit(self, amounts: Amounts) -> Amounts:
         """Add up per unit; a sum with an infinite part is infinite."""

@@ -356,11 +356,7 @@ def _cost(column: ColumnPolicy, gate: int, facts: Mapping[str, Any] | None, posi
 
 
 def _checked_table(
-    policy: Policy,
-    frame: pl.LazyFrame,
-    traced: dict[str, Any],
-    spelled: Mapping[str, int],
-    selected: dict[str, Any],
+    policy: Policy, frame: pl.LazyFrame, traced: dict[str, Any], spelled: Mapping[str, int], selected: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the facts that are shown under "The table"."""
     with ledger_of(policy) as ledger:
@@ -408,7 +404,7 @@ def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
     meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
-    return {**claim, "neighbours": mechanism.guarantee.neighbours, "meanings": meanings, **facts}
+    return {**claim, "neighbors": mechanism.guarantee.neighbours, "meanings": meanings, **facts}
 
 
 def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> dict[str, float | str]:
@@ -455,7 +451,7 @@ def _notes(policy: Policy, beyond: int, replayed: int) -> list[str]:
 def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, replayed: int) -> list[str]:
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
-        f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
+        f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released"
     ]
     (column,) = policy.charged_columns()
     person, who = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO), f"one {policy.unit}"
@@ -478,7 +474,7 @@ _USUAL = 8.0
 
 
 def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int, frame: pl.LazyFrame) -> list[str]:
-    """Say what each form of a release may spend at one epsilon per person, by the policy, constants, and counts."""
+    """State the spend of each form of a release at one epsilon per person, by the policy, constants, and counts."""
     epsilon = _USUAL if isinstance(whole, str) or whole > VACUOUS else whole
     most = forecast.largest_totals(0, lambda charged: {"rows": np.ones(len(charged), np.int64)})["rows"]
     if not epsilon or not most or rows < 2:

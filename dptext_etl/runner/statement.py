@@ -133,7 +133,7 @@ def sections(facts: Mapping[str, Any], *, full: bool = True) -> list[str]:
 
 
 def _more(facts: Mapping[str, Any]) -> _Section:
-    """Say what the full page has."""
+    """List the contents of the full page."""
     gates, assumed = len(facts["gates"]), {name for column in facts["columns"] for name in column["assumptions"]}
     return _section(
         "More on the full page",

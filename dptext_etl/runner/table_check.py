@@ -193,11 +193,7 @@ def facts(columns: Mapping[str, Mapping[str, Any]], ids: str, rows: int, counts:
 
 
 def of_source(
-    policy: Policy,
-    rows: int,
-    counts: Counts,
-    schema: Mapping[str, pl.DataType],
-    sample: pl.LazyFrame | None = None,
+    policy: Policy, rows: int, counts: Counts, schema: Mapping[str, pl.DataType], sample: pl.LazyFrame | None = None
 ) -> dict[str, Any]:
     """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
     unchanged = [item.column for item in policy.kept if not item.rule]
@@ -224,7 +220,15 @@ def _coarser(kept: Kept, dtype: pl.DataType) -> str | None:
 
 @bare
 def trace(source: Examined[pl.LazyFrame], policy: Policy) -> dict[str, Any]:
-    """Return the facts of a run in this process, from all rows that its version would hold."""
+    """Return the facts of a run in this process, from all rows that its version would hold.
+
+    Args:
+        source: The examined source.
+        policy: The policy of the run.
+
+    Returns:
+        Facts for JSON; empty if the policy keeps no column.
+    """
     rows, number = source.shown
     if not policy.keep:
         return {}
@@ -264,7 +268,7 @@ def require_untraceable(
 
 
 def traceable_lines(part: Mapping[str, Any]) -> list[str]:
-    """Say what the facts mean, in sentences."""
+    """Explain the facts in sentences."""
     if not part:
         return []
     rows, most = part["rows"], part["helps_most"]

@@ -158,9 +158,8 @@ def released_by(
     **terms: Any,
 ) -> Any:
     if policy.column is None:
-        raise PolicyError(
-            "the policy names no column, and a SQL function does not know the name of its column", "give column=…"
-        )
+        msg = "the policy names no column, and a SQL function does not know the name of its column"
+        raise PolicyError(msg, "give column=…")
     require_row_by_row(policy)
     if ledger is None and cap is not None:
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
@@ -299,10 +298,8 @@ def register_view(
     columns = {policy.id, *policy.kept_columns, *released}
     subject = {policy.subject} if charge and policy.unit == "subject" and policy.subject else set()
     if missing := (columns | subject) - set(raw.columns):
-        raise PolicyError(
-            f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it",
-            "a view needs every column that the policy names",
-        )
+        msg = f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it"
+        raise PolicyError(msg, "a view needs every column that the policy names")
     schema = polars_schema(raw, (policy.id, *subject))
     check_id(policy.id, schema[policy.id])
     for column in subject:

@@ -67,9 +67,8 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
     for written, array in named.items():
         name = written.casefold()
         if name not in _NAMES:
-            raise InputError(
-                f"an argument has a name that this function does not know; it knows {', '.join(_NAMES)}", _CALL
-            )
+            msg = f"an argument has a name that this function does not know; it knows {', '.join(_NAMES)}"
+            raise InputError(msg, _CALL)
         if name in arguments:
             raise InputError(f"the argument {name} is given twice", _CALL)
         arguments[name] = array
@@ -84,8 +83,19 @@ def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array
     take_gpu()
     here = function_state(policy_json)
     with seam("releasing a batch", DPTextError, _DEFECT):
-        _require_strings(texts)
-        _require_subjects(here, subjects)
+        dtype = texts.type
+        if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
+            msg = f"the first argument is the text column and holds strings, got {arrow_kind(texts.type)}"
+            raise InputError(msg, _SWAPPED)
+        wanted = here.account is not None and here.account.per_subject
+        if wanted and subjects is None:
+            raise InputError(
+                "this function charges subjects and got none",
+                'call name(text, id, subject), or register(…, unit="record") if the unit is the record',
+            )
+        if subjects is not None and not wanted:
+            msg = "this function charges no subjects and got some"
+            raise InputError(msg, 'call name(text, id); register(…, ledger=…, unit="subject") charges subjects')
         if here.account is not None:
             ids, subjects, forms = here.account.arranged(ids, subjects)
         canonical = _required_ids(ids, "record ids", by_name=here.account is None)
@@ -123,28 +133,6 @@ def _arrow(column: Any) -> pa.Array:
         return pa.Table.from_pandas(column, preserve_index=False).to_struct_array().combine_chunks()
     array = pa.array(column, from_pandas=True)
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
-
-
-def _require_strings(texts: pa.Array) -> None:
-    dtype = texts.type
-    if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
-        raise InputError(
-            f"the first argument is the text column and holds strings, got {arrow_kind(texts.type)}", _SWAPPED
-        )
-
-
-def _require_subjects(here: FunctionState, subjects: pa.Array | None) -> None:
-    wanted = here.account is not None and here.account.per_subject
-    if wanted and subjects is None:
-        raise InputError(
-            "this function charges subjects and got none",
-            'call name(text, id, subject), or register(…, unit="record") if the unit is the record',
-        )
-    if subjects is not None and not wanted:
-        raise InputError(
-            "this function charges no subjects and got some",
-            'call name(text, id); register(…, ledger=…, unit="subject") charges subjects',
-        )
 
 
 def _required_ids(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:

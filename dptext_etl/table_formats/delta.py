@@ -84,7 +84,8 @@ class Delta:
             files = pl.DataFrame(table.get_add_actions())["path"].to_list()
             protocol = table.protocol()
             features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-            features |= {f"{kind} {number}" for kind, number in _versions(protocol) if number not in _VERSIONS[kind]}
+            versions = {"reader version": protocol.min_reader_version, "writer version": protocol.min_writer_version}
+            features |= {f"{kind} {number}" for kind, number in versions.items() if number not in _VERSIONS[kind]}
             state = TableState(str(table.version()), frozenset(files), table.transaction_version(_APP))
         if features - _FEATURES:
             msg = f"the table {self._files.url} has features that a run does not write: {', '.join(sorted(features))}"
@@ -170,10 +171,6 @@ class Delta:
             return DeltaTable(self._files.url, storage_options=self._options)
         except TableNotFoundError:
             return None
-
-
-def _versions(protocol: Any) -> list[tuple[str, int]]:
-    return [("reader version", protocol.min_reader_version), ("writer version", protocol.min_writer_version)]
 
 
 def _is_naive(dtype: Any) -> bool:

@@ -59,7 +59,9 @@ class Iceberg:
                 raise unfit(self.name, column, dtype)
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
-            there = pl.Schema(columns) if table is None else _polars_schema(table)
+            there = pl.Schema(columns)
+            if table is not None:
+                there = pl.Schema(pl.DataFrame(table.schema().as_arrow().empty_table()).schema)
         if list(there.items()) != list(columns.items()):
             msg = f"the table {self._table} has other columns than this policy publishes; nothing was spent"
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
@@ -176,7 +178,12 @@ class Iceberg:
     def _catalog(self, **more: str) -> Any:
         from pyiceberg.catalog import load_catalog
 
-        _refuse_other_settings()
+        homes = {Path.home(), Path(os.environ.get("PYICEBERG_HOME") or Path.home())}
+        if Path(".pyiceberg.yaml").is_file() and Path.cwd() not in homes:
+            msg = "the working folder has a file .pyiceberg.yaml, which can name code, and pyiceberg would read it"
+            raise PolicyError(
+                msg, "if the file is yours: move it to your home folder, or to the folder in PYICEBERG_HOME"
+            )
         properties = object_stores.resolved(self._properties, CATALOG) | more
         catalog = load_catalog(properties.pop("name", "default"), **properties)
         require_no_code(catalog.properties)  # a server may add some
@@ -216,14 +223,6 @@ def metadata_file(name: str, catalog: Mapping[str, str]) -> str:
     return str(table.metadata_location).removeprefix("file://")
 
 
-def _refuse_other_settings() -> None:
-    """Refuse settings of pyiceberg that lie in the working folder, perhaps next to a policy from someone else."""
-    homes = {Path.home(), Path(os.environ.get("PYICEBERG_HOME") or Path.home())}
-    if Path(".pyiceberg.yaml").is_file() and Path.cwd() not in homes:
-        msg = "the working folder has a file .pyiceberg.yaml, which can name code, and pyiceberg would read it"
-        raise PolicyError(msg, "if the file is yours: move it to your home folder, or to the folder in PYICEBERG_HOME")
-
-
 def _has_tables(catalog: Any) -> bool:
     """Return whether a catalog in a database has its tables; any other catalog has them."""
     if (engine := getattr(catalog, "engine", None)) is None:
@@ -231,10 +230,6 @@ def _has_tables(catalog: Any) -> bool:
     from sqlalchemy import inspect
 
     return bool(inspect(engine).has_table("iceberg_tables"))
-
-
-def _polars_schema(table: Any) -> pl.Schema:
-    return pl.Schema(pl.DataFrame(table.schema().as_arrow().empty_table()).schema)
 
 
 def _version(table: Any) -> str:

@@ -46,7 +46,7 @@ def test_explain_is_readable_and_says_where_no_table_computes(small_vectors):
     shown = dptext("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5").stdout
     for words in (
         "epsilon is per",
-        "neighbours",
+        "neighbors",
         "the output set of every word",
         "bits per word",
         "10^",

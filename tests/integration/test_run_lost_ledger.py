@@ -35,7 +35,7 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
     for path in copy.iterdir():
         shutil.copy2(path, job.folder)
     for release in ("2026-12", "2027-01"):
-        with pytest.raises(LedgerError, match="the dataset reviews is frozen: this ledger does not hold"):
+        with pytest.raises(LedgerError, match="the dataset reviews is frozen: this ledger misses the head"):
             job.run(release=release)
     assert facts("ledger", "freeze", "reviews", "--reason", "x", "--ledger", job.folder / "ledger.db")["frozen"] == [
         "reviews"

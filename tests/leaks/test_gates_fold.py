@@ -96,5 +96,5 @@ def test_what_a_gate_has_seen_does_not_grow_with_rows(bench, tmp_path):
 
 def test_a_gate_that_keeps_what_it_sees_outside_its_state_is_refused(bench, monkeypatch):
     monkeypatch.setattr(load("words_in_output_set"), "__init__", Gate.__init__)
-    with pytest.raises(GateError, match="keeps what its gate words_in_output_set sees outside `state`"):
+    with pytest.raises(GateError, match="keeps the findings of its gate words_in_output_set outside `state`"):
         evaluate(bench.candidate(bench.run.parts))

@@ -17,7 +17,7 @@ from dptext_etl.policy import Cap, LedgerSpec
 
 from .conftest import Kit, each_store
 
-FROZEN = "is frozen.*: this ledger does not hold what an earlier run left in it"
+FROZEN = "is frozen.*: this ledger misses the head that an earlier run stored"
 
 
 class Charger:

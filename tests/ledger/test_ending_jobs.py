@@ -54,7 +54,7 @@ def test_a_release_is_revoked(kit, dptext, answer, yes):
     with pytest.raises(LedgerError, match="is revoked"):
         kit.ref()
     again = dptext("revoke", "reviews", "r1", "--reason", "again")
-    assert "is revoked; its charges stay, and you must take down its published tables" in again.output
+    assert "is revoked; its charges stay, and you must remove its published tables" in again.output
     assert last(kit) == (Event.BURN, "wrong table")
     assert kit.used("of-a") == [1]
     kit.sound()

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -165,12 +165,13 @@ def test_no_id_and_no_text_stands_in_any_table(kit, tmp_path):
         assert not [key for key in identities if key.hex()[:32] in written], "identities follow from texts"
 
 
+@example(9_007_199_254_740_975, "eps_pure")  # 53 bits: the nearest float is below it, and rounds to another amount
 @given(st.integers(0, INFINITE), st.sampled_from(ADDITIVE))
 def test_an_amount_in_units_is_exact_or_an_upper_bound(amount, component):
     (found,) = in_units(component, np.array([amount])).tolist()
     if amount == INFINITE:
         assert found == math.inf
-    elif amount <= 1 << 53:
+    elif amount <= 1 << 52:
         assert round(Fraction(found) * steps(component)) == amount
         assert found == amount / steps(component)
     else:

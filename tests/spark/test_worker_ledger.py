@@ -197,7 +197,7 @@ def test_a_ledger_that_was_restored_is_noticed(policy, url, tmp_path, charged_si
         lambda: worker.release(carried, texts(ROWS[:1]), ids(ROWS[:1])),
         lambda: plan_of(policy, url, unit="record"),
     ):
-        with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+        with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the head"):
             attempt()
     with Ledger.open(url) as ledger:
         assert ledger.losses.frozen() == ["films"]
@@ -214,7 +214,7 @@ def test_a_worker_that_lives_on_looks_before_every_batch(policy, url, tmp_path):
     worker.release(carried, texts(ROWS[:20]), ids(ROWS[:20]))
     with sqlite3.connect(tmp_path / "ledger.db") as raw:
         raw.execute("delete from event where seq > (select max(seq) from event) - 2")  # the charge and its commit
-    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the head"):
         worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
 
 
@@ -222,7 +222,7 @@ def test_a_ledger_that_was_replaced_is_noticed(policy, url, tmp_path):
     worker.release(plan_of(policy, url, unit="record"), texts(), ids())
     for path in tmp_path.glob("ledger.db*"):
         path.unlink()
-    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger misses the head"):
         plan_of(policy, url, unit="record")
 
 

@@ -59,8 +59,8 @@ class CanaryTextAbsent(Gate):
     A faithful mechanism keeps unknown words unchanged, these included. They prove nothing in that column, so they are
     searched everywhere else only. A mechanism that spells texts from pieces of words, or decodes them, may copy a
     canary's words by chance. Where that chance has no small bound, they prove nothing in canary rows of its column;
-    they are searched in all other rows and everywhere else. A rewriter reads what was released, where they do not
-    stand: so it writes one only by the chance that its own bound states.
+    they are searched in all other rows and everywhere else. A rewriter reads released texts, which do not
+    hold them: so it writes one only by the chance that its own bound states.
     """
 
     catches = (
@@ -97,7 +97,7 @@ class CanaryTextAbsent(Gate):
         self._look(batch, self._spelled)
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
-        """Search a batch of rows after post-processing, and what is kept next to it as what it is: released."""
+        """Search a batch of rows after post-processing, and the released texts that are kept next to it."""
         self.state["rows"] += batch.height
         kept = {str(item.intermediate): item.name for item in self.policy.columns if item.intermediate in batch.columns}
         self._look(batch.drop(kept), self._spelled_again)
@@ -395,7 +395,7 @@ class CanaryRowsReproducible(Gate):
 
 
 def _chances(mechanism: WordByWord, texts: Texts, alarm: float) -> tuple[Mapping[int, Trials], float]:
-    """Return the trials whose successes were counted, by shard, and what is left of the false alarms."""
+    """Return the trials whose successes were counted, by shard, and the remaining probability of false alarms."""
     trials: dict[int, Trials] = {shard: Counter() for shard in texts}
     chances = Chances(mechanism, {word for some in texts.values() for text in some for word in text})
     estimates = sum(len({*text, PAD}) for some in texts.values() for text in some)

@@ -71,8 +71,8 @@ class OneTextPerRecord(Gate):
 
     catches = (
         "Two releases of one record side by side: the files of a retried or speculative task next to files of the "
-        "first attempt, a backfill appended to what it replaces, a join that multiplies rows. Two draws of a text "
-        "average out its noise."
+        "first attempt, a backfill appended to the rows that it replaces, a join that multiplies rows. Two draws of a "
+        "text average out its noise."
     )
     stages = frozenset(Stage)
     order = 90
@@ -113,7 +113,7 @@ class OneTextPerRecord(Gate):
 
 
 class _Key(NamedTuple):
-    """A text column, and the chain of post-processing that made its cells; None for what a mechanism released."""
+    """A text column, and the chain of post-processing that made its cells; None for released texts."""
 
     column: str
     chain: str | None
@@ -125,7 +125,7 @@ class RowsLedgered(Gate):
     catches = (
         "Text that no one paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
         "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place; "
-        "cells that are null, empty, cut or longer because of what the raw text says; and published rows of people who "
+        "cells that are null, empty, cut or longer because of the raw text; and published rows of people who "
         "were forgotten."
     )
     stages = frozenset(Stage)
@@ -161,7 +161,7 @@ class RowsLedgered(Gate):
         self._take(batch, {_Key(name, None): name for name in self._columns})
 
     def rewritten_rows(self, batch: pl.DataFrame) -> None:
-        """Take a batch of rows after post-processing: what it made of texts, and what is kept next to that."""
+        """Read a batch of rows after post-processing: rewritten texts, and released ones next to them."""
         columns = {_Key(name, self._chains.get(name)): name for name in self._columns}
         columns |= {_Key(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
         self._take(batch, columns)
@@ -338,7 +338,7 @@ def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
 class Comparison(NamedTuple):
     """Holds the outcome of one way to compare paired canaries."""
 
-    name: str  # what was compared
+    name: str  # of the comparison
     compared: int  # pairs of words, or of rows
     equal: int  # how many of them agree
     limit: int  # the least number that a correct run reaches with probability at most its share of the false alarms

@@ -111,7 +111,7 @@ class WordsInOutputSet(Gate):
     def verdict(self) -> Verdict:
         counts = {**self.state, "columns": len(self._sets), "without_set": len(self._unknown)}
         words, outside = self.state["words"], self.state["outside"]
-        message = f"all {words:,} words are output words"
+        message = f"all {words:,} words are in the output set" if words else "no words to check"
         if outside:
             message = f"{outside:,} of {words:,} words are outside the output set"
         if self._unknown:

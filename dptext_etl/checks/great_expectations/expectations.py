@@ -96,15 +96,15 @@ class _TableExpectation(BatchExpectation):
 
 
 class ExpectOnlyReleasedText(_TableExpectation):
-    """Expect all text of a table, nested or not, to be what the ledger committed for its row, or declared public.
+    """Expect all text of a table, nested or not, to be committed by the ledger for its row, or declared public.
 
     This is THE check to put downstream, on every table that was made from a release: joined, renamed, exploded, with
     more columns. Every cell that may hold text is looked up by the record id of its row, under whatever name its column
     has; the policy's kept columns, and those that `public` names, may hold other text, and ids of text are ids that the
     ledger knows. Bytes and objects are text that no one released, as is all text of a table without the id column.
 
-    Not seen: text in a public column, in numbers or dates, in column names; what was computed from raw text and is no
-    text; a release of another policy.
+    Not seen: text in a public column, in numbers or dates, in column names; values other than text
+    that were computed from raw text; a release of another policy.
     """
 
     description: str | None = "All text was released for its row by the ledger, or is declared public."
@@ -116,14 +116,14 @@ class ExpectOnlyReleasedText(_TableExpectation):
 
     @pydantic.validator("public", pre=True)
     def _take_names(cls, given: str | Sequence[str]) -> str:  # noqa: N805  (a class method to pydantic's first version)
-        """Take names, too; what is stored is written out, one name as well as several."""
+        """Accept names, too, one as well as several; the stored value is written out."""
         return given if isinstance(given, str) and given.startswith("[") else _paths(given)
 
 
 class ExpectTableColumnsToBePublished(_TableExpectation):
     """Expect exactly the columns that the policy publishes, text columns as strings.
 
-    Not seen: what the columns hold. For tables with more columns take `ExpectOnlyReleasedText`.
+    Not seen: the values of the columns. For tables with more columns, use `ExpectOnlyReleasedText`.
     """
 
     description: str | None = (
@@ -135,8 +135,8 @@ class ExpectTableColumnsToBePublished(_TableExpectation):
 class ExpectNoCanaryToSurvive(_TableExpectation):
     """Expect none of the canaries' pseudo-words in any column, in any writing.
 
-    Not seen: raw texts. Canary rows are left out of what is published, so this finds a table into which whole staged
-    rows came, and says nothing about raw text of real records. Take `ExpectOnlyReleasedText` for that.
+    Not seen: raw texts. Canary rows are not published, so this finds a table into which whole staged
+    rows came, and says nothing about raw text of real records. Use `ExpectOnlyReleasedText` for that.
     """
 
     description: str | None = "No pseudo-word of a canary row is in any column, in any writing."
@@ -176,7 +176,7 @@ class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
 class ExpectGateToPass(_TableExpectation):
     """Expect a gate to count no problem; one class for every gate that names its problems.
 
-    Not seen: what the gate does not look at; its own description says what it catches.
+    Not seen: data that the gate does not read; its own description lists the defects that it catches.
     """
 
     description: str | None = "Gate {gate} finds none of the problems that it counts."
@@ -279,12 +279,7 @@ def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Exp
 
 @bare
 def validate_table(
-    url: str,
-    table: str,
-    policy: PolicyLike,
-    *,
-    schema: str | None = None,
-    suite: gx.ExpectationSuite | None = None,
+    url: str, table: str, policy: PolicyLike, *, schema: str | None = None, suite: gx.ExpectationSuite | None = None
 ) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite."""
     place = resolve_url(url)
@@ -339,7 +334,7 @@ def write_suite(
     """Write a policy's suite as a file context of Great Expectations stores it, and return its name and its file.
 
     The suite is called like the dataset, and its ids follow from the dataset: written again, also for a new release, it
-    takes its own place, and checkpoints keep it. Its expectations name the policy file as it was given here, and read
+    replaces itself, and checkpoints keep it. Its expectations name the policy file as it was given here, and read
     it when they are evaluated.
     """
     read, argument = Policy.load(policy), f"{BY_FILE}{policy.as_posix()}"

@@ -174,7 +174,7 @@ class OutputSet(TableMetric):
 
 
 class GateCounts(TableMetric):
-    """Counts what a gate calls problems."""
+    """Counts the problems of a gate."""
 
     metric_name = "table.dptext_gate"
     value_keys = ("policy", "gate")

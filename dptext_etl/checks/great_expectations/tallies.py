@@ -1,4 +1,4 @@
-"""Count what the expectations judge in a released table, batch by batch, here or on the executors of Spark.
+"""Count the facts that expectations judge in a released table, batch by batch, here or on the executors of Spark.
 
 Workers of Spark import this module, so it does not import Great Expectations. A tally is made from plain data, so that
 it can be sent to the batches. Its counts add up. It works with classic sessions and Spark Connect.
@@ -31,7 +31,7 @@ from dptext_etl.policy import Policy
 Counts = dict[str, int]
 
 BY_FILE = "file:"
-"""What the name of a policy file begins with, in the place of a policy."""
+"""The prefix of the name of a policy file, in the place of a policy."""
 FOLDER = "DPTEXT_POLICIES"
 """Environment variable that names the folder of such files."""
 
@@ -72,7 +72,7 @@ def _ledger(policy: Policy) -> Ledger:
 
 
 class GateTally:
-    """Counts what a gate calls problems, in rows or, where a ledger is looked up, in cells; closes that ledger."""
+    """Counts the problems of a gate, in rows or, where a ledger is looked up, in cells; closes that ledger."""
 
     def __init__(self, policy: Policy, gate: Gate, problems: Sequence[str], ledger: Ledger | None = None) -> None:
         self._policy, self._gate, self._problems, self._ledger = policy, gate, problems, ledger

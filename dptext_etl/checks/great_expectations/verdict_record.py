@@ -52,7 +52,14 @@ class VerdictRecord:
         return {"format": FORMAT, "success": self.success, "evaluated": self.evaluated, **asdict(self)}
 
     def write(self, path: Path) -> None:
-        """Write the record; a reader sees all of it or nothing."""
+        """Write the record; a reader sees all of it or nothing.
+
+        Args:
+            path: The file, which is replaced.
+
+        Raises:
+            GateError: The file cannot be written.
+        """
         draft = files.draft_of(path)
         with seam("writing a verdict", GateError):
             with os.fdopen(files.create(draft), "w", encoding="ascii") as file:
@@ -61,6 +68,14 @@ class VerdictRecord:
 
     @classmethod
     def read(cls, path: Path) -> Self:
+        """Return the record of a file.
+
+        Args:
+            path: The file.
+
+        Raises:
+            GateError: The file cannot be read, or has another format.
+        """
         with seam("reading a verdict", GateError, "no record means that nothing was judged: validate again"):
             record = json.loads(path.read_text(encoding="ascii"))
             if record["format"] != FORMAT:

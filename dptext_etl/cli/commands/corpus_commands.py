@@ -18,7 +18,7 @@ app = typer.Typer(
     help="Build, calibrate and show corpora: the public texts that surrogate releases.",
 )
 
-KEYS = ("name", "texts", "sha256", "licence", "provenance", "encoder", "hits", "build")
+KEYS = ("name", "texts", "sha256", "license", "provenance", "encoder", "hits", "build")
 
 
 @app.callback()
@@ -43,7 +43,7 @@ def build(
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the corpus.")],
-    licence: Annotated[
+    terms: Annotated[
         str, typer.Option("--license", metavar="WORDS", help="Terms of the texts' license; required.")
     ] = "",
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
@@ -93,7 +93,7 @@ def build(
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
         name=name or out.name,
-        licence=licence,
+        licence=terms,
         provenance=provenance,
         cleaning=Cleaning(int(fewest), int(most), sentences),
         texts=texts,
@@ -115,7 +115,7 @@ def build(
     epilog=epilog(
         'dptext corpus write --model FOLDER --about "messages of customers to their bank" --labels policy.toml '
         "--out written.parquet",
-        ("out", "model", "licence", "counts", "nearest_is_intended", "seed"),
+        ("out", "model", "license", "counts", "nearest_is_intended", "seed"),
     ),
 )
 def write(
@@ -129,7 +129,7 @@ def write(
     guidance: Annotated[
         float, typer.Option(help='Guidance against the label "any"; 1.6 for opinions, 1 for none.')
     ] = 1,
-    licence: Annotated[
+    terms: Annotated[
         str, typer.Option("--license", metavar="WORDS", help="The model's license, if it states none.")
     ] = "",
     as_json: Json = False,
@@ -147,15 +147,15 @@ def write(
     except ModuleNotFoundError as missing:
         raise PolicyError(f"{missing.name} is not installed", pip_install("models")) from None
     terminal.note("this command assumes that the labels and the sentence are public: the texts are published")
-    wanted = writing.Wanted(model, about, writing.topics_of(labels), each, seed, guidance, licence)
-    card = writing.write(wanted, out, terminal.note).card
+    wanted = writing.Wanted(model, about, writing.topics_of(labels), each, seed, guidance, terms)
+    card = _in_american(writing.write(wanted, out, terminal.note).card)
     if as_json:
         terminal.emit({"out": str(out), **card})
         return
     texts = sum(card["counts"].values())
     share = f"{card['nearest_is_intended']:.0%} nearest to their own label"
-    terminal.pairs({"texts": f"{texts:,} of {len(card['counts'])} labels", "check": share, "license": card["licence"]})
-    terminal.say(f'\nnext: dptext corpus build {out} … --license "{card["licence"]}" --out corpus')
+    terminal.pairs({"texts": f"{texts:,} of {len(card['counts'])} labels", "check": share, "license": card["license"]})
+    terminal.say(f'\nnext: dptext corpus build {out} … --license "{card["license"]}" --out corpus')
 
 
 @app.command(cls=Command, epilog=epilog("dptext corpus show corpus", KEYS))
@@ -171,8 +171,7 @@ def show(
 
 
 @app.command(
-    cls=Command,
-    epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits")),
+    cls=Command, epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits"))
 )
 def calibrate(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
@@ -206,12 +205,17 @@ def calibrate(
         terminal.emit({**facts, "hits": {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in hits}})
         return
     terminal.pairs(facts)
-    rows = [(f"{hit.epsilon:g}", f"{hit.hit:.2f}", hit.near, f"{100 * hit.kept:.0f} %") for hit in hits]
+    rows = [(f"{hit.epsilon:g}", f"{hit.hit:.2f}", hit.near, f"{hit.kept:.0%}") for hit in hits]
     terminal.table(("epsilon", "hit rate", "near texts", "kept, of the nearest text's likeness"), rows)
 
 
 def _show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        terminal.emit(facts)
+        terminal.emit(_in_american(facts))
     else:
-        terminal.pairs(facts)
+        terminal.pairs(_in_american(facts))
+
+
+def _in_american(card: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a card, whose stored keys have a British name, under the names of the command line."""
+    return {"license" if name == "licence" else name: item for name, item in card.items()}

@@ -55,9 +55,8 @@ def demo(
     terminal.note("releasing 10,000 requests in three forms: row by row, unlinked, as a synthetic table")
     three_forms = demo_folder.release(place)
     engine = "dagster" if dagster and find_spec("dagster") else "run"
-    terminal.note(
-        "releasing two months word by word with " + ("the Dagster job" if engine == "dagster" else "dptext run")
-    )
+    by = "the Dagster job" if engine == "dagster" else "dptext run"
+    terminal.note(f"releasing two months word by word with {by}")
     facts = _release(place, engine, three_forms)
     terminal.note("releasing one month again, with a planted bug")
     facts["planted_bug"] = demo_folder.stopped(place)

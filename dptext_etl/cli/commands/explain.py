@@ -89,9 +89,8 @@ def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
             outcomes.append({"length": length, "class": None, "refused": reason})
         else:
             claim = other.guarantee
-            outcomes.append(
-                {"length": length, "class": claim.guarantee_class.value, "disclosures": sorted(claim.disclosures)}
-            )
+            outcomes.append({"length": length, "class": claim.guarantee_class.value})
+            outcomes[-1]["disclosures"] = sorted(claim.disclosures)
     return outcomes
 
 
@@ -343,16 +342,13 @@ def explain(
 
 
 def _explained(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> tuple[Mechanism, str | None]:
-    """Make the mechanism from `given` parameters and the example's values for missing ones; return a note on these."""
+    """Make the mechanism from `parameters` and the example's values for missing ones; return a note on these."""
     from dptext_etl import catalog
 
     example = kind.example()
-    divided = {"epsilon"} if "allocation" in parameters else set()  # the shares of the allocation say what a text costs
-    required = {
-        key: getattr(example, key)
-        for key, field in kind.model_fields.items()
-        if field.is_required() and key not in divided
-    }
+    divided = {"epsilon"} if "allocation" in parameters else set()  # shares of the allocation decide the cost
+    names = {key for key, field in kind.model_fields.items() if field.is_required()} - divided
+    required = {key: getattr(example, key) for key in kind.model_fields if key in names}
     chosen = {key: getattr(example, key) for key in example.model_fields_set - divided}
     local: dict[str, Any] = {}  # parameters that a preview would use on this machine
     with suppress(PolicyError):
@@ -368,10 +364,9 @@ def _explained(kind: type[Mechanism], name: str, parameters: dict[str, Any]) -> 
         except DPTextError as exc:
             error = exc  # the last one: missing parameters are given by then
             continue
-        source = (
-            "the mechanism's small example" if more in ({}, chosen) else "the models of this machine, for a first look"
-        )
-        return mechanism, f"{', '.join(sorted(taken))}: taken from {source}; set your own with -p" if taken else None
+        first_look = "the models of this machine, for a first look"
+        source = "the mechanism's small example" if more in ({}, chosen) else first_look
+        return mechanism, f"{', '.join(sorted(taken))}: from {source}; set your own with -p" if taken else None
     raise error or DPTextError(f"{name} cannot be explained", "give its required parameters: -p NAME=VALUE")
 
 
@@ -388,7 +383,7 @@ def _show(facts: dict[str, Any]) -> None:
         {
             "class": f"{claim['class']}: {claim['meaning']}",
             "epsilon is per": claim["unit"] + (of_distance if times != 1.0 else ""),
-            "neighbours": claim["neighbours"],
+            "neighbors": claim["neighbors"],
             "assumptions": claim["assumptions"],
             "without a ledger": claim["assumptions_without_a_ledger"],
             "publishable": facts["publishable"],

@@ -140,9 +140,8 @@ def _chosen(table: Guess, form: Form, labels: str | None) -> Choices:
         made = replace(made, labels=first_policy.labels_of(labels, table, form))
     if form == "rows":
         kinds = click.Choice(["keep", "keyed", "drop"])
-        made = replace(
-            made, keep=_kept(table), ids=_ask("Published ids", default=first_policy.default_ids(table), type=kinds)
-        )
+        made = replace(made, keep=_kept(table))
+        made = replace(made, ids=_ask("Published ids", default=first_policy.default_ids(table), type=kinds))
     else:
         rows = "At least how many texts" if form == "unlinked" else "Rows of the table"
         number = _ask(f"{rows}, a public number", default=first_policy.ROWS[form], type=click.IntRange(2))

@@ -143,7 +143,7 @@ def revoke(
         with _writing(handle, dataset, release):
             handle.releases.revoke_name(dataset, release, reason)
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
-    outcome += ", and you must take down its published tables yourself" if versions else ""
+    outcome += ", and you must remove its published tables yourself" if versions else ""
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
     report(facts, outcome, as_json=as_json)
 
@@ -209,10 +209,8 @@ def abort(
     """
     with open_ledger(ledger, id_key, write=True) as handle:
         facts = _job(handle, job)
-        question = (
-            f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
-            f"Then {facts['pending']:,} reservations are given back"
-        )
+        question = f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
+        question += f"Then {facts['pending']:,} reservations are given back"
         require_confirmation(question, yes=yes)
         with _writing(handle, facts["dataset"]):
             count = handle.abort(job, compute_never_started=True, reason=reason)
@@ -270,9 +268,8 @@ def set_cap(
     entries = (epsilon, delta, rho, group, None if period == "all" else period)
     if (signed is None) != (public_key is None) or (signed is not None and any(item is not None for item in entries)):
         msg = "--signed and --public-key belong together, and no other option of the cap may be given with them"
-        raise UsageError(
-            msg, "the signed file holds the cap: dptext ledger set-cap DATASET --signed FILE --public-key HEX"
-        )
+        hint = "the signed file holds the cap: dptext ledger set-cap DATASET --signed FILE --public-key HEX"
+        raise UsageError(msg, hint)
     with Cap.checking():
         cap = None if signed is None else Cap.model_validate({"file": signed, "public_key": public_key})
     if cap is not None:
@@ -290,11 +287,9 @@ def set_cap(
         uncounted = handle.reports.uncounted(scope)
         changed = before is None or change is not None or bool(uncounted) or cap.public_key is not None
         if changed:
-            now = (
-                f"it is {amounts_text(before)} now"
-                if before
-                else "it has none now; earlier charges of this scope count"
-            )
+            now = "it has none now; earlier charges of this scope count"
+            if before:
+                now = f"it is {amounts_text(before)} now"
             if uncounted:
                 now += f"; charges in {' and '.join(uncounted)} do NOT count: every unit starts at zero"
             if change is not None and change.change == "measure":

@@ -276,8 +276,7 @@ def history(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -
 @command("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))
 def backup(
     to: Annotated[
-        str,
-        typer.Argument(metavar="URL", help="A place without a ledger: a path, postgresql://…, or env:NAME."),
+        str, typer.Argument(metavar="URL", help="A place without a ledger: a path, postgresql://…, or env:NAME.")
     ],
     *,
     ledger: LedgerUrl,

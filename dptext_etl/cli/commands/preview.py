@@ -131,9 +131,8 @@ def show_division(division: Mapping[str, Any]) -> None:
             for item in division["words"]
         ],
     )
-    terminal.say(
-        f"They add up to {terminal.number(division['sum'])}, never to more than {terminal.number(division['total'])}."
-    )
+    most = terminal.number(division["total"])
+    terminal.say(f"They add up to {terminal.number(division['sum'])}, never to more than {most}.")
     terminal.say(_MEANINGS[division["divided_by"]].format(**division))
 
 
@@ -149,9 +148,8 @@ _MEANINGS = {
 def show_colored(words: Sequence[Mapping[str, Any]]) -> None:
     """Print the words in colors of their epsilon; in a pipe, with their epsilon."""
     if sys.stdout.isatty():
-        terminal.say(
-            " ".join(click.style(item["word"], fg=color) for item, color in zip(words, colors(words), strict=True))
-        )
+        pairs = zip(words, colors(words), strict=True)
+        terminal.say(" ".join(click.style(item["word"], fg=color) for item, color in pairs))
     else:
         terminal.say(" ".join(f"{item['word']}[{item['epsilon']:.2f}]" for item in words))
 
@@ -262,9 +260,8 @@ def preview(
         released = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
         for row, after, draws in zip(sentences, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
-            row["after"].append(
-                {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
-            )
+            cost = {"spend": spend.epsilon, "log10_odds": spend.log10_odds}
+            row["after"].append({"epsilon": value, "text": after, **cost})
     central = None if unlinked is None else unlinked_costs(mechanisms, unlinked)
     if as_json:
         facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": sentences, "unlinked": central}
@@ -283,8 +280,6 @@ def preview(
     if central is not None:
         show_unlinked(central)
     if taken:
-        terminal.say(
-            "\nYou did not set these parameters, so the command chose: "
-            + ", ".join(f"{key} = {value}" for key, value in taken.items())
-        )
+        chosen = ", ".join(f"{key} = {value}" for key, value in taken.items())
+        terminal.say(f"\nYou did not set these parameters, so the command chose: {chosen}")
     terminal.say("\nEach text is one draw with a key that is thrown away: another preview draws other words.")

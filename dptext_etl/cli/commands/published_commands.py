@@ -206,15 +206,12 @@ def _show_forgotten(done: Forgotten) -> None:
         terminal.say(f"the unlinked release was withdrawn: version {done.version} is an empty table")
         terminal.say("publish the records that stay under a new release name; they are charged again")
     elif done.stays:
-        terminal.say(
-            f"the statistic of the synthetic table stays, because it was charged: version {done.version} is current"
-        )
+        stays = "the statistic of the synthetic table stays, because it was charged"
+        terminal.say(f"{stays}: version {done.version} is current")
         terminal.say("publish a table without these people under a new release name; all others are charged again")
     elif done.removed:
-        terminal.say(
-            f"{counted(done.removed, 'record was', 'records were')} removed; version "
-            f"{done.version} holds {counted(done.rows, 'row')}"
-        )
+        removed = counted(done.removed, "record was", "records were")
+        terminal.say(f"{removed} removed; version {done.version} holds {counted(done.rows, 'row')}")
     else:
         terminal.say(f"no row of these people is published; version {done.version} holds {counted(done.rows, 'row')}")
     terminal.say(f"records that the ledger newly notes as forgotten: {done.noted:,}")

@@ -147,9 +147,8 @@ def run(
     names = _all_partitions(loaded, partition) if all_partitions else [partition]
     summaries = list[dict[str, Any]]()
     for name in names:
-        failures.log_run(
-            log_level, log_format, {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
-        )
+        about = {"dataset": loaded.dataset, "release": loaded.release, "partition": name}
+        failures.log_run(log_level, log_format, about)
         with _counting(name, names, len(summaries)) if all_partitions else nullcontext():
             summaries.append(_execute(engine, loaded, name, accept_lower_cap=accept_lower_cap))
         if not as_json:
@@ -186,9 +185,8 @@ def _counting(name: str | None, names: Sequence[str | None], done: int) -> Itera
     try:
         yield
     except BaseException:
-        failures.note(
-            f"stopped at partition {name}; done: {done} of {len(names)}. The same command continues from there"
-        )
+        stopped = f"stopped at partition {name}; done: {done} of {len(names)}"
+        failures.note(f"{stopped}. The same command continues from there")
         raise
 
 
@@ -373,6 +371,8 @@ def _show_plan(forecast: Mapping[str, Any]) -> None:
     models = [
         f"{item['name']}: {Computing(**item['computing'])}" for item in forecast["columns"] if "computing" in item
     ]
+    unread = ["names not shown: nothing of them is read"] if forecast["dropped"] else []
+    of_subjects = f", of {forecast['subjects']:,} subjects" if forecast["subjects"] else ""
     budgets = [
         f"{item['name']}: epsilon {part['epsilon']:g} for {part['pays']}"
         for item in forecast["columns"]
@@ -382,18 +382,13 @@ def _show_plan(forecast: Mapping[str, Any]) -> None:
         {
             "dataset": forecast["dataset"],
             "release": forecast["release"],
-            "rows": f"{forecast['rows']:,}, of {forecast['subjects']:,} subjects"
-            if forecast["subjects"]
-            else forecast["rows"],
+            "rows": f"{forecast['rows']:,}{of_subjects}",
             "draws": forecast["draws"],
             "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in forecast["columns"]],
             "discloses": [meaning for item in forecast["columns"] for meaning in item["meanings"].values()],
             **({"budget of a record": budgets} if budgets else {}),
             **({"models compute": models} if models else {}),
-            "dropped columns": [
-                *forecast["dropped"],
-                *["names not shown: nothing of them is read"] * bool(forecast["dropped"]),
-            ],
+            "dropped columns": [*forecast["dropped"], *unread],
             "contacts": forecast["hosts"] or "no other host",
             "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
             "over the cap": {**forecast["over_cap"], "they are": _THEN[forecast["on_cap"]]}

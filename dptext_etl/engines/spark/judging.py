@@ -126,7 +126,7 @@ def sizes_of(packs: Iterable[Pack]) -> dict[str, tuple[int, int]]:
 
 
 def batches_of(packs: Iterable[Pack]) -> Iterator[pa.RecordBatch]:
-    """Put packs into batches of about `_BATCH_BYTES`: Spark takes a while for each batch, however small it is."""
+    """Put packs into batches of about `_BATCH_BYTES`: Spark is slow to start each batch, however small it is."""
     some, size = list[Pack](), 0
     for pack in packs:
         some.append(pack)
@@ -332,7 +332,7 @@ def _fed(
 
 @drops_with_gpu
 @lru_cache(maxsize=2)
-def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows again takes time
+def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows again is slow
     policy, columns = policies(config.policy, config.columns)
     policy = policy.placed(columns)
     canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)

@@ -90,7 +90,7 @@ _LOCAL_SETTINGS: dict[str, Any] = {
 }
 """Settings of a local session: nothing listens outside this machine, and no message of a library quotes a row.
 
-Java compiles quickly rather than well: it only moves rows here, and its second compiler took as much time as they did.
+Java compiles quickly rather than well: it only moves rows here, and its second compiler needed the same time again.
 """
 JAVA = "install Java 17 or newer (on Debian: apt-get install openjdk-17-jre-headless) and set JAVA_HOME if need be"
 
@@ -348,7 +348,7 @@ def _question(modules: tuple[str, ...], keys: tuple[str, ...] = ()) -> Callable[
         import sys
         import time
 
-        time.sleep(0.1)  # so that no slot takes the tasks of the others
+        time.sleep(0.1)  # so that no slot runs the tasks of the others
         answer = {"host": socket.gethostname(), "python": sys.executable, "version": None}
         try:
             for module in ("dptext_etl", *modules):

@@ -161,11 +161,7 @@ class SparkEngine(Engine["DataFrame"]):
     """Compute shards on the executors of a Spark session, classic or Connect."""
 
     def __init__(
-        self,
-        df: DataFrame,
-        gpus_per_task: float = 0,
-        check_workers: bool | None = None,
-        source: Files | None = None,
+        self, df: DataFrame, gpus_per_task: float = 0, check_workers: bool | None = None, source: Files | None = None
     ) -> None:
         self._frame = df
         self._source = source  # where the frame was read from, if a command did so

@@ -96,9 +96,8 @@ class TaskMessages:
         msg = f"an executor cannot use the staging folder {self.staging.url}"
         if not self.staging.remote:
             hint = "staging must lie on storage that driver and executors share under one path, owned by their user: "
-            raise InputError(
-                f"{msg} ({problem or 'it is not there'})", hint + 'write staging = "/shared/folder" into the policy'
-            )
+            msg = f"{msg} ({problem or 'it is not there'})"
+            raise InputError(msg, hint + 'write staging = "/shared/folder" into the policy')
         if problem is None:
             raise InputError(f"{msg}: its run is over", "run the same policy again")
         hint = "give executors a role, or the variables of storage_options: spark.executorEnv.NAME"

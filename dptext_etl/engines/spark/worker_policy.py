@@ -155,10 +155,8 @@ def is_file(url: str) -> bool:
 def require_reach(spark: Any, url: str) -> None:
     """Refuse a ledger that a session's workers do not share."""
     if is_file(resolve_url(url)) and not is_local(spark):
-        raise LedgerError(
-            "a SQLite ledger is a file of one machine, and this session's workers are not known to run on it",
-            "use a local master, or a PostgreSQL ledger",
-        )
+        msg = "a SQLite ledger is a file of one machine, and this session's workers are not known to run on it"
+        raise LedgerError(msg, "use a local master, or a PostgreSQL ledger")
 
 
 def for_workers(spec: LedgerSpec) -> LedgerSpec:

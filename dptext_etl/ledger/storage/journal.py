@@ -24,7 +24,7 @@ CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, 
 """Events that writers append next to each other; every other event waits until all writers are done."""
 HEAD = "head"
 """The name of the head of chain 0 in the table `meta`; the chains of versions before 0.3 follow a slash."""
-APPEND = "append"  # the name of what a writer locks that appends events. It is the last lock that a transaction takes
+APPEND = "append"  # the name of the lock for appending events; a transaction acquires it last
 _TAG = b"dptext/ledger/event/v1\0"
 _TAG_OF_CHAINS = b"dptext/ledger/event/v2\0"
 _TAG_OF_HEADS = b"dptext/ledger/heads/v1\0"
@@ -175,7 +175,7 @@ class Link(NamedTuple):
 
 
 class ChainCheck:
-    """Check that every chain is unbroken, and that no event moved before or behind what its writer saw."""
+    """Check that every chain is unbroken, and that no event moved before or behind the events that its writer saw."""
 
     def __init__(self, ledger_id: str) -> None:
         self._genesis = genesis(ledger_id)
@@ -193,23 +193,19 @@ class ChainCheck:
         except (ValueError, TypeError, AttributeError, KeyError):
             chain, after = 0, None
         if chain == 0 and after is None:
-            yield from self._problems_of_one_chain(entry, what)
+            if self._heads.keys() - {0}:
+                yield f"{what}: it does not name the chains before it"
+            elif entry.seq != self._last + 1:
+                yield f"events {self._last + 1} to {entry.seq - 1} are missing"
+            before = self._heads.get(0)
+            if event_hash(self._genesis if before is None else self._links[before].hash, entry.body) != entry.hash:
+                yield f"{what}: the chain is broken here"
             after = dict(self._heads)
         else:
             after = after or {}
             yield from self._problems_of_chains(entry, what, chain, after)
         self._heads[chain] = self._last = entry.seq
         self._links[entry.seq] = Link(chain, entry.hash, {**after, chain: entry.seq})
-
-    def _problems_of_one_chain(self, entry: Entry, what: str) -> Iterator[str]:
-        """Check an event that names no chain: it follows all others, each number by one higher."""
-        if self._heads.keys() - {0}:
-            yield f"{what}: it does not name the chains before it"
-        elif entry.seq != self._last + 1:
-            yield f"events {self._last + 1} to {entry.seq - 1} are missing"
-        before = self._heads.get(0)
-        if event_hash(self._genesis if before is None else self._links[before].hash, entry.body) != entry.hash:
-            yield f"{what}: the chain is broken here"
 
     def _problems_of_chains(self, entry: Entry, what: str, chain: int, after: dict[int, int]) -> Iterator[str]:
         valid = {other: seq for other, seq in after.items() if seq in self._links and self._links[seq].chain == other}

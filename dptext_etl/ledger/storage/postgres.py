@@ -2,7 +2,7 @@
 
 A ledger is one schema of a database: "dptext_ledger", or the name in `?schema=NAME` of the URL. Each write is one
 transaction with `synchronous_commit` on. It holds an advisory lock of the ledger: exclusively, or together with other
-writers; then it also locks the scopes and releases that it writes to, and last the journal, so what it relies on stays
+writers; then it also locks the scopes and releases that it writes to, and last the journal, so its facts stay
 true until its commit. A lost connection is opened again before the next transaction, never inside one.
 """
 
@@ -106,7 +106,7 @@ class PostgresStore(Store):
     def _make_schema(self) -> None:
         with self.transaction():
             if not self._run("select 1 from pg_namespace where nspname=?", (self.schema,)).fetchall():
-                self._run(f'create schema if not exists "{self.schema}"', ())  # to make it takes more than to own it
+                self._run(f'create schema if not exists "{self.schema}"', ())  # creation needs more rights
             if self._run(_TABLES, (self.schema,)).fetchall():
                 return  # another process was faster
             for statement in pg.tables():
@@ -139,7 +139,7 @@ class PostgresStore(Store):
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:
         """Begin a transaction that holds the lock of the ledger: exclusively, or together with other writers."""
-        self._begin("begin isolation level read committed")  # what is read after a lock is current
+        self._begin("begin isolation level read committed")  # reads after a lock are current
         try:
             self._run(pg.SET_HOLD, (pg.hold(rows),))
             self._wait([pg.ledger_lock(self.schema, shared=shared)])
@@ -257,12 +257,12 @@ def ledger_exists(url: str) -> bool:
 
 
 def require_writable(url: str) -> None:
-    """Ask a server, read-only, whether this user may write to a ledger or make it, and refuse what is missing."""
+    """Ask a server, read-only, whether this user may write to a ledger or make it, and refuse missing rights."""
     _RightsStore(url, create=False, read_only=True).close()
 
 
 class _RightsStore(PostgresStore):
-    """A connection that asks what its user may do, and makes nothing."""
+    """A connection that asks for its user's rights, and makes nothing."""
 
     def _prepare(self, *, create: bool) -> None:
         if self.rows("select pg_is_in_recovery()")[0][0]:
@@ -345,7 +345,7 @@ _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
         f"PgBouncer's max_client_conn must exceed the number of tasks; {NOTHING_WRITTEN}",
     ),
     "53": (FullLedgerError, "has no room left", f"free some space; {NOTHING_WRITTEN}"),
-    "57014": (UnavailableLedgerError, "ended a statement that took too long", NOTHING_WRITTEN),
+    "57014": (UnavailableLedgerError, "ended a statement that ran too long", NOTHING_WRITTEN),
     "57P": (UnavailableLedgerError, "was shut down by its server, or ended this session", NOTHING_WRITTEN),
     "08": (UnavailableLedgerError, "lost its connection", NOTHING_WRITTEN),
     "25006": (LedgerError, "is read-only", "open it with read_only=False, or ask for write access"),

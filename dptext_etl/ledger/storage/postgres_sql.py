@@ -34,15 +34,15 @@ from dptext_etl.ledger.storage.store import APPLICATION, SCHEMA
 
 HOLD = 10.0  # seconds for which the transaction of a writer may be silent
 HOLD_PER_MILLION = 10.0  # seconds more per million records of its batch: so long may it compute between two statements
-STUCK = 20.0  # seconds after which a session that is within a message is taken for stuck
+STUCK = 20.0  # seconds after which a session that is within a message counts as stuck
 LOOK = 12.0  # seconds that a writer waits before it looks whether the one before it is stuck
 READ_HOLD = 120.0  # seconds for which the transaction of a reader may be silent
-STATEMENT = 120.0  # seconds that one statement may take
+STATEMENT = 120.0  # seconds that one statement may run
 ANSWER = 150.0
 """Seconds after which a client gives up on an answer: more than `STATEMENT`, so that the server's own error arrives."""
 IDLE = 2.0
 """Seconds after which the server ends a session outside a transaction, so that a process that computes for minutes
-takes no connection meanwhile; a client uses no session half as old."""
+holds no connection meanwhile; a client uses no session half as old."""
 PAUSE = 5.0  # seconds between two attempts to connect while no connection is left, at most about
 ASKING = 10.0  # seconds for which a server is asked why it refused a connection
 TRY_AGAIN = ("53300", "08P01", "00000")
@@ -55,7 +55,7 @@ _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 SET_HOLD = "select set_config('idle_in_transaction_session_timeout', ?, true)"
 SET_LOCK_TIMEOUT = "select set_config('lock_timeout', ?, true)"
 LOCK = "select pg_advisory_xact_lock(?, ?)"
-FORGET_SESSIONS = "select pg_stat_clear_snapshot()"  # forget what the transaction saw of other sessions before
+FORGET_SESSIONS = "select pg_stat_clear_snapshot()"  # forget the other sessions that the transaction saw before
 END_STUCK = (
     "select pg_terminate_backend(held.pid) from pg_locks held join pg_stat_activity session on session.pid = held.pid"
     " where held.locktype = 'advisory' and held.granted and held.classid::bigint = ?"
@@ -131,7 +131,7 @@ def options(timeout: float) -> dict[str, Any]:
 
 
 def settings(timeout: float, schema: str, version: int, *, read_only: bool) -> bytes:
-    """Return the statements by which a session asks a server of some version for what it needs, in one message."""
+    """Return the statements by which a session asks a server of some version for its facts, in one message."""
     values = {"synchronous_commit": "on", "lock_timeout": milliseconds(timeout), "tcp_user_timeout": "30s"}
     values |= {"plan_cache_mode": "force_generic_plan"}  # a plan for given values is made with copies of all blobs
     values |= {"statement_timeout": milliseconds(STATEMENT)}
@@ -278,7 +278,7 @@ LACKING = (
 
 
 def missing_rights(lacking: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None:
-    """Return what a role lacks on the first table of such pairs, and a hint; None if it lacks nothing."""
+    """Return the missing rights of a role on the first table of such pairs, and a hint; None if it lacks nothing."""
     if not lacking:
         return None
     table = lacking[0][0]
@@ -288,7 +288,7 @@ def missing_rights(lacking: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None
 
 
 def missing_grant(statement: str) -> tuple[str, str]:
-    """Return what a role lacks whose statement was refused, and a hint."""
+    """Return the missing right of a role whose statement was refused, and a hint."""
     words = statement.split()
     if words[:1] == ["create"]:
         where = "the database" if words[1:2] == ["schema"] else "the schema"

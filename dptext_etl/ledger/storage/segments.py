@@ -123,7 +123,7 @@ def _decode_blob(rule: Rule, data: bytes | None, rows: int) -> Column:
 
 
 def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, Blob]]:
-    """Encode the rows of an event: what its body states of them, and their blobs."""
+    """Encode the rows of an event: facts for its body, and blobs."""
     layout = LAYOUTS[kind]
     rules: dict[str, Rule] = {}
     blobs: dict[str, Blob] = {}
@@ -257,7 +257,7 @@ class Segments:
 
 
 # Every amount was counted in millionths once, deltas too. An event that counts delta in steps of 10^-15 says so in its
-# body (`units`); the row of a scope says it by its shape. A ledger keeps what it wrote, and readers convert it.
+# body (`units`); the row of a scope says it by its shape. Stored values stay as they are, and readers convert it.
 UNITS = {"delta": 15}  # the power of ten of the steps of components that are not counted in millionths
 _FINER = FINE // MICRO
 
@@ -324,19 +324,12 @@ class Places(NamedTuple):
 
 
 class Holdings(NamedTuple):
-    """The state of some records in a release, shape (records,).
+    """The state of some records in a release, shape (records,)."""
 
-    Attributes:
-        present: Whether the release holds the record; an aborted reservation does not count.
-        idem_keys: The first 16 bytes of the identity of the text that it holds.
-        places: Where the record was reserved.
-        state: A `State`, where the record is present.
-    """
-
-    present: Mask
-    idem_keys: HashedIds
-    places: Places
-    state: U8
+    present: Mask  # whether the release holds the record; an aborted reservation does not count
+    idem_keys: HashedIds  # the first 16 bytes of the identity of the text that it holds
+    places: Places  # where the record was reserved
+    state: U8  # a `State`, where the record is present
 
     @property
     def committed(self) -> Mask:
@@ -357,15 +350,15 @@ class Records:
         return np.array([seq for (seq,) in rows], np.int64)
 
     def lock_name(self, ref: ReleaseRef) -> str:
-        """Name what a writer locks that adds records to a release."""
+        """Return the name of the lock for adding records to a release."""
         return f"release/{ref.id}/{ref.nonce}"
 
     def states_lock_name(self, ref: ReleaseRef) -> str:
-        """Name what a writer locks that changes states or counts of a release."""
+        """Return the name of the lock for changing states or counts of a release."""
         return f"states/{ref.id}/{ref.nonce}"
 
     def count(self, ref: ReleaseRef) -> int:
-        """Count the records that a release holds, without canaries and without what was given back."""
+        """Count the records that a release holds, without canaries and without aborted records."""
         key = (ref.id, ref.nonce)
         row = self._store.row("select records, canaries, aborted from tally where release=? and nonce=?", key)
         records, canaries, aborted = row or (0, 0, 0)

@@ -30,7 +30,7 @@ INDEXED = 3  # the version before, which kept an index in two tables more: the f
 APPLICATION = 0x64707478  # `pragma application_id` of a ledger: "dptx"
 
 SCHEMA = """
--- What the ledger knows of itself: its id, the check value of its id key, the head of its chain.
+-- Facts of the ledger: its id, the check value of its id key, the head of its chain.
 create table meta(name text primary key, value text not null) strict;
 
 -- The journal: hash = SHA-256(tag || hash of the event before || body).
@@ -39,7 +39,7 @@ create table event(seq integer primary key, kind text not null, body text not nu
 -- Sealed segments: one blob per column of a batch; the event's body says how to read it.
 create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict;
 
--- Names of releases and what they pin.
+-- Names of releases and their pinned configurations.
 create table release(
     id integer primary key, dataset text not null, col text not null, release text not null, cfg text not null,
     id_type text not null, publishable integer not null, facts text not null, burnt integer,
@@ -237,7 +237,7 @@ class Store(ABC):
 
     @abstractmethod
     def _roll_back(self) -> None:
-        """End a transaction, if there is one, and drop what it wrote."""
+        """End a transaction, if there is one, and drop its writes."""
 
     @abstractmethod
     def _run(self, sql: str, values: tuple[Any, ...]) -> Any: ...

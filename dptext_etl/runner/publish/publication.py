@@ -73,11 +73,7 @@ def judge_here(staged: StagedRun, candidate: Candidate, count: Callable[[int], o
 
 @bare
 def check(
-    staged: StagedRun,
-    *,
-    judge: Judge = judge_here,
-    progress: Listener | None = None,
-    checkpoint: Checkpoint = nothing,
+    staged: StagedRun, *, judge: Judge = judge_here, progress: Listener | None = None, checkpoint: Checkpoint = nothing
 ) -> tuple[Verdict, ...]:
     """Evaluate all gates over a staged run; if one fires, revoke the release name and remove texts from staging.
 
@@ -183,11 +179,7 @@ def strip(staging: Staging, policy: Policy) -> None:
 
 log = logging.getLogger("dptext_etl.runner")
 
-_WHY = {
-    "quarantined": "over the cap",
-    "without_subject": "without a person",
-    "changed_left_out": "with a changed text",
-}
+_WHY = {"quarantined": "over the cap", "without_subject": "without a person", "changed_left_out": "with a changed text"}
 """Why rows are left out. Counts follow only from balances, spends, and ids, and, if the policy consents, from which
 texts changed; never from the contents of a text (docs/spec/privacy.md#over-cap)."""
 

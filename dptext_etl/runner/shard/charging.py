@@ -1,4 +1,4 @@
-"""Charge a shard before it is computed, and add up what it spent, in whole millionths.
+"""Charge a shard before it is computed, and add up its spends, in whole millionths.
 
 A charge holds the identity and the worst-case spend of every record in every column. Amounts are rounded up for people
 and JSON.

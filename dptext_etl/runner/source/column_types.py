@@ -285,7 +285,7 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
 
 
 def coarse(kept: Kept, dtype: pl.DataType) -> pl.Expr:
-    """Return what is published of a kept column, whose values have a type that `coarse_type` accepts."""
+    """Return the published values of a kept column, whose values have a type that `coarse_type` accepts."""
     cell = pl.col(kept.column)
     if kept.as_ is not None:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:  # Spark knows no zone of a value

@@ -107,8 +107,8 @@ def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
 def bounds(policy: Policy) -> tuple[int, int]:
     """Return the most rows of a shard, and the most bytes of its texts.
 
-    Where the ledger gives back draws, a shard that is committed decides what the cap admits of the next one. Then only
-    rows decide where a shard ends, so that what is admitted does not depend on the lengths of texts.
+    Where the ledger gives back draws, commits of a shard decide which rows of the next one fit the cap. Then only the
+    number of rows ends a shard, so that the admitted rows do not depend on the lengths of texts.
     """
     return policy.shard_rows, ANY_SIZE if refunds(policy) else policy.shard_bytes
 

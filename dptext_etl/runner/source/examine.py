@@ -1,4 +1,4 @@
-"""Examine a source before anything is drawn: check ids and subjects, and choose the rows that the run takes."""
+"""Examine a source before anything is drawn: check ids and subjects, and choose the rows of the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
 _SIZE = "__dptext_size"
 _SHARDS_PER_VERSION = 1 << 16
-"""Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
+"""Numbers of shards, and so of their canary rows, that are reserved for one version of an incremental table."""
 
 
 class NoRowsError(InputError):
@@ -59,16 +59,16 @@ class IdCounts(NamedTuple):
 @dataclass(frozen=True)
 class Examined(Generic[Rows]):
     table: Table[Rows]
-    rows: Rows  # that the run takes, lazily
+    rows: Rows  # of the run, lazily
     total: int  # rows of the source
-    wanted: int  # rows that the run takes; fewer where an incremental run finds some published
+    wanted: int  # rows of the run; fewer where an incremental run finds some published
     base: str | None  # digest of the manifest that an incremental run adds to
     first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
     shards: int | None = None  # how many there are, if they are counted already
     beyond: int = 0  # rows that are left out, because their persons have more than `per_subject`
     pairs: int | None = None  # sum of digests of records with their persons, if these were chosen by person
     nameless: int = 0  # rows that are left out because they have no subject
-    known: Rows | None = None  # rows that an incremental run leaves out or takes, lazily; None if it takes all
+    known: Rows | None = None  # rows that an incremental run leaves out or uses, lazily; None if it uses all
     held: int = 0  # rows of the version that an incremental run adds to
     # rows that are left out, `beyond` or `nameless`, by month or year; None if they are not counted
     outside: Mapping[str, int] | None = None
@@ -127,7 +127,7 @@ def examine(
     """Examine the files of a source in this process (see `Examined.of`).
 
     Few rows are read once, and kept. Of many rows, the shards are counted in the pass over the ids, if they are asked
-    for (`sharded`) and the run takes all rows.
+    for (`sharded`) and the run uses all rows.
     """
     few = cutting.kept(table.frame)
     read = table if few is None else replace(table, frame=few.lazy())

@@ -40,7 +40,7 @@ Form = Literal["rows", "unlinked", "synthetic"]
 
 @dataclass(frozen=True)
 class Choices:
-    """What a person decides of a first policy; no default follows from a table."""
+    """The decisions of a person about a first policy; no default follows from a table."""
 
     form: Form = "rows"
     labels: Labels | None = None  # of a form without ids: a list that someone named as public
@@ -77,7 +77,7 @@ def init(
 
 
 def labels_of(given: str | None, found: Guess, form: Form) -> Labels | None:
-    """Read public labels, "COLUMN=A,B,C" or "none"; their values are never taken from the table."""
+    """Read public labels, "COLUMN=A,B,C" or "none"; their values never come from the table."""
     if form == "rows":
         if given is not None:
             msg = "labels are of synthetic tables and unlinked releases, and the form is rows"
@@ -129,7 +129,7 @@ def policy_of(
             f"#   id       {found.id}: it needs a different value in each row",
             f"#   subject  {found.subject or 'none found: records stand for themselves'}",
             *(f"#   text     {name}" for name in found.texts),
-            "# Then `dptext plan` says what it would cost, and `dptext run` does it.",
+            "# Then `dptext plan` shows the cost, and `dptext run` releases the table.",
         ],
         _places(source, dataset or _name(source), found),
         _roles(found, choices),
@@ -145,7 +145,7 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
     folder = f"{source.rpartition('/')[0]}/" if is_remote(source) else ""
     lines = [
         "# The dataset is part of every key: never rename it. A release name pins these settings and one text per id:",
-        "# changed data or settings take a new name, at full spend.",
+        "# changed data or settings need a new name, at full spend.",
         _pair("dataset", name),
         'release = "1"',
         _pair("source", source),
@@ -155,7 +155,7 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
         _pair("sink", f"{folder}published/{name}"),
     ]
     if is_remote(source):
-        lines += ["# What is not published yet: local, readable only by you.", 'staging = "staging"']
+        lines += ["# Rows that are not published yet: local, readable only by you.", 'staging = "staging"']
     return lines
 
 
@@ -171,7 +171,7 @@ def _roles(found: Guess, choices: Choices) -> list[str]:
     rows = choices.form == "rows"
     ids = [
         '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
-        "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: take keyed or drop.",
+        "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: use keyed or drop.",
         *(["# These ids look like ones that others know."] if found.known_ids else []),
         _pair("ids", choices.ids or default_ids(found)),
     ]
@@ -210,7 +210,7 @@ def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
         'ledger = { url = "sqlite:///ledger.db" }',
         f"# The most that a {unit} may lose over all releases of the period; {cost}.",
         *(f"# {line}" for line in odds_of_cap(cap, unit)),
-        "# Set it by what you promise to people, never by what the table needs.",
+        "# Set it by your promise to people, never by the needs of the table.",
         "# Releases of all forms (rows, unlinked, synthetic tables) count under a cap of this measure.",
         f'cap = {{ measure = "approx", epsilon = {cap}, delta = 1e-6, period = "all" }}',
         *_limited(found, choices),
@@ -218,7 +218,7 @@ def _spending(found: Guess, key: str, choices: Choices) -> list[str]:
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
         "publish = true",
-        *(["# true takes only ids that are not published yet.", "incremental = false"] * (choices.form == "rows")),
+        *(["# true releases only ids that are not published yet.", "incremental = false"] * (choices.form == "rows")),
     ]
 
 
@@ -266,7 +266,7 @@ def _left_out(found: Guess, choices: Choices) -> list[str]:
 
 
 def cap_of(found: Guess, choices: Choices = ROWS_WITH_IDS) -> list[str]:
-    """Say for people which cap is proposed, and what it allows."""
+    """Say for people which cap is proposed, and its odds."""
     cap, unit = proposed_cap(found, choices)
     said = [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
     return [*said, *_left_out(found, choices)]
@@ -279,12 +279,12 @@ def proposed_cap(found: Guess, choices: Choices) -> tuple[float, str]:
 
 
 def cost_of(found: Guess, form: Form) -> float:
-    """Return what a record costs; of an unlinked release the most, because fewer others hide it."""
+    """Return the cost of a record; of an unlinked release the most, because fewer others hide it."""
     return TABLE_EPSILON if form == "synthetic" else EPSILON * len(found.texts)
 
 
 def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
-    """Say what an (epsilon, delta) cap allows readers to learn of one unit, and from where on it says nothing."""
+    """State the odds of one unit under an (epsilon, delta) cap, and whether they bound anything in practice."""
     power = at_most(epsilon / math.log(10), 3)
     vacuous = ": in practice it bounds nothing" if epsilon >= VACUOUS else ""
     return (
@@ -313,7 +313,7 @@ def _labels(choices: Choices) -> list[str]:
     labels = choices.labels
     listed = [] if labels is None else [_pair("column", str(labels.column)), _pair("values", [*labels.cells])]
     return [
-        '# Public values that someone listed, never taken from the table. Others count as "other".',
+        '# Public values that someone listed, never read from the table. Others count as "other".',
         f"labels = {{ {', '.join(listed)} }}" if listed else '# labels = { column = "topic", values = ["billing"] }',
     ]
 
@@ -360,7 +360,7 @@ def _column(name: str) -> list[str]:
     return [
         "[[column]]",
         _pair("name", name),
-        "# A public text takes the place of every text. Epsilon is per text: smaller is safer and keeps less.",
+        "# A public text replaces every text. Epsilon is per text: smaller is safer and keeps less.",
         "# A corpus of your domain reads like your texts: `dptext corpus build`.",
         f'mechanism = {{ name = "surrogate", epsilon = {EPSILON}, {_pair("corpus", CORPUS)} }}',
     ]

@@ -95,7 +95,7 @@ _TEXTS = frozenset(
         *("commentaire", "comentario", "mensaje"),
     )
 )
-"""A column of strings with such a word in its name is taken for texts."""
+"""A column of strings with such a word in its name counts as texts."""
 _PEOPLE = (
     *("user", "subject", "author", "customer", "patient", "person", "account", "member", "reviewer", "client"),
     *("kunde", "kundin", "nutzer", "mitglied", "autor", "usuario", "utilisateur"),
@@ -111,7 +111,7 @@ _ABOUT = frozenset(
 _IDS = frozenset(("id", "record_id", "row_id", "uuid", "key"))
 _ID_ENDS = frozenset(("id", "uuid", "key", "ref", "userid", "recordid", "nr", "nummer"))
 _NAME = re.compile(r"[^\W\d][\w.-]{0,39}( [\w.-]{1,20}){0,2}")
-"""What a name looks like that is guessed and written; a longer one may be a text."""
+"""The form of a name that is guessed and written; a longer one may be a text."""
 _NULLS = frozenset(("na", "nan", "nil", "none", "null", "inf", "missing", "unknown"))
 """Words in the place of a number: such a name of a column may be a cell."""
 _HEADER = "Does the file have a header line?"
@@ -133,7 +133,7 @@ class Guess:
     csv: CsvSpec
     other_byte: int | None  # line of a CSV file with the first byte that is not UTF-8, if an encoding was guessed
     why: Mapping[str, str]  # why a column has its role, by name
-    shapes: Mapping[str, str]  # what is known of the values of each column, by what `others` calls it
+    shapes: Mapping[str, str]  # facts about the values of each column, by its name in `others`
     known_ids: bool  # whether ids look like ticket numbers or addresses, which people outside know
     spellings: Mapping[str, int]  # `persons` as they are spelled, and `alike` without case and blanks
     rows_of_persons: tuple[int, ...]  # how many rows each person has; empty without a column of persons
@@ -259,7 +259,7 @@ def guess(
         raise InputError(
             f"none of the {len(schema)} columns of {source} is named like an id, and every record needs one; share "
             f"of rows with a unique value: {columns.unique(texts) or 'no column has any'}",
-            f"{columns.asked} Name one with `dptext init --id`. If there is none, take a key of the system that the "
+            f"{columns.asked} Name one with `dptext init --id`. If there is none, use a key of the system that the "
             "rows come from, or a hash of columns that never change: numbers of rows shift when a table is exported "
             "again",
         )

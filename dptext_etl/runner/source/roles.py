@@ -58,7 +58,7 @@ def open_table(
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
     scanned = with_logical_types(scan(), policy, types)
     found = schema_of(scanned)
-    if files.format == "ndjson":  # Spark takes upper and lower case of names for the same
+    if files.format == "ndjson":  # Spark ignores the case of names
         from dptext_etl.csv_files import require_names
 
         require_names(found.names(), "the source")
@@ -130,7 +130,7 @@ def table_of(
 
 
 def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
-    """Return a frame whose kept columns hold what is published of them; `schema` has the types of the frame.
+    """Return a frame whose kept columns hold their published values; `schema` has the types of the frame.
 
     A text whose label is not published becomes null: it is not charged, drawn, or published.
     """
@@ -221,7 +221,7 @@ def output_columns(policy: Policy) -> tuple[str, ...]:
 
 
 def published_columns(policy: Policy) -> tuple[str, ...]:
-    """Return the columns of the published table, with what mechanisms released next to what was made of it."""
+    """Return the columns of the published table, with released texts next to post-processed ones."""
     if policy.unlinked is not None:
         return policy.unlinked.columns(policy.columns[0].name)
     texts = (name for item in policy.columns for name in (item.name, item.intermediate) if name is not None)

@@ -1,4 +1,4 @@
-"""Choose the rows that a run takes, at most a fixed number per person, and note inside the boundary which are left out.
+"""Choose the rows of a run, at most a fixed number per person, and note inside the boundary which are left out.
 
 The statement reports them. They are not part of the manifest: some of them depend on texts, and readers see that.
 
@@ -85,12 +85,12 @@ Order = Callable[[pa.Array], pl.Series]
 """Gives every canonical id its place among the records of a person, as bytes in ascending order."""
 _PUBLISHED_HINT = "are the published parts all there?"
 STAYS = b"\x00"
-"""What the place of a record begins with that stays, whatever the limit is."""
+"""The first byte of the place of a record that stays under every limit."""
 _PLACE, _ORDER, _PERSON = "__dptext_place", "__dptext_order", "__dptext_person"
 
 
 def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
-    """Return whether an incremental run adds to what a manifest lists."""
+    """Return whether an incremental run adds to the files of a manifest."""
     if manifest is None:
         return False
     if manifest.dataset != policy.dataset or manifest.partition != layout.partition:
@@ -153,12 +153,12 @@ def require_plain(policy: Policy, dtype: pl.DataType) -> None:
 def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
     """Refuse an incremental source from which records have gone that are still published.
 
-    A source that holds none of the published records is taken for one of new rows only.
+    A source that holds none of the published records counts as one of new rows only.
     """
     gone = manifest.rows - there
     if policy.deletions == "refuse" and there and gone > 0:
         lost = f"{gone:,} of {manifest.rows:,} published records are no longer in the source"
-        hint = '`dptext forget POLICY --missing` takes them out; deletions = "keep" if the source holds new rows only'
+        hint = '`dptext forget POLICY --missing` removes them; deletions = "keep" if the source holds new rows only'
         raise InputError(f"{lost}, and an incremental run only adds", hint)
 
 
