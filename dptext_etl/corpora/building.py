@@ -215,10 +215,7 @@ class Options:
             if not stated.strip():
                 raise PolicyError(f"a corpus states its {name}, got nothing", f"give it with --{name}; {_HINT}")
         if self.texts is not None and self.texts < FEWEST_TEXTS:
-            raise PolicyError(
-                f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more",
-                "raise --texts",
-            )
+            raise PolicyError(f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more", "raise --texts")
         if (self.encoder == "sentence-transformers") != (self.model is not None):
             raise PolicyError(
                 "a model belongs to the encoder sentence-transformers, and that encoder needs one",

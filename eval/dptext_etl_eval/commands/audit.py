@@ -11,13 +11,7 @@ import typer
 from dptext_etl.cli.options import Json, load_policy
 
 EXAMPLE = "dptext audit privacy.toml --draws 1000000"
-KEYS = (
-    "dataset",
-    "draws",
-    "confidence",
-    "refuted",
-    "columns",
-)
+KEYS = ("dataset", "draws", "confidence", "refuted", "columns")
 
 
 def audit(

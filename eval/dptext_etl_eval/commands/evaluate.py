@@ -74,8 +74,7 @@ def evaluate(
         bool, typer.Option("--show-texts", help="Show rows that keep most of their words, raw texts included.")
     ] = False,
     models: Annotated[
-        bool,
-        typer.Option("--models", help="Run measures with our small models, too: minutes (extra: models)."),
+        bool, typer.Option("--models", help="Run measures with our small models, too: minutes (extra: models).")
     ] = False,
     classifier: Annotated[
         str | None,

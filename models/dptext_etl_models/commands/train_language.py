@@ -45,8 +45,7 @@ def denoiser(
     corpus: Corpora,
     out: Out,
     kind: Annotated[
-        Literal["seq2seq", "causal"],
-        typer.Option(help="For dp_prompt and rewriting again, or for dp_paraphrase."),
+        Literal["seq2seq", "causal"], typer.Option(help="For dp_prompt and rewriting again, or for dp_paraphrase.")
     ] = "seq2seq",
     column: Column = "text",
     texts: Texts = 400_000,

@@ -107,12 +107,7 @@ def encode(model: Any, rows: Tensor) -> Tensor:
     return latents
 
 
-def loss(
-    model: Any,
-    rows: npt.NDArray[np.int32],
-    channel: Channel,
-    noise: torch.Generator | None = None,
-) -> Tensor:
+def loss(model: Any, rows: npt.NDArray[np.int32], channel: Channel, noise: torch.Generator | None = None) -> Tensor:
     """Return the mean cross-entropy of rebuilding every token of the rows, with the end and without padding."""
     config = model.config
     tokens = torch.from_numpy(rows.astype(np.int64))

@@ -183,13 +183,7 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
     }
     (out / CARD).write_text(_card(facts, scores, more), encoding="utf-8")
     shares = {name: score.shares() for name, score in scores["all"].items()}
-    return {
-        "out": str(out),
-        "steps": facts["steps"],
-        "bytes": size,
-        "held_out": shares,
-        "clip": [low, high],
-    }
+    return {"out": str(out), "steps": facts["steps"], "bytes": size, "held_out": shares, "clip": [low, high]}
 
 
 _TEXT = """# {name}

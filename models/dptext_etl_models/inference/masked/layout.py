@@ -76,11 +76,7 @@ class Layout:
     """Hold the tokens of texts, and of their words as released so far."""
 
     def __init__(
-        self,
-        scripts: Sequence[Script],
-        encode: Callable[[Sequence[str]], Sequence[Pieces]],
-        frame: Frame,
-        longest: int,
+        self, scripts: Sequence[Script], encode: Callable[[Sequence[str]], Sequence[Pieces]], frame: Frame, longest: int
     ) -> None:
         self.frame, self._scripts = frame, Scripts.of(scripts)
         every, pieces = self._scripts, encode(self._scripts.distinct)

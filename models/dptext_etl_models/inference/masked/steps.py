@@ -135,14 +135,7 @@ class _Drawing:
     """Hold the drawn outputs of texts, and the number of answers that each block waits for."""
 
     def __init__(
-        self,
-        scorer: Scorer,
-        law: _Law,
-        scripts: Scripts,
-        keys: pa.Array,
-        *,
-        block: int,
-        progress: Progress,
+        self, scorer: Scorer, law: _Law, scripts: Scripts, keys: pa.Array, *, block: int, progress: Progress
     ) -> None:
         self._scorer, self._law, self._keys, self._block = scorer, law, keys, block
         self._counts = scripts.draws
