@@ -31,7 +31,7 @@ Described = TypeVar("Described", bound=BaseModel)
 
 CACHE_VARIABLE = "DPTEXT_CACHE"
 DERIVED = Path(__file__).parent / "data" / "derived"
-"""Cache entries that come with the package, because computing them from its word vectors takes seconds."""
+"""Cache entries that come with the package, because computing them from its word vectors needs seconds."""
 _RECORD = "about.json"
 _KINDS = {"i": "I", "u": "U", "f": "F"}
 SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times

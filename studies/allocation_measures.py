@@ -34,9 +34,9 @@ class DataSet:
 
     Attributes:
         name: As the page calls it.
-        texts: What is released.
+        texts: The released texts.
         labels: Their labels.
-        secrets: What an attacker guesses, or None.
+        secrets: The values that an attacker guesses, or None.
         secret: What that is, in words.
         others: Raw texts of the same source that are not released, for a classifier that knows such texts.
         other_labels: Theirs.
@@ -147,7 +147,7 @@ def spent(texts: Sequence[str], way: str) -> float:
 
 
 def figures(data: DataSet, after: Sequence[str]) -> dict[str, float]:
-    """Measure a release: what it is good for, and what an attacker gets."""
+    """Measure a release: its use, and an attacker's success."""
     words = [(words_of(one), words_of(other)) for one, other in zip(data.texts, after, strict=True)]
     kept = [one == other for before, then in words for one, other in zip(before, then, strict=False)]
     found = {

@@ -29,7 +29,7 @@ ROWS = {"custext": 1_000, "dpmlm": 200}
 PER_WORD = {"custext": (3.0, 8.0, 20.0), "dpmlm": (20.0, 40.0)}
 """E of a text is one of these times the mean number of public words of the data set, rounded: a literal in a policy."""
 BETWEEN = {"custext": (2.0, 4.0, 5.5, 11.0, 14.0), "dpmlm": (14.0, 28.0)}
-"""More of them for the even division only: what it does at the use of another division lies between two of these."""
+"""More of them for the even division only. Its result at the use of another division lies between two of these."""
 ALONE = 8.0
 NOTHING = (
     "**Dividing by these scores brings nothing here that a smaller E for all words does not bring, too**, and a "
@@ -173,7 +173,7 @@ def verdict(found: dict[str, Cells]) -> str:
 
 
 def conclusion(found: dict[str, dict[str, Cells]]) -> str:
-    """Say in words what the counts say, mechanism by mechanism."""
+    """Say the counts in words, mechanism by mechanism."""
     sentences, brought = [], False
     for mechanism, cells_ in found.items():
         (use, lost, _), (safe, open_, _), (level_, _, pairs) = counts(cells_).values()
@@ -193,7 +193,7 @@ def unspent(data: DataSet) -> str:
 
 
 def page(parts: dict[str, str]) -> str:
-    """Write the page: what is said, with the figures in their places."""
+    """Write the page, with the figures in their places."""
     text = PAGE_TEXT
     for name, part in parts.items():
         text = text.replace(f"[[{name}]]", part)

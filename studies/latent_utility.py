@@ -1,7 +1,7 @@
 """`make -C studies latent-utility`: measure ADePT and DP-BART on two public data sets, as rows of the tidy file.
 
 The small BART of `models/` is pruned (PR) and trained under noise (PR+) on public text, ADePT's autoencoder is trained
-on the same text; what was trained before is taken as it is. Releases are made by the library's own column path under
+on the same text; models that were trained before are used unchanged. The library's column path makes releases under
 one throw-away key each, as paper 003 does: training texts are released, a classifier learns from them, and is tested on
 original texts.
 """
@@ -37,7 +37,7 @@ MODEL = "english-autoencoder"
 SHIPPED = ROOT / "models" / "dptext_etl_models" / MODEL
 EPSILONS = (math.inf, 2500.0, 1000.0, 750.0, 500.0, 250.0, 100.0, 50.0, 10.0)
 PLUS = (2500.0, 1000.0, 500.0, 250.0)
-"""Budgets at which a PR+ model is trained; a release takes the model whose budget is the nearest by ratio."""
+"""Budgets at which a PR+ model is trained; a release uses the model whose budget is the nearest by ratio."""
 N_REC = 10_000
 
 
@@ -54,7 +54,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Models:
-    """Folders of what is compared."""
+    """Folders of the compared models."""
 
     bart: str
     pruned: Path
@@ -75,7 +75,7 @@ def corpora(data: Path, rows: int) -> list[Corpus]:
 
 
 def mechanisms(models: Models, epsilon: float, beams: int) -> dict[str, LatentMechanism]:
-    """What is compared at a budget, in the paper's expected order."""
+    """The compared mechanisms at a budget, in the paper's expected order."""
     common: dict[str, Any] = {"epsilon": epsilon, "n_rec": N_REC, "num_beams": beams}
     found: dict[str, LatentMechanism] = {}
     if models.plus:
@@ -96,7 +96,7 @@ def released(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
 
 
 def without_noise(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
-    """Encode, clip and decode: what is left at an infinite budget; public texts only."""
+    """Encode, clip and decode: the result at an infinite budget; public texts only."""
     model = mechanism.latent_model
     out: list[str] = []
     for start in range(0, len(texts), model.rows):
@@ -113,7 +113,7 @@ def without_noise(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]
 
 
 def bleu(before: Sequence[str], after: Sequence[str]) -> float:
-    """Corpus BLEU of texts against what they were, 0 to 100, in lower case."""
+    """Corpus BLEU of texts against the originals, 0 to 100, in lower case."""
     from sacrebleu.metrics.bleu import BLEU
 
     return float(BLEU(lowercase=True, force=True).corpus_score(list(after), [list(before)]).score)
@@ -188,7 +188,7 @@ def steps(models: Models) -> dict[str, int]:
 
 
 def shown(row: dict[str, Any]) -> list[str]:
-    """Return what is printed of a row."""
+    """Return the printed cells of a row."""
     return [f"{row['epsilon']:g}", row["name"], f"{row['bleu']:.2f}", f"{row['f1']:.3f}"]
 
 
@@ -207,7 +207,7 @@ def tidy_rows(results: dict[str, list[dict[str, Any]]], texts: int, facts: dict[
     Args:
         results: Figures of every data set, the original texts first.
         texts: How many texts of a data set were released.
-        facts: What a reader must know of the models, by name.
+        facts: Facts of the models for readers, by name.
     """
     fixed = {"reading": "per text, with δ", "delta": 1e-6, "guarantee": "APPROX_LDP", "discloses": "nullness"}
     found = [{"dataset": MODELS_SET, "kind": "kept", "figure": name, "value": value} for name, value in facts.items()]
@@ -224,11 +224,11 @@ def tidy_rows(results: dict[str, list[dict[str, Any]]], texts: int, facts: dict[
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing, measure, and write the figures and the page."""
+    """Train missing models, measure, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, default=ROOT / "target" / "latent-utility", help="folder of models")
     parser.add_argument("--bart", default=str(SHIPPED), help="the model that is pruned")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of each training at most; ADePT takes three times")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each training at most; ADePT uses three times")
     parser.add_argument("--plus", type=float, nargs="*", default=PLUS, help="budgets of PR+ models")
     parser.add_argument("--rows", type=int, default=1000, help="texts of each data set that are released")
     parser.add_argument("--beams", type=int, default=3)

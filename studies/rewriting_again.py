@@ -93,7 +93,7 @@ class Fluency:
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of a set, with what an attacker wants to know."""
+    """Rows of a set, with the attribute that an attacker infers."""
 
     texts: tuple[str, ...]
     attribute: Any
@@ -177,7 +177,7 @@ def measured(rows: int, draws: int, tuned: dict[str, dict[str, str]]) -> pl.Data
     Args:
         rows: Rows of each set.
         draws: Releases of each column, each under a new key.
-        tuned: Folders of tuned rewriters, by mechanism and by what they are called.
+        tuned: Folders of tuned rewriters, by mechanism and by their names.
     """
     fluency = Fluency(public_texts(8_000))
     found: list[dict[str, Any]] = []

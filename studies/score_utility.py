@@ -2,8 +2,8 @@
 
 Its figures are rows of `docs/frontier.parquet`.
 
-The guarantee and the price are the same for the three; what differs is what a draw knows of the draws before it. Public
-data only; releases are made by the library's own column path under one throw-away key each.
+The guarantee and the price are the same for the three; they differ in how much a draw knows of the draws before it.
+Public data only; releases are made by the library's own column path under one throw-away key each.
 """
 
 from __future__ import annotations

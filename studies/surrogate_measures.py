@@ -38,7 +38,7 @@ SNIPS_BY_DOMAIN = {
     "Movies": "SearchScreeningEvent",
     "Media": "SearchCreativeWork",
 }
-"""What a classifier that knows only public dialogues can infer about Snips: five of its seven intents."""
+"""Intents of Snips that a classifier with only public dialogues can infer: five of its seven intents."""
 
 FEW = {"Snips": 2_000, "SST-2": 2_000, "UCI sentences": 2_000, "IMDb": 500}
 """Numbers of texts that a sentence model encodes in minutes."""
@@ -56,7 +56,7 @@ class DataSet:
         train: Texts that are released, and their labels.
         test: Raw texts and labels of the test.
         public: Public labeled texts of other sources; empty where there are none.
-        names: What each label is called, for a classifier that knows only names; empty where names say nothing.
+        names: The name of each label, for a classifier that knows only names; empty where names say nothing.
     """
 
     name: str

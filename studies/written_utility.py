@@ -2,7 +2,7 @@
 
 `python studies/written_utility.py --vectors FILE --model FOLDER|GGUF` runs the commands that the head of each policy
 lists, once per key and epsilon, on public data sets in the place of private ones. `static_vectors.py` writes FILE.
-`--written FOLDER` takes NAME.parquet from there in the place of new texts. Work and figures are kept in
+`--written FOLDER` reads NAME.parquet from there in the place of new texts. Work and figures are kept in
 `target/written-utility/`: a stopped run continues.
 """
 

@@ -3,7 +3,7 @@
 Dropped texts are counted by reason. The order of what stays follows the hashes of texts: it depends neither on the
 order of the sources nor on the machine.
 
-Everything in it is public and stays what it is: the file's hash names it in policies, plans and the ledger.
+Everything in it is public and never changes: the file's hash names it in policies, plans and the ledger.
 """
 
 from __future__ import annotations
@@ -406,7 +406,7 @@ def _write_card(corpus: Corpus, folder: Path) -> None:
         f"# Corpus {facts['name']}",
         "",
         "**Every text of this corpus is published text.** A release that uses it shows texts of this corpus and no",
-        "others: do not put in it what must not be shown.",
+        "others: do not put in it text that must not be shown.",
         "",
         f"* texts: {facts['texts']:,}",
         f"* SHA-256 of `corpus.safetensors`: `{facts['sha256']}`",

@@ -234,7 +234,7 @@ def add_directions(
 ) -> WordEncoder:
     """Return an encoder with further coordinates, one per label (one altogether for two labels).
 
-    What must survive (sentiment, an intent) may be a weak direction of word vectors. A ridge regression from text
+    The meaning to keep (sentiment, an intent) may be a weak direction of word vectors. A ridge regression from text
     vectors to public labels finds it. Every word gets its inner product with it as further coordinates, so that the
     vector of a text stays a sum of integers over its words.
     """
@@ -269,7 +269,7 @@ def _words_of_labels(rows: Integers, numbers: Integers, codes: Integers, shape: 
 
 
 def _regression(encoder: WordEncoder, texts: Sequence[str], codes: Integers, labels: int) -> Reals:
-    """Return what a ridge regression over text vectors says of every single word, known to the texts or not."""
+    """Return the scores of a ridge regression over text vectors for every single word, known to the texts or not."""
     points = encoder.encode(texts).astype(np.float64) / 127.0
     targets = np.eye(labels)[codes]
     targets -= targets.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Guess labels without any private text: what a release must beat to be worth its cost."""
+"""Guess labels without any private text, for figures that a release must beat to be worth its cost."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ OF_NUMBERS: Mapping[str, Figure] = {"Pearson correlation": pearson, "Spearman co
 
 @dataclass(frozen=True)
 class Guesses:
-    """What a classifier guessed, and the blind guess."""
+    """A classifier's guesses, and the blind guess."""
 
     truth: Values  # True values, shape (n,); numbers in a regression
     guessed: Values  # guesses of the classifier, shape (n,)

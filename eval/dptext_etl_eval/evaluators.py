@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dptext_etl.errors import DPTextError, InputError
 
 SMALL = "english-small"
-"""The masked language model of dptext-etl-models, which measures take if no other is named."""
+"""The masked language model of dptext-etl-models, which measures use if no other is named."""
 LONGEST = 256
 """Tokens of a text that an encoder and a causal model read."""
 _ROWS = 32

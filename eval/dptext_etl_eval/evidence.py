@@ -35,7 +35,7 @@ class Measured:
 
     measure: Measure  # the metric or attack
     scores: tuple[Score, ...]  # its figures
-    seconds: float  # how long it took
+    seconds: float  # duration
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
@@ -58,10 +58,10 @@ class Evidence:
         column: Name of the text column.
         rows: Rows that were measured.
         of: Rows that both tables share.
-        metrics: What the release keeps.
-        attacks: What an attacker gets.
+        metrics: Figures of the use that the release keeps.
+        attacks: Figures of attacks.
         left_out: Titles of measures that lack a column, with the columns that they need.
-        cost: What the release cost, in words, from the policy or the manifest; {} if not known.
+        cost: The cost of the release, in words, from the policy or the manifest; {} if not known.
         examples: Raw texts and releases that share most; () unless they may be shown.
     """
 
@@ -103,13 +103,13 @@ def evaluate(
 ) -> Evidence:
     """Measure a release.
 
-    A model is a folder, a name on a hub, or the name of a model of dptext-etl-models. One that is given here takes the
-    place of the memory of `pairs`. `join` takes the columns of splits and of second texts.
+    A model is a folder, a name on a hub, or the name of a model of dptext-etl-models. One that is given here replaces
+    the memory of `pairs`. `join` names the columns of splits and of second texts.
 
     Args:
         pairs: Raw texts and their releases.
         column: Name of the text column.
-        cost: What the release cost, in words.
+        cost: The cost of the release, in words.
         progress: Called before every measure.
         classifier: Model to fine-tune on labels and attributes.
         encoder: Sentence encoder.

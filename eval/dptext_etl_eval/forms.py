@@ -1,4 +1,4 @@
-"""Release public rows in every form that the library has, at an equal epsilon per person, and say what a person loses.
+"""Release public rows in every form that the library has, at an equal epsilon per person, and report a person's loss.
 
 Row-wise forms protect each text by its own draw. Table-wide forms have a central guarantee: it trusts the curator.
 No ledger is opened; keys are thrown away.
@@ -37,14 +37,14 @@ STEP = 0.25
 
 @dataclass(frozen=True)
 class Released:
-    """What a form publishes, and what it costs."""
+    """The output of a form, and its cost."""
 
     texts: Sequence[str]  # released texts
     labels: Values  # their labels, shape (texts,)
     epsilon: float  # mean epsilon per record that the ledger would charge
     person: float  # the most that all records of a person are charged
     delta: float = 0.0  # delta that goes with `person`
-    discloses: tuple[str, ...] = ()  # what is released exactly; the bound holds between tables that agree on it
+    discloses: tuple[str, ...] = ()  # facts that are released exactly; the bound holds between tables that agree on it
     # the classifier that comes with the release; None where one must learn from `texts` and `labels`
     predict: Callable[[Sequence[str]], Sequence[str]] | None = None
 
@@ -56,7 +56,7 @@ class Form:
     # releases rows at an epsilon per record; a person with several records loses at most the product
     release: Callable[[StandIn, float, int], Released]
     model: str  # "local" or "central"
-    says: str  # what it publishes, whom it trusts, and what it does not protect
+    says: str  # its output, whom it trusts, and its limits
 
 
 def _surrogate(rows: StandIn, epsilon: float, per_person: int) -> Released:
@@ -74,7 +74,7 @@ def _linked(given: Mapping[str, Any], rows: StandIn, per_person: int) -> Release
 
 
 def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], Any, tuple[str, ...]]:
-    """Return drawn texts, the epsilon of each, and what the mechanism discloses."""
+    """Return drawn texts, the epsilon of each, and the mechanism's disclosures."""
     mechanism = catalog.build(dict(given))
     ids = pa.array([str(row) for row in range(len(texts))])
     drawn = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
@@ -144,7 +144,7 @@ def _synthetic(rows: StandIn, epsilon: float, per_person: int) -> Released:
 
 
 def _nearest_mean(rows: StandIn, epsilon: float, per_person: int) -> Released:
-    """Publish the same statistic, and take the classifier that comes with it."""
+    """Publish the same statistic, and use the classifier that comes with it."""
     found = _statistic(rows, epsilon, per_person)
     return Released((), np.array([]), *_charged(found.statistic), predict=nearest_mean(found).predict)
 

@@ -1,6 +1,6 @@
 """Score words by a small language model over public text: interpolated counts of one, two and three words.
 
-The probability of a word after two others is what is left of its count after absolute discounting, plus what the
+The probability of a word after two others is the rest of its count after absolute discounting, plus the share that
 discounts give to the model of the order below (Ney, Essen and Kneser 1994, section 2). Sequences that were pruned from
 the file give their whole mass to the order below, so all probabilities of a context sum to 1. Perplexity and attacks
 use it; no mechanism does. `studies/shipped_data/ngrams.py` writes the file.
@@ -62,7 +62,7 @@ class Ngrams:
         self._seen_one = np.bincount(sequences[1] >> BITS, counts[1], size)  # kept pairs only, by their first word
         self._kinds_one = np.bincount(sequences[1] >> BITS, minlength=size)
         self._total_one = np.where(single > 0, single, 0.0)
-        self._total_one[START] = self._seen_one[START]  # texts are not counted: what is kept is all there is
+        self._total_one[START] = self._seen_one[START]  # texts are not counted: the rest is complete
         place = np.searchsorted(sequences[1], sequences[2] >> BITS)
         self._seen_two = np.bincount(place, counts[2], len(sequences[1]))
         self._kinds_two = np.bincount(place, minlength=len(sequences[1]))

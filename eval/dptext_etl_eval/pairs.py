@@ -1,6 +1,6 @@
 """Hold raw texts next to their releases, joined by id: the input of every metric and attack.
 
-What is computed from pairs of rows is an exact statistic of raw text. It stays inside the boundary and decides nothing
+A figure computed from pairs of rows is an exact statistic of raw text. It stays inside the boundary and decides nothing
 (docs/spec/privacy.md#no-row-decision).
 """
 
@@ -68,19 +68,19 @@ class Pairs:
         raw: Raw texts.
         released: Their releases, in the same order.
         label: What analysts want to learn from a text, one value per row; None if not given.
-        attribute: What an attacker wants to learn about the writer, one value per row; None if not given.
+        attribute: The attribute of the writer that an attacker infers, one value per row; None if not given.
         subject: The person behind each row; None if not given.
-        of: The number of rows that were there before a sample was taken.
+        of: The number of rows that were there before a sample was drawn.
         rest: The rows that the sample leaves out, with the columns of this class as texts: classifiers learn from them,
             too. None without a sample.
-        show_texts: Whether raw texts may appear in what is written; it stays inside the boundary anyway.
+        show_texts: Whether raw texts may appear in the report, which stays inside the boundary anyway.
         mechanism: The mechanism that made the releases; attackers know it, and no key. None if it is not known.
-        models: Whether measures may run the small language models, which need torch and take minutes.
+        models: Whether measures may run the small language models, which need torch and need minutes.
         evaluators: The language models that were given; each is used where a measure can use it.
         second: The second texts of pairs, raw and released; None if rows hold one text. Only the label is about both.
         split: Whether the rows are the test rows of a split, and `rest` its training rows: then no row here is learned
             from.
-        seed: Number of what is drawn at random: folds, initial weights, orders of rows.
+        seed: Number of the random draws: folds, initial weights, orders of rows.
         free: What guesses the labels without any private text.
         memory: What measures share, by name; it depends only on the other attributes.
     """
@@ -200,7 +200,7 @@ def join(
     models: bool = False,
     evaluators: Evaluators | None = None,
 ) -> Pairs:
-    """Join a raw table and its release by id, and take a sample to test; classifiers also learn from the other rows.
+    """Join a raw table and its release by id, and draw a sample to test; classifiers also learn from the other rows.
 
     Rows that the release lacks are left out: a run may have quarantined them. Null texts count as empty. Rows whose
     label, attribute or subject is null are left out. With a split, classifiers learn from all rows that say "train",
@@ -212,14 +212,14 @@ def join(
         id: Column of record ids, in both.
         text: Text column of the raw table.
         released_text: Text column of the released table; None if it has the same name.
-        label: Column of labels, taken from the raw table.
-        attribute: Column of attributes of writers, taken from the raw table.
-        subject: Column of persons, taken from the raw table.
+        label: Column of labels, in the raw table.
+        attribute: Column of attributes of writers, in the raw table.
+        subject: Column of persons, in the raw table.
         split: Column of the raw table that says "train" or "test"; other rows are left out. Subjects may be in both.
         text_pair: Column of second texts, in both tables; a label is then about both texts of a row.
         rows: Largest number of rows to test.
         seed: Number of the sample.
-        show_texts: Let raw texts appear in what is written.
+        show_texts: Let raw texts appear in the report.
         mechanism: The mechanism that made the releases.
         models: Let measures run the small language models.
         evaluators: Language models for measures.

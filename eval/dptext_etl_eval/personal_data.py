@@ -28,13 +28,13 @@ PATTERNS = {
     "CARD": re.compile(r"\b\d(?:[ -]?\d){12,18}\b"),
     "PHONE": re.compile(r"(?<![\w.])\+?\(?\d(?:[\s().x/-]*\d){6,14}(?!\w)"),
 }
-"""What is looked for, in this order; a later pattern does not see what an earlier one has found."""
+"""The patterns to find, in this order; a later pattern does not see text that an earlier one matched."""
 
 
 class Span(NamedTuple):
     """Holds something in a raw text that should not be in its release."""
 
-    kind: str  # what it is, such as "EMAIL"
+    kind: str  # the kind, such as "EMAIL"
     text: str  # how it is written
 
 
@@ -43,7 +43,7 @@ Finder = Callable[[str], Sequence[Span]]
 
 @dataclass(frozen=True)
 class SurvivorCount:
-    """Counts, by kind, what was found in raw texts and what of it survived.
+    """Counts, by kind, of personal data in raw texts and of the part that survived.
 
     It adds up over shards and stays inside the boundary.
     """
@@ -68,7 +68,7 @@ class SurvivorCount:
 
 
 def by_patterns(text: str) -> list[Span]:
-    """Find what the patterns describe.
+    """Find the personal data that the patterns describe.
 
     >>> [span.kind for span in by_patterns("Write to a.b@example.org or call +49 30 901820.")]
     ['EMAIL', 'PHONE']
@@ -90,7 +90,7 @@ def by_presidio(text: str) -> list[Span]:
 
 
 def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
-    """Count what is found in raw texts, and what of it is left in their releases."""
+    """Count the personal data of raw texts, and the part that is left in their releases."""
     if len(raw) != len(released):
         raise InputError(
             f"{len(raw)} texts, {len(released)} releases: one each per row", "pass columns of the same length"

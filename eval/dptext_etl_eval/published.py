@@ -1,4 +1,4 @@
-"""Find the raw table and the published one of a policy, and what the release cost, for a report."""
+"""Find the raw table and the published one of a policy, and the cost of the release, for a report."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from dptext_etl_eval.report import refuse_published
 def columns_of(
     policy: Policy, out: Path, *, released: str | None = None, partition: str | None = None, **given: Any
 ) -> Iterator[tuple[str, Pairs, dict[str, Any]]]:
-    """Yield name, pairs and cost of every text column of a policy, and of what is published next to a rewritten one.
+    """Yield name, pairs and cost of every text column of a policy, and of columns published next to a rewritten one.
 
-    What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
+    What post-processing made of a release follows no law of its mechanism, so measures that use the mechanism's law
     look only at the column of `keep_intermediate`.
     """
     if policy.synthetic is not None:
@@ -106,7 +106,7 @@ def table_of(place: str, storage: dict[str, Any] | None = None) -> Any:
 def claimed(
     place: str, policy: Policy | None = None, partition: str | None = None
 ) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Return a released table, and what its manifest claims of every column; a plain file claims nothing.
+    """Return a released table, and the claims of its manifest for every column; a plain file claims nothing.
 
     Raises:
         InputError: A policy is given, and the table is of another release or configuration.
@@ -128,7 +128,7 @@ def claimed(
 
 
 def staged(policy: Policy, layout: Layout) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Return what a run of a policy that publishes nothing staged, and what the policy claims of every column."""
+    """Return the rows that a run staged without publishing, and the policy's claims for every column."""
     from dptext_etl_eval.staged import staged_rows
 
     rows, claims = staged_rows(policy, layout)
@@ -136,7 +136,7 @@ def staged(policy: Policy, layout: Layout) -> tuple[Any, dict[str, dict[str, Any
 
 
 def _facts(columns: list[dict[str, Any]], more: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is claimed of columns, in words, by their names."""
+    """Return the claims for columns, in words, by their names."""
     return {
         str(item["name"]): {name.replace("_", " "): value for name, value in item.items() if name != "name"} | more
         for item in columns

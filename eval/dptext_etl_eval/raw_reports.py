@@ -98,7 +98,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 @bare
 def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, SurvivorCount]:
-    """Count the personal data of the raw texts that is left in what a staged run publishes, by published text column.
+    """Count the personal data of the raw texts that is left in the output of a staged run, by published text column.
 
     A column with post-processing is judged as it is published, and as `NAME_intermediate` too where that is published.
     """
@@ -173,12 +173,12 @@ def _raw(staged: StagedRun) -> pl.LazyFrame:
 
 def _released(staged: StagedRun, shard: StagedShard) -> pl.DataFrame:
     """Return the rows of a shard as they are to be published: after post-processing, where a column has any."""
-    with seam("reading what was staged", InputError, "report before the run is published"):
+    with seam("reading the staged rows", InputError, "report before the run is published"):
         return Staging(staged.layout.staging).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
 def _published(policy: Policy) -> dict[str, str]:
-    """Return the raw column of every published text column; a column that is kept next to what was made of it, too."""
+    """Return the raw column of every published text column; also of a column that is kept unprocessed."""
     kept = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
     return {item.name: item.name for item in policy.columns} | kept
 
@@ -198,7 +198,7 @@ def _log(staged: StagedRun, what: str) -> None:
 
 
 def log_request(policy: Policy, staging: Storage, what: str) -> None:
-    """Log a request for exact figures of raw texts next to what is staged."""
+    """Log a request for exact figures of raw texts next to the staged rows."""
     asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
     asked |= {"dataset": policy.dataset, "release": policy.release}
     with seam("logging a report", InputError):

@@ -1,4 +1,4 @@
-"""Release a public stand-in under several forms and budgets, and compare what is learned with what is free."""
+"""Release a public stand-in under several forms and budgets, and compare the learned labels with free guesses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1, unseen
 
 _UNCONDITIONAL = frozenset({Disclosure.NULLNESS.value})
-"""What a release may reveal exactly and still bound the odds between any two texts that are not null."""
+"""Disclosures with which a release still bounds the odds between any two texts that are not null."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Figure:
     person: float
     log10_odds: float  # decimal logarithm of the most by which a person's odds move, except for `delta`
     macro_f1: float  # macro-F1 on raw texts that were not released
-    discloses: tuple[str, ...] = ()  # what is released exactly; the odds hold between tables that agree on it
+    discloses: tuple[str, ...] = ()  # facts that are released exactly; the odds hold between tables that agree on it
     delta: float = 0.0  # the most that all records of a person cost in delta
     model: str = "local"  # "local" if each text is protected by its own draw, "central" if the curator is trusted
 
@@ -103,7 +103,7 @@ def free(rows: StandIn, given: Free) -> dict[str, float]:
 
 
 def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[str]:
-    """Return a line per epsilon: what each form reaches at the same loss of a person, and what the best guess does."""
+    """Return a line per epsilonwith each form's result at the same loss of a person, and the best guess."""
     name = max(baselines, key=lambda one: baselines[one])
     lines = []
     for asked in dict.fromkeys(figure.asked for figure in figures):

@@ -1,4 +1,4 @@
-"""Write what was measured as a page for people and as JSON, in a folder that only its owner can read."""
+"""Write the measurements as a page for people and as JSON, in a folder that only its owner can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dptext_etl_eval.measure import MEAN, WAYS, Attack, Score
 
 
 def in_short(found: Evidence) -> list[str]:
-    """Return what a reader must know, in sentences; each rests on figures of the page."""
+    """Return the summary, in sentences; each rests on figures of the page."""
     return [
         *_use(found.metrics),
         *_table(found),
@@ -56,7 +56,7 @@ def _free(scores: Sequence[Score]) -> dict[str, float]:
 
 
 def _table(found: Evidence) -> Iterator[str]:
-    """Say what a synthetic table teaches, what is free, and what the table costs."""
+    """Summarize how much a synthetic table teaches, the free guesses, and the table's cost."""
     for measured in _named(found.metrics, "synthetic"):
         by_name = {score.what.removeprefix("macro-F1, "): score for score in measured.scores}
         score = by_name["learned from the synthetic table"]
@@ -196,9 +196,9 @@ def _column(found: Evidence) -> str:
     short = "".join(f"<li>{escape(line)}</li>" for line in in_short(found))
     parts = [f"<h2>{escape(found.column)}: {sample}</h2><ul>{short}</ul>"]
     if found.cost:
-        parts.append(f"<h2>What it cost</h2>{_pairs(found.cost.items())}")
-    parts += [f"<h2>What the release keeps</h2>{LEGEND}", *map(_measured, found.metrics)]
-    parts += ["<h2>What an attacker gets</h2>", *map(_measured, found.attacks)]
+        parts.append(f"<h2>Cost</h2>{_pairs(found.cost.items())}")
+    parts += [f"<h2>Use of the release</h2>{LEGEND}", *map(_measured, found.metrics)]
+    parts += ["<h2>Attacks</h2>", *map(_measured, found.attacks)]
     if found.examples:
         rows = "".join(f"<tr><td>{escape(raw)}</td><td>{escape(out)}</td></tr>" for raw, out in found.examples)
         parts.append(

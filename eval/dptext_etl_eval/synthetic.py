@@ -1,4 +1,4 @@
-"""Measure what a synthetic table keeps: what a classifier learns from it, next to what needs no private text.
+"""Measure how well a classifier learns from a synthetic table, next to guesses that need no private text.
 
 No row of the table belongs to a record, so whatever compares a row with its raw text is left out, by name.
 """
@@ -36,7 +36,7 @@ from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
 @dataclass(frozen=True)
 class LearnedFromTable(Metric):
-    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and to what is free."""
+    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and free guesses."""
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (
@@ -97,7 +97,7 @@ def evaluate_table(
 ) -> Evidence:
     """Measure the published synthetic table of a policy against its raw table, or against raw rows of another table.
 
-    `tested` is a table of the same columns that was not summed; `asked` names what is free.
+    `tested` is a table of the same columns that was not summed; `asked` names the free guesses.
     """
     synthetic = _with_labels(policy, label)
     _refuse_links(given)
@@ -123,7 +123,7 @@ def evaluate_table(
 
 
 def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
-    """Return what the whole table costs a record, and a person where persons are known, rounded up; all is public."""
+    """Return the charge of the whole table for a record, and for a person if known, rounded up; all is public."""
     (column,) = manifest.columns
     statistic = column["statistic"]
     facts = {

@@ -1,4 +1,4 @@
-"""Measure what an unlinked release keeps: how near the shares of labels that readers count come to the true shares.
+"""Measure how near the shares of labels in an unlinked release come to the true shares.
 
 No text of the release belongs to a record, so whatever compares a row with its raw text is left out, by name.
 """
@@ -40,8 +40,8 @@ class SharesOfLabels(Metric):
     says: ClassVar[str] = (
         "A reader gives each public text the label whose name is nearest to it, and counts. The figure is the share of "
         "records whose label would have to change to turn counted shares into true ones (total variation): 0 is "
-        "perfect. Raw texts, counted by the same rule, show what the rule itself gets wrong; the corpus without any "
-        "private text is the blind guess. Near shares take away what the draw adds, not the pull toward the corpus."
+        "perfect. Raw texts, counted by the same rule, show the errors of the rule itself; the corpus without any "
+        "private text is the blind guess. Near shares remove the draw's error, not the pull toward the corpus."
     )
 
     counts: Mapping[str, int]  # how often each public text was drawn
@@ -134,7 +134,7 @@ def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
 
 
 def _cost(policy: Policy) -> dict[str, Any]:
-    """Return what a record is charged, rounded up; all of it is public."""
+    """Return the charge of a record, rounded up; all of it is public."""
     (column,) = policy.column_policies()
     unlinked, mechanism = policy.unlinked, column.mechanism
     assert unlinked is not None  # noqa: S101  (the caller looked)

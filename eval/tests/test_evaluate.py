@@ -40,7 +40,7 @@ def test_a_release_that_says_nothing_gives_nothing():
     rank = found["NearestNeighbour", "mean rank of the own release"]
     assert rank.value == rank.blind == (ROWS + 1) / 2
     assert found["WordsKept", "words that stand anywhere in the release"].value == 0
-    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as paper 000 takes it"):
+    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as in paper 000"):
         points = found["PointsAboveGuessing", f"{what}, tested on raw texts"]
         assert points.value <= 0 < points.raw
     use = found["Downstream", "macro-F1, learned from released texts, tested on raw texts"]

@@ -43,7 +43,7 @@ def test_bleu_is_given_of_all_texts_and_as_the_mean_over_texts():
     assert mean_bleu([same, same], [same, ["x"]]) == pytest.approx(0.5)
     assert mean_bleu([same], [other]) == pytest.approx(sentence_bleu([same], other))
     found = {what for measure, what in figures_of_release() if measure == "Bleu"}
-    assert found == {"BLEU, case ignored", "mean BLEU over texts, as paper 001 takes it"}
+    assert found == {"BLEU, case ignored", "mean BLEU over texts, as in paper 001"}
 
 
 def figures_of_release():

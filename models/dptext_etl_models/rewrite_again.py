@@ -33,7 +33,7 @@ from dptext_etl_models.inference.generation import Generation, Generator, probe_
 from dptext_etl_models.inference.prompts import FIELD, Prompts
 
 FACTS = "training.json"
-"""What a model says of its training; it is next to the weights."""
+"""A model's statement of its training, which is next to the weights."""
 TRAINING = "training"
 """The role of that file."""
 RANGE = (-200.0, 200.0)
@@ -53,9 +53,9 @@ class RewriteAgain(PostProcess):
         temperature: Divisor of the scores of sampled tokens; None uses the best token each time.
         template: The prompt, which holds "{text}" once; None uses the template of training.json, else only the text.
         input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses training.json's, else
-            512, or what the model has places for.
-        training_provenance: What the model learned from, where no training.json next to it says so: "public", or
-            "disjoint-records".
+            512, or the number of the model's places.
+        training_provenance: The source of the model's training texts, where no training.json next to it says so:
+            "public", or "disjoint-records".
 
     Example:
         >>> RewriteAgain.example().provenance
@@ -99,7 +99,7 @@ class RewriteAgain(PostProcess):
         return Artifact.open(facts_path) if facts_path.is_file() else None
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the model's files, and what it says of its training, by role."""
+        """Return the model's files, and its statement of its training, by role."""
         stated = self.training
         return {**self.model_files, **({} if stated is None else {TRAINING: stated})}
 

@@ -90,7 +90,7 @@ def topics_of(path: Path) -> dict[str, str]:
     """Return the public labels that a policy lists, each with the words that describe it.
 
     Raises:
-        PolicyError: The policy lists no labels: labels that are taken from a table are private.
+        PolicyError: The policy lists no labels: labels that are read from a table are private.
 
     The corpus that the policy names is not opened: the texts may be for that corpus.
     """
@@ -228,7 +228,7 @@ def _continuations(
 ) -> Any:
     """Draw a batch of continuations of the first prompt, guided against the second one if there is one.
 
-    `generate` of transformers reads the prompt once per continuation, which takes ten times as long as the draws.
+    `generate` of transformers reads the prompt once per continuation, which is ten times slower as the draws.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Choose labels with a causal language model that sees no labeled text: what a model knows without any release.
+"""Choose labels with a causal language model that sees no labeled text, to measure its knowledge without a release.
 
 A text gets the label under whose name the model finds it most probable, after the prompt of `dptext corpus write`. The
 probability under the topic "any" is not needed: it is the same for all labels.

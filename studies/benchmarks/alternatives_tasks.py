@@ -1,4 +1,4 @@
-"""What is measured of other tools, each by the Python of an environment that has it; this file imports nothing of ours.
+"""Measurements of other tools, each by the Python of an environment that has it; this file imports nothing of ours.
 
     PYTHON alternatives_tasks.py TOOL FOLDER
 
@@ -28,7 +28,7 @@ PATTERNS = {
     "CARD": r"\b(?:\d[ -]?){13,16}\b",
 }
 SECONDS = 1.0
-"""A measurement takes at least as long, where there are texts enough."""
+"""The least duration of a measurement, where there are texts enough."""
 
 
 def presidio_patterns(folder: Path) -> Release:  # noqa: ARG001
@@ -168,7 +168,7 @@ def spent() -> float:
 
 
 def measured(release: Release, texts: list[str]) -> dict[str, float]:
-    """Release more and more texts until that takes long enough, after two texts that warm it up."""
+    """Release more and more texts until that lasts long enough, after two texts that warm it up."""
     release(texts[:2])
     count = 4
     while True:

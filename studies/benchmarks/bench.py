@@ -1,9 +1,9 @@
 """`make -C studies bench`: run every benchmark, or those that are named, and write `results.json`.
 
     python studies/benchmarks/bench.py                 # all parts
-    python studies/benchmarks/bench.py dpmlm dpbart    # these; the others keep what was measured of them before
+    python studies/benchmarks/bench.py dpmlm dpbart    # these; the others keep their earlier figures
 
-Only ratios taken within one run of one part mean anything beyond this machine; see `studies/reports/benchmarks.md`.
+Only ratios within one run of one part mean anything beyond this machine; see `studies/reports/benchmarks.md`.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ import gpu_models
 from measuring import HERE, THREADS, Row, amount, main
 
 TEXTS, TOKENS = 40_000, 8_000
-SECONDS = 900  # that an installation or a measurement may take
+SECONDS = 900  # limit of an installation or a measurement
 
 
 class Tool(NamedTuple):
-    """A tool: what it is called here, what is installed for it, and what of ours it is compared with."""
+    """A tool: its name here, the package to install, and our mechanism to compare it with."""
 
     task: str
     title: str

@@ -1,4 +1,4 @@
-"""1-Diffractor: the column over IMDb with five lists against its plain loop, growth, and what making a list takes.
+"""1-Diffractor: the column over IMDb with five lists against its plain loop, growth, and the cost of making a list.
 
     python studies/benchmarks/bench_diffractor.py          # a table
     python studies/benchmarks/bench_diffractor.py --json   # the same rows as JSON
@@ -98,7 +98,7 @@ def lists() -> list[Row]:
             largest["cpu"] / product["cpu"],
         ),
         Row(
-            "memory that the list of 30 k words takes",
+            "memory of the list of 30 k words",
             f"{largest['peak'] / 2**20:,.0f} MiB more at the peak",
             "all distances at once in float32: 3,433 MiB",
             largest["peak"] / (4 * 30_000**2),

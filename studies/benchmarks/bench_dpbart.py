@@ -49,7 +49,7 @@ def rate(run: dict[str, Any]) -> float:
 
 
 def loop(plain: dict[int, dict[str, Any]]) -> list[Row]:
-    """What the plain loop takes next to the published code, which ran with one beam."""
+    """The plain loop next to the published code, which ran with one beam."""
     published = PUBLISHED["dpbart_documents_per_minute"]
     both = " and ".join(f"{rate(run):,.0f} with {named(beams)}" for beams, run in plain.items())
     return [
@@ -91,7 +91,7 @@ def named(beams: int) -> str:
 
 
 def noise(decoded: dict[str, Any]) -> list[Row]:
-    """Samples of noise per CPU-second, next to what a whole document takes."""
+    """Samples of noise per CPU-second, next to the time of a whole document."""
     found = task("noise")
     document, numbers = decoded["cpu"] / decoded["documents"], TOKENS * 768
     lines = []
@@ -102,7 +102,7 @@ def noise(decoded: dict[str, Any]) -> list[Row]:
             Row(
                 f"{kind.capitalize()} noise of latents, {TOKENS} x 768 numbers a document",
                 f"{amount(samples)} samples/CPU-s, {amount(samples / numbers * 60)} documents/CPU-min",
-                "what a whole document takes with one beam",
+                "the time of a whole document with one beam",
                 share,
                 "< 0.1: never the bottleneck",
                 share < 0.1,

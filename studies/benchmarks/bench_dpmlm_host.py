@@ -1,4 +1,4 @@
-"""DP-MLM's work on the host, with batches as large as a GPU's and no model: what a GPU would wait for.
+"""DP-MLM's work on the host, with batches as large as a GPU's and no model: the work that a GPU would wait for.
 
     python studies/benchmarks/bench_dpmlm_host.py          # a table
     python studies/benchmarks/bench_dpmlm_host.py --json   # the same rows as JSON

@@ -1,4 +1,4 @@
-"""Scale: whole runs over short rows, at two sizes; the same run again; a thousand new rows next to what is published.
+"""Scale: whole runs over short rows, at two sizes; the same run again; a thousand new rows next to published ones.
 
 python studies/benchmarks/bench_scale.py          # a table
 python studies/benchmarks/bench_scale.py --json   # the same rows as JSON
@@ -33,7 +33,7 @@ def rows() -> list[Row]:
     grown = first["cpu"] / first_small["cpu"] * small / large
     peak = first["whole"] / 2**20
     if (again["new"], new["new"], new["published"]) != (0, 1_000, large + 1_000):
-        raise SystemExit("the runs did not do what is measured here")
+        raise SystemExit("the runs did not do the measured work")
     return [
         Row(
             f"`dptext run` over {power(large)} short rows, gates included, two threads",

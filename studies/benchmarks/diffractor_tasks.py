@@ -1,4 +1,4 @@
-"""What is measured of 1-Diffractor, each in a separate process as in `tasks.py`."""
+"""Measurements of 1-Diffractor, each in a separate process as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def plain_diffractor_list(limit: int = 5_000) -> dict[str, float]:
 
 
 def one_product(limit: int = 5_000) -> dict[str, float]:
-    """One product of the vectors with themselves in float32, in blocks: what any way of comparing all pairs takes."""
+    """One product of the vectors with themselves in float32, in blocks, the least cost of comparing all pairs."""
     import numpy as np
 
     matrix = public_vectors(limit).vectors.astype(np.float32)

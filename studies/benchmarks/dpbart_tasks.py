@@ -1,4 +1,4 @@
-"""What is measured of DP-BART, each in a separate process as in `tasks.py`; the model is `random_models.py`'s."""
+"""Measurements of DP-BART, each in a separate process as in `tasks.py`; the model is `random_models.py`'s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of DP-MLM, each in a separate process as in `tasks.py`; models come from `random_models.py`."""
+"""Measurements of DP-MLM, each in a separate process as in `tasks.py`; models come from `random_models.py`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def spread(given: list[str], rows: int) -> list[str]:
 def plain_dpmlm(folder: str, sample: str, of: int, rows: int) -> dict[str, float]:
     """The frozen loop over a few texts of a sample, stopwords kept as the published script does.
 
-    Returns words, how many of them were drawn, and the CPU-seconds that a sequence takes in a batch of 16 by 50 tokens.
+    Returns words, how many of them were drawn, and the CPU-seconds of a sequence in a batch of 16 by 50 tokens.
     """
     import torch
     from plain_loops import dpmlm_text
@@ -120,7 +120,7 @@ def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> di
 def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float]:
     """Sequential decoding: CPU-seconds of one draw in the middle of texts of this number of words, in full batches.
 
-    A whole text of 400 words would take minutes; every draw of a text takes what one in its middle takes.
+    A whole text of 400 words would run for minutes; every draw of a text costs as much as one in its middle.
     """
     import numpy as np
     import pyarrow as pa

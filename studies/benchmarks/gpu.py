@@ -1,7 +1,7 @@
 """`make -C studies gpu`: check and measure models on a machine with a GPU, within ten minutes.
 
     python studies/benchmarks/gpu.py                  # writes gpu.json, which the documentation shows
-    python studies/benchmarks/gpu.py bits dpmlm       # these parts; the others keep what was measured of them before
+    python studies/benchmarks/gpu.py bits dpmlm       # these parts; the others keep their earlier figures
     python studies/benchmarks/gpu.py --tiny --out x   # the same with tiny shapes, on the CPU where there is no GPU
 
 Nothing is read but the package: texts, models and vectors are made here. Every part is written as soon as it is done.
@@ -74,7 +74,7 @@ def main(asked: list[str] | None = None) -> int:
 
 
 def parts(folder: Path, device: str, size: gpu_models.Size) -> dict[str, Callable[[], list[Row]]]:
-    """Return what is done, by the names of `PARTS`: first what must hold, then how fast it is."""
+    """Return the parts by the names of `PARTS`: first the checks, then the speed."""
     done: tuple[Callable[[], list[Row]], ...] = (
         lambda: in_both(folder, device, size),
         lambda: gpu_checks.exact_draws(device),
@@ -117,7 +117,7 @@ def in_both(folder: Path, device: str, size: gpu_models.Size) -> list[Row]:
 
 
 def tests() -> list[Row]:
-    """Run the tests of models, which take the GPU where there is one; left out without pytest."""
+    """Run the tests of models, which use the GPU where there is one; left out without pytest."""
     if importlib.util.find_spec("pytest") is None:
         return [Row("tests of models", "left out: pytest is not installed")]
     command = [sys.executable, "-m", "pytest", "--tb=short", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]

@@ -1,4 +1,4 @@
-"""What must hold wherever a model computes, asked on this machine's device (docs/spec/privacy.md#batch-independence).
+"""Properties of models on every device, checked on this machine's device (docs/spec/privacy.md#batch-independence).
 
 Each check returns rows of the table; a row that is not met fails the whole script.
 """

@@ -83,7 +83,7 @@ def generation(folder: Path, device: str, size: Size) -> list[Row]:
 
 
 def rows_by_memory(made: Any, device: str) -> Row:
-    """A full batch takes no more than half of the memory that was free, next to all batches that wait."""
+    """A full batch needs no more than half of the memory that was free, next to all batches that wait."""
     import torch
 
     generator, bucket = made.generator, 64
@@ -199,7 +199,7 @@ def staying(made: Any, device: str, given: list[str]) -> Row:
 
 
 def other_gpu(made: Any, device: str, given: list[str]) -> Row:
-    """A process that takes another GPU drops its models; back on the first one, it releases the same texts."""
+    """A process that changes to another GPU drops its models; back on the first one, it releases the same texts."""
     import torch
 
     from dptext_etl import device as devices
@@ -222,7 +222,7 @@ def other_gpu(made: Any, device: str, given: list[str]) -> Row:
         again, _ = released(made, given)
     where = "there the same texts" if there is not None and there.text == first.text else "no second GPU to compute on"
     return Row(
-        f"a process takes another GPU, {device}",
+        f"a process changes to another GPU, {device}",
         f"{held} models and {left / 2**20:,.1f} MiB are left on the first one; {where}",
         goal="0 models; back on the first one, the same texts",
         met=not held and again.text == first.text,

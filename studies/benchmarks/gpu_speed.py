@@ -36,7 +36,7 @@ def releasing(mechanism: Any) -> Callable[[list[str]], float]:
 
 
 def timed(mechanism: Any, size: Size) -> tuple[list[str], float]:
-    """Release the number of texts that needs about `size.seconds`; return them and what they took."""
+    """Release the number of texts that needs about `size.seconds`; return them and the seconds."""
     release, few = releasing(mechanism), gpu_models.texts(size.texts, size, seed=5)
     release(few[:2])
     first = release(few)
@@ -48,7 +48,7 @@ def timed(mechanism: Any, size: Size) -> tuple[list[str], float]:
 
 
 def peak(device: str, size: Size) -> float:
-    """Return what the device does at most in products of bfloat16 matrices, FLOP/s."""
+    """Return the device's highest rate in products of bfloat16 matrices, FLOP/s."""
     import torch
 
     left, right = (torch.randn(size.matrix, size.matrix, device=device).bfloat16() for _ in range(2))
@@ -63,7 +63,7 @@ def peak(device: str, size: Size) -> float:
 
 
 def useful(mechanism: Any, given: list[str]) -> float:
-    """Count the FLOPs that some texts take without padding and dummies, per word.
+    """Count the FLOPs of some texts without padding and dummies, per word.
 
     Two per weight and token in all layers, only at masks in the feed-forward part of the last one and in the head; and
     operations of attention, four per pair of tokens, number of the hidden state and layer.

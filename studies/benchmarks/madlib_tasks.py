@@ -1,4 +1,4 @@
-"""What is measured of MADLIB, each in a separate process as in `tasks.py`."""
+"""Measurements of MADLIB, each in a separate process as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VECTORS = "word_vectors/sgns_300d_30k.npz"
 
 
 def madlib(words: int = 100_000, limit: int = 20_000, source: str = VECTORS) -> dict[str, float]:
-    """The column over IMDb in batches, with the memory that it takes next to the text."""
+    """The column over IMDb in batches, with its memory next to the text."""
     import pyarrow as pa
 
     from dptext_etl.column import draw

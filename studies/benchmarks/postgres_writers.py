@@ -51,7 +51,7 @@ def measure(
     batch: int,
     server_cpu: Callable[[], float] = lambda: 0.0,
 ) -> dict[str, Any]:
-    """Run the writers, and return records per second of all of them, and what they used.
+    """Run the writers, and return records per second of all of them, and their resources.
 
     Args:
         url: An empty schema.
@@ -63,7 +63,7 @@ def measure(
         server_cpu: Returns the processor time of the server so far.
     """
     with Ledger.open(url, id_key) as ledger:
-        for number in range(scopes):  # what is pinned, is pinned before the clock
+        for number in range(scopes):  # caps are pinned before the clock starts
             ledger.agree_on_cap(*_scope(number))
             registered(ledger, f"bench{number}")
     start = multiprocessing.get_context("spawn")

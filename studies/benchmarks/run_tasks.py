@@ -72,11 +72,11 @@ class Job:
 
 
 def run(rows: int | None = None, cores: int | None = None, first: int = 0, **entries: Any) -> dict[str, Any]:
-    """A whole run over IMDb, or over short texts, with its profile and the share that the ledger's methods take.
+    """A whole run over IMDb, or over short texts, with its profile and the share of the ledger's methods.
 
     Args:
-        rows: Number of short texts; None takes IMDb.
-        cores: Cores to keep to; None takes all.
+        rows: Number of short texts; None uses IMDb.
+        cores: Cores to keep to; None uses all.
         first: The first of them.
         entries: Further entries of the policy.
     """
@@ -85,7 +85,7 @@ def run(rows: int | None = None, cores: int | None = None, first: int = 0, **ent
     job = Job(frame, **entries)
     size = frame.height
     del frame
-    from dptext_etl import Ledger, engines  # what a user waits for once, at the start, is measured by `bench_start`
+    from dptext_etl import Ledger, engines  # `bench_start` measures the imports at the start
 
     summaries, job_run = list[Any](), engines.run
     ledger = Stopwatch()
@@ -104,7 +104,7 @@ def run(rows: int | None = None, cores: int | None = None, first: int = 0, **ent
 
 
 def parts(cores: int | None = None) -> dict[str, Any]:
-    """What a run over IMDb cannot do without: read, draw and write with only Polars and the mechanism."""
+    """The necessary work of a run over IMDb: read, draw and write with only Polars and the mechanism."""
     keep_to(cores)
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""What is measured in Spark, each in a separate process, as in `tasks.py`."""
+"""Measurements in Spark, each in a separate process, as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def tree_seconds() -> float:
 
 
 def entries(folder: Path, name: str) -> dict[str, Any]:
-    """Return what a run of the tweets needs next to its column."""
+    """Return the entries of a run of the tweets, without its column."""
     return {
         "sink": str(folder / name),
         "staging": str(folder / f"{name}.staging"),
@@ -177,7 +177,7 @@ def short_rows(rows: int = 1_000_000) -> dict[str, float]:
 
 
 def command(rows: int = 1_000_000) -> dict[str, float]:
-    """The same rows by `dptext run --engine spark`, the start of Spark included; two cores are what it finds."""
+    """The same rows by `dptext run --engine spark`, the start of Spark included; it finds two cores."""
     from dptext_etl import Policy
 
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))

@@ -1,6 +1,6 @@
-"""What is measured of surrogate, each in a separate process: `python surrogate_tasks.py NAME '{"parameter": value}'`.
+"""Measurements of surrogate, each in a separate process: `python surrogate_tasks.py NAME '{"parameter": value}'`.
 
-Corpora and texts are made of random words with random vectors: what they say means nothing, what they take is real.
+Corpora and texts are made of random words with random vectors. They mean nothing; their time and memory are real.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def surrogate(m: int = 20_000, rows: int = 10_000, epsilon: float = 4.0) -> dict
 
 
 def opened(folder: str, rows: int) -> dict[str, Any]:
-    """Release over a corpus that another process wrote: the memory of this one holds no more than a release takes.
+    """Release over a corpus that another process wrote: the memory of this one holds no more than a release needs.
 
     The first release, which packs the corpus, stays outside the clock.
     """

@@ -1,4 +1,4 @@
-"""What is measured, each in a separate process: `python tasks.py NAME '{"parameter": value}'` prints one JSON line.
+"""Measurements, each in a separate process: `python tasks.py NAME '{"parameter": value}'` prints one JSON line.
 
 Set-up (reading, building and mapping the table, one small call) stays outside the clock.
 """
@@ -33,7 +33,7 @@ def data(name: str) -> Path:
 
 
 def clocked(work: Callable[[], Any]) -> dict[str, float]:
-    """Run `work` and return its CPU-seconds (all threads), wall seconds and what it added to the peak of memory."""
+    """Run `work` and return its CPU-seconds (all threads), wall seconds and its addition to the peak of memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
     kept = work()
@@ -157,7 +157,7 @@ def mapping() -> dict[str, float]:
 def santext(
     words: int | None = None, limit: int = 10_000, source: str = "english-20k", batch: int = BATCH
 ) -> dict[str, float]:
-    """The SanText column over IMDb in batches, by default of a run, with the memory that it takes next to the text."""
+    """The SanText column over IMDb in batches, by default of a run, with its memory next to the text."""
     import pyarrow as pa
 
     from dptext_etl.column import draw

@@ -1,4 +1,4 @@
-"""`make -C studies frontier`: measure what is not kept, write `docs/frontier.parquet`, and from it the report."""
+"""`make -C studies frontier`: measure missing figures, write `docs/frontier.parquet`, and from it the report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="mechanisms")
     parser.add_argument("--model", action="append", default=[], help="MECHANISM=MODEL: measure it with this model")
     parser.add_argument("--keys", type=int, default=KEYS, help="releases of each cell")
-    parser.add_argument("--again", nargs="*", default=[], help="measures to take anew from kept releases")
+    parser.add_argument("--again", nargs="*", default=[], help="measures to repeat on kept releases")
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
     given = parser.parse_args(asked)
     if not data.DATA.exists():

@@ -1,4 +1,4 @@
-"""Measure one cell: a line at a budget, on a data set, under a key. What was measured is kept."""
+"""Measure one cell: a line at a budget, on a data set, under a key. Figures are kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cell:
     """One release of one data set.
 
     Attributes:
-        line: What is measured.
+        line: The measured line.
         epsilon: Its budget, as the line reads it.
         data: The data set.
         key: Number of the key, from 0.
@@ -66,7 +66,7 @@ class Cell:
 
 
 def released(mechanism: Mechanism, texts: Sequence[str], key: int) -> tuple[list[str], dict[str, float]]:
-    """Release public texts under a known key, so that anybody can repeat it, and return what a text cost.
+    """Release public texts under a known key, so that anybody can repeat it, and return the cost of a text.
 
     The key is known: such a release protects nothing, and must hold only public texts.
     """
@@ -106,12 +106,12 @@ def named(measure: Measure) -> str:
 
 
 def measured(cell: Cell, only: Sequence[str] | None = None, again: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the figures of a cell by measure; what is not kept is measured and kept.
+    """Return the figures of a cell by measure; missing ones are measured and kept.
 
     Args:
         cell: The cell.
-        only: Measures to take, by name; None for all that the data set allows.
-        again: Measures that are taken anew.
+        only: Measures, by name; None for all that the data set allows.
+        again: Measures that are repeated.
     """
     mechanism = cell.mechanism()
     path = WORK_FOLDER / f"{cell.name(mechanism)}.json"
@@ -150,7 +150,7 @@ def store(cell: Cell, kept: dict[str, Any]) -> None:
 
 
 def kept_figures(cell: Cell) -> dict[str, Any] | None:
-    """Return what is kept of a cell; None where nothing is."""
+    """Return the kept figures of a cell; None where there are none."""
     path = WORK_FOLDER / f"{cell.name(cell.mechanism())}.json"
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 

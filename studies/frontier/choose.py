@@ -1,4 +1,4 @@
-"""Say in a few lines what to choose; every number is looked up among what was measured."""
+"""Recommend a choice in a few lines; every number is one of the figures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from frontier.tables import amount
 from frontier.tidy import BY
 
 SOMETHING = 0.25
-"""A smaller share of the use is taken for none."""
+"""A smaller share of the use counts as none."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured: one row per cell, and the means of all figures."""
+    """The figures: one row per cell, and the means of all figures."""
 
     points: pl.DataFrame
     means: pl.DataFrame

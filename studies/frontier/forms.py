@@ -84,7 +84,7 @@ def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) 
 
 
 def forms(found: pl.DataFrame) -> str:
-    """Return a row per data set and form: what a learner gets at an equal epsilon per person, and what to do."""
+    """Return a row per data set and form: the use at an equal epsilon per person, and a recommendation."""
     lines = []
     for name in measured(found):
         linked, free = guesses(found, name)
@@ -104,7 +104,7 @@ def forms(found: pl.DataFrame) -> str:
 
 
 def choices(found: pl.DataFrame) -> str:
-    """Return a row per data set: all forms at two epsilons per person, and which one to take, if any."""
+    """Return a row per data set: all forms at two epsilons per person, and the recommended one, if any."""
     lines = []
     for name in measured(found):
         linked, free = guesses(found, name)
@@ -117,7 +117,7 @@ def choices(found: pl.DataFrame) -> str:
                 f"{name}, {linked.select(pl.max('n')).item():,} texts",
                 *cells,
                 f"{best} {free[best]:.2f}",
-                "; ".join(take),
+                "; ".join(choose),
             ]
         )
     shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
@@ -135,11 +135,11 @@ def _take(free: Mapping[str, float], at: Mapping[str, float]) -> str:
 
 
 def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
-    """Say which form to take at an epsilon, or to publish nothing.
+    """Say which form to choose at an epsilon, or to publish nothing.
 
     Args:
         free: Macro-F1 of guesses that need no private text.
-        at: Macro-F1 of each form; among those near the best one, the first is taken.
+        at: Macro-F1 of each form; among those near the best one, the first is chosen.
     """
     best = max(free, key=lambda what: free[what])
     if max(at.values()) <= free[best] + LEVEL:
@@ -175,7 +175,7 @@ def reached(found: pl.DataFrame, name: str, form: str) -> dict[float, float]:
 
 
 def measure() -> None:
-    """Measure what is not kept, and write it to the tidy file."""
+    """Measure missing figures, and write it to the tidy file."""
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     tidy.put(MEASURE, rows(FigureCache(WORK_FOLDER / "forms.jsonl")))
 

@@ -63,7 +63,7 @@ def attacked(cell: Cell, memory: dict[Any, Any]) -> bool:
 
 
 def measure() -> None:
-    """Attack what was not attacked yet."""
+    """Run the missing attacks."""
     memories: dict[str, dict[Any, Any]] = {}
     for cell in cells():
         if attacked(cell, memories.setdefault(cell.data.name, {})):

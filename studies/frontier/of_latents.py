@@ -39,20 +39,20 @@ def facts(found: pl.DataFrame) -> str:
     )
     return (
         f"<p>The model has {details['megabytes of the model']:g} MB (bart-base 558). Steps of training: {steps}; "
-        f"the paper takes 3,000 for PR and 50,000 and more for each PR+. Beams: "
+        f"the paper uses 3,000 for PR and 50,000 and more for each PR+. Beams: "
         f"{details['beams']:g}; the paper's are 10.</p>"
     )
 
 
 def nats_by_budget(found: pl.DataFrame) -> str:
-    """Return what a noisy latent reveals at most, by budget."""
+    """Return the most that a noisy latent reveals, by budget."""
     own = found.filter(pl.col("dataset") == "Snips, as paper 003", pl.col("epsilon").is_finite())
     budgets = own["epsilon"].unique().sort(descending=True)
     return ", ".join(f"{nats(epsilon):.0f} at ε = {epsilon:,g}" for epsilon in budgets)
 
 
 def nats(epsilon: float) -> float:
-    """Return what a noisy latent reveals at most, in nats."""
+    """Return the most that a noisy latent reveals, in nats."""
     return largest_mu(epsilon, DELTA) ** 2 / 8
 
 

@@ -1,4 +1,4 @@
-"""Set the tables of paper 000 (DP-MLM, Meisenbacher et al. 2024) next to what was measured here."""
+"""Set the tables of paper 000 (DP-MLM, Meisenbacher et al. 2024) next to our figures."""
 
 from __future__ import annotations
 

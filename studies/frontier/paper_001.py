@@ -1,4 +1,4 @@
-"""Set the tables of paper 001 (Meisenbacher, Lee, Matthes 2025) next to what was measured here."""
+"""Set the tables of paper 001 (Meisenbacher, Lee, Matthes 2025) next to our figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Printed:
 
     Attributes:
         raw: Accuracy of use and of the attacker from raw texts.
-        guessing: What the paper takes for guessing: F1 of the positive class, or of a coin.
+        guessing: The paper's figure of guessing: F1 of the positive class, or of a coin.
         accuracy: The accuracy of the same guesses.
         rows: Use, static, adaptive attacker and both gains, by mechanism and epsilon, divided evenly and by scores.
     """
@@ -123,7 +123,7 @@ def _table_1() -> str:
     return (
         "<p>Table 1, relative gain γ above guessing, against the static and the adaptive attacker: printed / "
         "recomputed from its own row / with the accuracy of the same guesses. <b>The scores are accuracies, but "
-        "guessing is taken at F1 of the positive class</b> (Yelp 96.65 and 29.89; as accuracies they are 93.53 and "
+        "guessing is measured by F1 of the positive class</b> (Yelp 96.65 and 29.89; as accuracies they are 93.53 and "
         "17.57; Trustpilot 95.83 and a coin's 66.67; 92.00 and 58.09). Then Yelp's raw texts lie below guessing "
         "(95.09), losing use <i>raises</i> γ, and a model that learned nothing gains most.</p>"
         + table(["data set", "mechanism", "ε", "budget divided", "γ, static", "γ, adaptive"], rows, sorts=True)

@@ -1,4 +1,4 @@
-"""Set the figures of paper 003 (DP-BART, Igamberdiev and Habernal 2023) next to what was measured here."""
+"""Set the figures of paper 003 (DP-BART, Igamberdiev and Habernal 2023) next to our figures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def paper_003(table_: pl.DataFrame) -> str:
         head = ["mechanism", *(f"ε = {at:,}" for at in BUDGETS)]
         parts += [f"<p>{name}:</p>{table(head, compared(printed, ours, 2))}<p>{order(printed, ours, LEVEL)}</p>"]
     return (
-        "<p>Table 5 (Figure 3 draws it), macro-F1, printed / here. The paper takes bart-base, all texts and BERT; here "
+        "<p>Table 5 (Figure 3 draws it), macro-F1, printed / here. The paper uses bart-base, all texts and BERT; here "
         "the model has 3 MB, 500 texts are released, and a logistic regression learns "
         '(<a href="#latent">more</a>). ADePT as first published has a wrong sensitivity; both columns are of the '
         "corrected one.</p>"

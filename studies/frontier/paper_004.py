@@ -1,4 +1,4 @@
-"""Set the tables of paper 004 (CusText, Chen et al. 2023) next to what was measured here."""
+"""Set the tables of paper 004 (CusText, Chen et al. 2023) next to our figures."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ QUERIES = {
 }
 """Table 2, CusText: queries that reveal a word, at epsilon 1, 2, 3, and 8."""
 LIMIT = 5_000
-"""Words of the vocabulary that mechanisms of noise and distances take at small scale."""
+"""Words of the vocabulary of mechanisms of noise and distances at small scale."""
 VECTORS = DATA / "word_vectors"
 
 

@@ -58,7 +58,7 @@ def rows_of(
 
 
 def one(found: pl.DataFrame, *asked: Any, column: str = "value") -> float | None:
-    """Return one figure of a cell, or what is next to it; None where it was not measured.
+    """Return one figure of a cell, or the figure next to it; None where it was not measured.
 
     Args:
         found: Means over keys.

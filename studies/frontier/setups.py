@@ -49,7 +49,7 @@ class Task:
         name: The data set.
         texts: Training and test texts; each row is a text, or a pair of texts.
         labels: Their labels.
-        secrets: What an attacker guesses; None where the set has no such column.
+        secrets: The values that an attacker guesses; None where the set has no such column.
     """
 
     name: str
@@ -84,8 +84,8 @@ class Setup:
     Attributes:
         rows: Training texts of a set.
         tests: Test texts of a set.
-        models: Folder of given weights, one folder each, named as on the hub without the owner; None takes ours.
-        tables: Folder of the papers' tables, as `studies/recipes` writes them; None takes included sets.
+        models: Folder of given weights, one folder each, named as on the hub without the owner; None uses ours.
+        tables: Folder of the papers' tables, as `studies/recipes` writes them; None uses included sets.
         slow: Part of the rows that a generative model rewrites.
     """
 
@@ -96,7 +96,7 @@ class Setup:
     slow: float = 0.25
 
     def weights(self, name: str, ours: str) -> str:
-        """Return the folder of given weights, or the included model that takes their place."""
+        """Return the folder of given weights, or the included model that replaces them."""
         given = None if self.models is None else self.models / name
         return str(given) if given is not None and given.is_dir() else ours
 
@@ -175,7 +175,7 @@ def learned(setup: Setup, task: Task, texts: Rows, labels: Sequence[Any]) -> Cal
     """Learn labels from texts, and return a function that guesses them for others.
 
     With given weights `deberta-v3-base` (or `bert-base-uncased`) a model is tuned for one epoch, as the papers do.
-    Otherwise single texts take the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
+    Otherwise single texts use the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
     """
     for name in ("deberta-v3-base", "bert-base-uncased"):
         if setup.has(name):
@@ -243,7 +243,7 @@ def tuned(folder: str, texts: Rows, labels: Sequence[Any], *, numbers: bool) -> 
 
 
 def figure(setup: Setup, task: Task, train: Rows, test: Rows, *, secret: bool = False, macro: bool = False) -> float:
-    """Return 100 x accuracy (macro-F1, or Pearson's correlation) of what is learned from some rows, on others."""
+    """Return 100 x accuracy (macro-F1, or Pearson's correlation) of a learner of some rows, on others."""
     known, asked = (task.secrets or task.labels) if secret else task.labels
     guessed = learned(setup, task, train, known)(test)
     if task.numbers and not secret:
@@ -360,7 +360,7 @@ class Shown:
     """A table of the page.
 
     Attributes:
-        title: What it is, with the number of the paper's table.
+        title: Its subject, with the number of the paper's table.
         head: Titles of its columns.
         rows: Cells. "printed / here" where both are there.
     """

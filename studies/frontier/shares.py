@@ -38,7 +38,7 @@ class Axes:
 
 
 def axes(data_set: str) -> Axes:
-    """Return what a data set is judged by: labels and an attribute where it has them."""
+    """Return the criteria of a data set: labels and an attribute where it has them."""
     cut = CUTS[data_set]
     use, attack = (USE if cut.label else MEANING), (SECRET if cut.attribute else AGAIN)
     use_says = "macro-F1 of labels" if cut.label else "nearness of meaning"

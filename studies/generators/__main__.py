@@ -64,7 +64,7 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
     names = ", ".join(str(path.relative_to(DOCS.parent)) for path in different)
     if check and different:
-        sys.exit(f"these pages differ from what the code says: {names}\nHint: run `make docs` and commit them")
+        sys.exit(f"these pages differ from the code's texts: {names}\nHint: run `make docs` and commit them")
     print(f"written: {names or 'nothing, all pages are up to date'}")
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of `docs/choose.md`: what a release keeps, next to guesses that need no private text."""
+"""Write the tables of `docs/choose.md`of the use that a release keeps, next to guesses that need no private text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = {"label names alone": "label names", "public data alone": "public data",
 
 
 def row_by_row() -> str:
-    """Return what a classifier gets from rows of `surrogate`, and whether that is more than a guess."""
+    """Return the score of a classifier that learns from rows of `surrogate`, and whether that is more than a guess."""
     found, rows = tidy.means(tidy.read()), []
     for name, labels, corpus in LINES:
         here = found.filter(pl.col("dataset") == name + of_surrogate.SETS)

@@ -56,7 +56,7 @@ def classes() -> str:
 
 
 def gates() -> str:
-    """Return all gates, when they judge, and what each catches."""
+    """Return all gates, when they judge, and the errors that each catches."""
     from dptext_etl.checks import Stage
     from dptext_etl.checks.gate import every
 

@@ -34,7 +34,7 @@ class Settings:
     pairs: int = 12  # fewest occurrences of a pair of words that is kept
     # fewest occurrences of three words that are kept; at least `pairs`, so that their first pair is kept
     triples: int = 24
-    # part of an occurrence that each kept sequence gives to what was not seen (absolute discounting)
+    # part of an occurrence that each kept sequence gives to unseen sequences (absolute discounting)
     discount: float = 0.75
 
 
@@ -45,7 +45,7 @@ def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -
     other = len(known) + 1
     forms, tokens = read_words(texts)
     number_of_form = np.array([*(place.get(form.lower(), other) for form in forms), 0], np.int64)
-    running = np.concatenate([[0], number_of_form[tokens]])  # token -1, the end of a text, takes the last entry: 0
+    running = np.concatenate([[0], number_of_form[tokens]])  # token -1, the end of a text, uses the last entry: 0
     held: list[tuple[Ids, int, Ids]] = []
     for order, least in ((1, 0), (2, settings.pairs), (3, settings.triples)):
         sequences, counts = np.unique(_sequences(running, order), return_counts=True)
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m studies.shipped_data.ngrams", description=main.__doc__)
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    parser.add_argument("--license", default="that of the corpus", help="what the corpora's licenses ask")
+    parser.add_argument("--license", default="that of the corpus", help="the license terms of the corpora")
     parser.add_argument("--pairs", type=int, default=Settings.pairs)
     parser.add_argument("--triples", type=int, default=Settings.triples)
     given = parser.parse_args(arguments)

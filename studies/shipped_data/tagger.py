@@ -1,6 +1,6 @@
 """Train the small tagger of word classes that comes with the library, from public text that NLTK's tagger labeled.
 
-The paper takes NLTK's tagger, whose weights a user downloads (6 MB). Ours is a stand-in, so that scores of words need
+The paper uses NLTK's tagger, whose weights a user downloads (6 MB). Ours is a stand-in, so that scores of words need
 no download: an averaged perceptron of NLTK's kind with eight classes, as small as they allow. Its labels come from
 NLTK's tagger, so it makes that one's mistakes and more; the card says how many, against texts tagged by people.
 

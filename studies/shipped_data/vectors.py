@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=Path, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the grid file to write, or to evaluate as it is")
     parser.add_argument("--provenance", default="", help="where the corpus comes from; written into the file")
-    parser.add_argument("--license", default="", help="what the corpus' license asks; written into the file")
+    parser.add_argument("--license", default="", help="the license terms of the corpus; written into the file")
     parser.add_argument("--evaluate", type=Path, metavar="DATA", help="folder of word_lists, word_vectors, imdb, …")
     defaults = asdict(Settings())
     for name, value in defaults.items():

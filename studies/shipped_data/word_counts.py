@@ -3,7 +3,7 @@
     python -m studies.shipped_data.word_counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --out dptext_etl/data/english-counts.json
 
-Each corpus has the same weight, whatever its size, so that neither articles nor talk by itself decide what is rare.
+Each corpus has the same weight, whatever its size, so that neither articles nor talk decide which words are rare.
 """
 
 from __future__ import annotations

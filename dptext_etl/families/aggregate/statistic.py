@@ -230,7 +230,7 @@ class Statistic:
         return spend(guarantee, Approximate(ZeroConcentrated(self.per_subject * self.rho), approx, self.delta), 1)
 
     def configuration(self) -> dict[str, Any]:
-        """Return what the sums and their noise depend on (docs/spec/stream.md#configuration)."""
+        """Return the settings that the sums and their noise depend on (docs/spec/stream.md#configuration)."""
         return {
             "mechanism": "synthetic",
             "mechanism_version": VERSION,
@@ -278,11 +278,11 @@ def describe(
 
 
 class Aggregate(Mechanism):
-    """The statistic of a whole column, as what the ledger pins of it and charges for each record.
+    """The statistic of a whole column, with the settings that the ledger pins and the charge of each record.
 
     Attributes:
         label: The name of the mechanism in policies, manifests, and the ledger.
-        statistic: What is summed, and how much noise is added.
+        statistic: The summed values, and the size of the noise.
         claim: Class, neighbors, and assumptions.
         n_rec: The number of records for which delta is stated.
     """
@@ -322,7 +322,7 @@ class Aggregate(Mechanism):
         return {"corpus": self.opened.artifact}
 
     def spend(self, positions: int) -> Spend:  # noqa: ARG002
-        """Return what a record is charged: the same for all (docs/spec/synthetic.md#cost)."""
+        """Return the charge of a record: the same for all (docs/spec/synthetic.md#cost)."""
         return self.statistic.charge(self.claim)
 
     def positions(self, texts: pa.Array) -> pa.Array:

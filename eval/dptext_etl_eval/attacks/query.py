@@ -128,7 +128,7 @@ def replays_seen(mechanism: WordMechanism, word: str, queries: int, secret: _ker
         mechanism: Any word mechanism.
         word: One public word.
         queries: Number of queries of the same text under the same record id.
-        secret: The noise key; None takes a new random one.
+        secret: The noise key; None creates a new random one.
     """
     key = _kernel.ReleaseKey(secret or _kernel.Secret(), "attack", "word", "attack", mechanism.cfg())
     text, ids = pa.array([word] * queries, pa.large_string()), pa.array(["the record"] * queries)
@@ -167,7 +167,7 @@ def _counts(chances: Floats, queries: int, repeats: int, random: np.random.Gener
 
 WORDS, FEW = 20, 5
 FREQUENT = 4_000
-"""Words are taken evenly from this number of first words of the vocabulary."""
+"""Words are chosen evenly from this number of first words of the vocabulary."""
 COUNTS = (1, 10, 100, 1_000)
 _REPEATS, _LARGE = 400, 1_000
 
@@ -177,7 +177,7 @@ class Query(Attack):
 
     title: ClassVar[str] = "Asking for a word again and again"
     says: ClassVar[str] = (
-        "The attacker gets N independent answers for a word and takes the most frequent one. The figure depends "
+        "The attacker gets N independent answers for a word and guesses the most frequent one. The figure depends "
         f"only on the mechanism and at most {WORDS} public words, not on the texts. A release answers equal queries "
         "equally; but anyone who may submit one text under many ids gets independent answers. Blind is a guess among "
         "the words that are asked."

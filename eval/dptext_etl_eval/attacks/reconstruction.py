@@ -1,6 +1,6 @@
 """Read a release in context: what were the words, given what the mechanism does and what language is like?
 
-The attacker knows the mechanism and takes a word for likely where it both gives the released word often and fits the
+The attacker knows the mechanism and treats a word as likely where it both gives the released word often and fits the
 words around it. Likelihoods of the mechanism and probabilities of a language model are multiplied along a text, and a
 beam search finds the best raw text (a noisy channel; Shannon 1951, Jelinek 1976).
 """
@@ -52,7 +52,7 @@ class Reconstruction(Attack):
         "The attacker searches for the raw text that explains a release best: the mechanism's odds times a small "
         f"language model of ours ({NAME}, public text, beam search). With --perplexity-model, that causal model "
         "chooses among the best readings. Position by position; blind always guesses the most common word of our "
-        "model. Compare it with taking every released word as it is."
+        "model. Compare it with guessing every released word as it is."
     )
     knows: ClassVar[str] = "the release, the mechanism (no key), and public text"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})
@@ -102,7 +102,7 @@ def _by(name: str, score: Score) -> Score:
 
 
 class Channel:
-    """What an attacker knows of a mechanism: how likely words behind a released word are."""
+    """An attacker's knowledge of a mechanism: how likely words behind a released word are."""
 
     def __init__(self, mechanism: WordMechanism, model: Ngrams) -> None:
         self._mechanism, self._model = mechanism, model
@@ -118,7 +118,7 @@ class Channel:
     def behind(self, released: str) -> Candidates:
         """Return the likeliest words behind a released word.
 
-        Output sets and distances are mutual: what a word often becomes often becomes that word. Where a mechanism has
+        Output sets and distances are mutual: a frequent output of a word often becomes that word. Where a mechanism has
         few outputs, the odds are exact; else the odds of the released word itself replace them.
         """
         if released not in self._known:
@@ -184,7 +184,7 @@ def _scores(found: Counter[str]) -> list[Score]:
         return [Score("words recovered", None, note="no release has as many words as its raw text")]
     made = [
         Score(what, found[hit] / found["words"], wilson(found[hit], found["words"]), found["common"] / found["words"])
-        for what, hit in (("words recovered", "right"), ("words right if taken as they are", "shown"))
+        for what, hit in (("words recovered", "right"), ("released words that are unchanged", "shown"))
     ]
     changed = found["changed"]
     share = found["back"] / changed if changed else None

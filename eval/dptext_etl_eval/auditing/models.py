@@ -113,7 +113,7 @@ def divergence(epsilon: float, mu: float) -> float:
 
 WORDS = ("good", "film")
 _WEIGHTS = 2**27
-"""Largest number of weights per input and trial, so that large output sets take fewer draws."""
+"""Largest number of weights per input and trial, so that large output sets get fewer draws."""
 _LEAST = 1_000
 _PAIRS = 4
 _TRIALS = 2 * _PAIRS + REPEATED

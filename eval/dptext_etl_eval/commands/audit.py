@@ -26,8 +26,8 @@ def audit(
     """Compute the real epsilon of every column's mechanism, and try to refute the epsilon that it claims.
 
     The computation is exact if the mechanism has a table. The trials release public words under their own keys: they
-    read no text and charge nothing. Several policies end with a table of all their mechanisms, per unit: what each
-    claims, what it realizes, and what the trials showed at least. Then the only key of --json is `policies`.
+    read no text and charge nothing. Several policies end with a table of all their mechanisms, per unit: the
+    claim, the realized epsilon, and the bound from the trials. Then the only key of --json is `policies`.
 
     Exits with 4 if a claim is refuted.
     """

@@ -1,4 +1,4 @@
-"""Define `dptext evaluate`, which measures what a release keeps and what an attacker gets from it."""
+"""Define `dptext evaluate`, which measures the use that a release keeps and an attacker's gain from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluate(
         str | None, typer.Option(metavar="COLUMN", help="What analysts learn from a text, such as stars.")
     ] = None,
     attribute: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What an attacker learns about a writer, such as gender.")
+        str | None, typer.Option(metavar="COLUMN", help="Fact that an attacker learns about a writer, such as gender.")
     ] = None,
     subject: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The person behind a row; a policy names it.")
@@ -94,7 +94,7 @@ def evaluate(
         str | None, typer.Option(metavar="COLUMN", help="Learn from rows that say train here, and test on test.")
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Repeat what is random so often: means and standard deviations.")
+        int, typer.Option(min=1, help="Repeat random steps this number of times: means and standard deviations.")
     ] = 1,
     text_pair: Annotated[
         str | None,

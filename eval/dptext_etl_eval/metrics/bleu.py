@@ -32,7 +32,7 @@ class Bleu(Metric):
         mean, blind = (mean_bleu(before, texts) for texts in (after, after[1:] + after[:1]))
         return [
             Score("BLEU, case ignored", own, blind=other),
-            Score("mean BLEU over texts, as paper 001 takes it", mean, blind=blind),
+            Score("mean BLEU over texts, as in paper 001", mean, blind=blind),
         ]
 
 

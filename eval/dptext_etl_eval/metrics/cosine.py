@@ -22,7 +22,7 @@ class Cosine(Metric):
     says: ClassVar[str] = (
         f"Mean cosine between a raw text and its release: the averages of their words' vectors ({ENCODER}). Blind is "
         "the same with the release of another row: texts of one column are alike to begin with. With --encoder, the "
-        "same by a sentence encoder, as papers 000 and 001 take it."
+        "same by a sentence encoder, as in papers 000 and 001."
     )
     order: ClassVar[int] = 50
     weight: ClassVar[float] = 0.3

@@ -1,4 +1,4 @@
-"""Measure what a classifier learns from a release: the use that most releases are made for."""
+"""Measure how well a classifier learns from a release, which is the use of most releases."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Perplexity(Metric):
         "marks ignored); smaller is more usual. Blind is the same words of the raw texts, shuffled over all rows. It "
         "says nothing of sense: frequent words are usual. Compare it within a column only. With --perplexity-model, "
         "perplexity per token of that model, which reads whole texts: of all texts together, and as the mean over "
-        "texts, as papers take it."
+        "texts, as in papers."
     )
     order: ClassVar[int] = 70
 

@@ -53,7 +53,7 @@ def calibrate(
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
 
     The corpus must be public: a range from the texts that are privatized would disclose something about them, and no
-    ledger would account for it. A mechanism takes the file as `clip`; it finds a file in the model's folder by itself.
+    ledger would account for it. A mechanism has the parameter `clip`; it finds a file in the model's folder by itself.
 
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
     appendix B).

@@ -41,7 +41,7 @@ def encoder(
 
     No labels are needed: sentences that follow each other, and turns of one dialogue, mostly speak of the same thing.
     The encoder of a corpus, which sums such vectors, then groups related texts. The command prints how many held-out
-    texts find their partner among 500, before and after; a step takes 512 pairs. Never give it texts that you
+    texts find their partner among 500, before and after; a step has 512 pairs. Never give it texts that you
     privatize.
     """
     from dataclasses import asdict

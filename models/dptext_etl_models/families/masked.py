@@ -157,7 +157,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         return frozenset(self.words_and_tokens[0]) | self.kept_words
 
     def input_words(self) -> tuple[str, ...]:
-        """Return the words that can come back as themselves, in public order; every word takes one draw."""
+        """Return the words that can come back as themselves, in public order; every word has one draw."""
         return tuple(word for word in self.words_and_tokens[0] if word and word not in self.kept_words)
 
     def survival(self, word: str) -> Fraction:
@@ -215,7 +215,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         return self.n_max * self.draws_per_position
 
     def input_policy(self) -> dict[str, Any]:
-        """Return the input policy: every word takes a draw, and faithful mode keeps capitals and punctuation."""
+        """Return the input policy: every word has a draw, and faithful mode keeps capitals and punctuation."""
         faithful = {"case": "keep", "punctuation": "keep"} if self.mode == "faithful" else {}
         return {**STRICT_INPUT, **faithful, **self._length_policy()}
 

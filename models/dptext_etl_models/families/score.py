@@ -2,7 +2,7 @@
 
 All score mechanisms share the model as an artifact, the public range that scores are clipped to, and the cost of n
 draws. The guarantee holds for any scores (docs/spec/privacy.md#arbitrary-scores). Only the clip and the draw must be
-exact, and `dptext_etl.sampling` does both. The model's scores differ in their last digits between machines; draws take
+exact, and `dptext_etl.sampling` does both. The model's scores differ in their last digits between machines; draws use
 the same integers of the record's stream everywhere, and a run's first commit is the release.
 """
 
@@ -84,7 +84,7 @@ class ScoreMechanism(ModelMechanism):
 
     @property
     def largest_epsilon(self) -> float:
-        """Return the largest epsilon of one draw of what is released."""
+        """Return the largest epsilon of one draw of the release."""
         return self.epsilon if self.allocation is None else self.allocation.largest
 
     @property

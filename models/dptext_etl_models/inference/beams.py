@@ -35,7 +35,7 @@ class Search(NamedTuple):
     beams: int  # number of partial outputs that are kept
     steps: int  # largest number of ids of an output
     end: int  # id that ends an output
-    never: Sequence[int] = ()  # ids that the search never takes
+    never: Sequence[int] = ()  # ids that the search never chooses
 
 
 @torch.inference_mode()

@@ -117,7 +117,7 @@ def words() -> tuple[str, ...]:
 
 
 def _byte_pairs(*, framed: bool) -> Any:
-    """Return a byte-level tokenizer, like RoBERTa's ("framed" by special tokens) or GPT-2; it takes any text.
+    """Return a byte-level tokenizer, like RoBERTa's ("framed" by special tokens) or GPT-2; it accepts any text.
 
     Merges build words from their beginning, so that no merge of one word breaks another.
     """

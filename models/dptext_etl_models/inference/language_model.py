@@ -134,7 +134,7 @@ def identity(files: Mapping[str, Artifact]) -> tuple[tuple[str, str], ...]:
 
 
 def tokenizer(files: Mapping[str, Artifact]) -> Any:
-    """Return the model's fast tokenizer (transformers), which takes special tokens in a text as ordinary text."""
+    """Return the model's fast tokenizer (transformers), which treats special tokens in a text as ordinary text."""
 
     def read(folder: Path) -> Any:
         from transformers import AutoTokenizer

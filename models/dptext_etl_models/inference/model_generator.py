@@ -4,7 +4,7 @@ The scores of a text do not depend on other texts (docs/spec/privacy.md#batch-in
 bucket that depends on its own length, a batch has a fixed number of rows, and the cache is reserved for the longest
 output at the start. So no shape depends on the contents or draws of other texts. Libraries compute differently if no
 row of a batch is padded, so every row has at least one padding token. On a GPU, the number of rows follows from the
-memory that was free before any text was read, and from what a batch of dummies takes.
+memory that was free before any text was read, and from the memory of a batch of dummies.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dptext_etl_models.inference.server import Prompt
 
 SHORTEST_BUCKET = 32
 _STRIDE = 8
-_WAITING, _CPU_WAITING = 8, 2**30  # batches that wait, at most, and what they may take on a CPU, bytes
+_WAITING, _CPU_WAITING = 8, 2**30  # batches that wait, at most, and their memory on a CPU, bytes
 _CPU_ROWS = 16
 _MOST_ROWS = 1024  # dummies of small tables are computed, too
 _MEASURED = 2  # rows of the batch whose memory is measured
-_SHARE = 0.5  # of the free memory; other tasks, draws and fragments take the rest
+_SHARE = 0.5  # of the free memory; other tasks, draws and fragments use the rest
 _KEYS_AND_VALUES = {"DynamicLayer", "StaticLayer", "StaticSlidingWindowLayer"}
 
 
@@ -94,7 +94,7 @@ class ModelGenerator:
         return _WAITING if self._model.device.type == "cuda" else min(_WAITING, _CPU_WAITING // batch)
 
     def _row_bytes(self, bucket: int) -> int:
-        """Measure what a row takes while it is computed, and in all batches that wait."""
+        """Measure the memory of a row while it is computed, and in all batches that wait."""
         import torch
 
         cuda, device = torch.cuda, self._model.device
@@ -157,7 +157,7 @@ class _ModelBatch:
         return {type(layer).__name__ for layer in self._layers} <= _KEYS_AND_VALUES
 
     def adopt(self, places: npt.NDArray[np.int64], other: _ModelBatch, rows: npt.NDArray[np.int64]) -> None:
-        """Replace own rows by rows of another batch of that bucket, which has taken as many steps."""
+        """Replace own rows by rows of another batch of that bucket, which has made as many steps."""
         import torch
 
         here, there = (torch.as_tensor(numbers, device=self._model.device) for numbers in (places, rows))
@@ -167,7 +167,7 @@ class _ModelBatch:
 
     @property
     def size(self) -> int:
-        """Return what is held of all rows, bytes."""
+        """Return the memory of all rows, bytes."""
         return sum(part.nbytes for part in self._state())
 
     def _state(self) -> list[Any]:

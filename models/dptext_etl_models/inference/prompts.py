@@ -31,7 +31,7 @@ _WORD = re.compile(r"\S+")
 class Prompts:
     """Encode texts with a template to token ids, and decode drawn tokens.
 
-    A tokenizer may panic, or take minutes, for a text of millions of blanks, so texts are cut by characters first.
+    A tokenizer may panic, or run for minutes, for a text of millions of blanks, so texts are cut by characters first.
     """
 
     def __init__(self, tokenizer: Any, template: str, limit: int, n_max: int, *, continued: bool) -> None:
@@ -51,7 +51,7 @@ class Prompts:
         own = len(self._ids(self._tokens.encode(self._before + self._after), 0))
         if own + _LEAST_TEXT > limit:
             raise PolicyError(
-                f"the template takes {own} tokens of a prompt, which has at most {limit}",
+                f"the template uses {own} tokens of a prompt, which has at most {limit}",
                 "shorten the template, lower l_max, or raise input_limit",
             )
 

@@ -182,7 +182,7 @@ class SequenceModel:
         """Return the likeliest text of each noisy latent, shape (rows, size)."""
         states = self.states(torch.from_numpy(np.ascontiguousarray(latents)))
         end = self.model.config.eos_token_id
-        search = Search(self.beams, self.length - 1, end)  # the constant start takes one of the l positions
+        search = Search(self.beams, self.length - 1, end)  # the constant start uses one of the l positions
         outputs = beam_search(self._decoder(states, search), search)
         texts: list[str] = self._tokens.decode_batch(outputs.tolist(), skip_special_tokens=True)
         return [text.strip() for text in texts]

@@ -1,4 +1,4 @@
-"""What a model server offers to a release: it schedules steps itself, and asks for every draw."""
+"""The interface that a model server offers to a release: it schedules steps itself, and asks for every draw."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class DPBart(LatentMechanism):
         return files
 
     def configuration(self) -> dict[str, Any]:
-        """As for all latent mechanisms; where `length` is all that a model takes, one id less is read since version 2.
+        """As for all latent mechanisms; where `length` is a model's longest input, one id less is read since version 2.
 
         A place of every row is padding (`inference.sequence_model`).
         """

@@ -9,7 +9,7 @@ docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
   every text to a public or a noisy number of words can hide the length.
 * Strict mode draws only whole words in lower case. Faithful mode draws from all tokens, as the paper does.
 * Algorithm 3 (variant "plusminus") adds and deletes words. A plan is drawn first, independently of the text; remaining
-  and added words take one draw each, so the worst case is two draws per word, and a cap can be charged for the draws
+  and added words have one draw each, so the worst case is two draws per word, and a cap can be charged for the draws
   that were made. The printed algorithm counts deletions but never makes them, and leaves original words at the end of
   the text; here these words are deleted.
 * The score of appendix A (similarity of words plus a small multiple of the model's score) is unbounded in the paper;

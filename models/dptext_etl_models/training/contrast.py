@@ -34,7 +34,7 @@ FEWEST = 1_000
 _FEWEST_WORDS = 3
 _UNKNOWN = 2**32 - 1
 _REACH = 2
-"""Number of following turns with which a turn makes pairs: the answer, and what the same person says next."""
+"""Number of following turns with which a turn makes pairs: the answer, and the same person's next turn."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Corpus:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return what a trained model's provenance says of the corpus."""
+        """Return the corpus facts of a trained model's provenance."""
         return {"name": self.name, "sha256": self.sha256, "share": repr(self.share)}
 
     def __len__(self) -> int:

@@ -81,7 +81,7 @@ class Settings:
     """Hold the settings of counter-fitting."""
 
     passes: int = 20  # number of passes
-    step: float = 0.1  # step of a pull, in units of length; the paper takes 0.1 times 0.1
+    step: float = 0.1  # step of a pull, in units of length; the paper uses 0.1 times 0.1
     antonyms: float = 1.0  # weight of the push between antonyms
     synonyms: float = 0.3  # weight of the pull between synonyms
     neighbors: float = 1.0  # weight of the pull between words that were near

@@ -78,7 +78,7 @@ class Corruption:
         self._frequent = frozenset(WordVectors.load(limit=FREQUENT).words)
 
     def pair(self, text: str, rng: np.random.Generator) -> tuple[str, str]:
-        """Return what the model reads, and what it shall write."""
+        """Return the model's input, and its target."""
         kind = rng.random()
         if kind < self._recipe.random:
             made = self._invented(len(text.split()), rng)

@@ -217,7 +217,7 @@ most frequent word, or the ten most frequent ones. Every masked word counts, tho
 | --- | --- | --- | --- | --- | --- | --- |
 {figures}
 
-A pair shows the plain text first, so that finding its words is mostly copying; what the model knows of language shows
+A pair shows the plain text first, so that finding its words is mostly copying; the model's knowledge of language shows
 where a text is by itself.
 
 ## Settings

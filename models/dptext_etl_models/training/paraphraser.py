@@ -152,7 +152,7 @@ def train(
     listener: Listener | None = None,
     every: int = 500,
 ) -> dict[str, Any]:
-    """Fine-tune, or resume from the checkpoint in `out`; write a folder that `dp_paraphrase` takes as its model."""
+    """Fine-tune, or resume from the checkpoint in `out`; write a folder that `dp_paraphrase` reads as its model."""
     model, tokenizer = trainable("AutoModelForCausalLM", base).float(), language_model.tokenizer(base)
     end = model.config.eos_token_id if isinstance(model.config.eos_token_id, int) else tokenizer.eos_token_id
     if end is None:

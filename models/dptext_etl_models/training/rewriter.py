@@ -134,7 +134,7 @@ class InDomain:
 
 
 class Examples(paraphraser.Examples):
-    """Turn pairs into what an encoder reads and a decoder writes."""
+    """Turn pairs into an encoder's input and a decoder's output."""
 
     def __init__(self, pairs: Sequence[Pair], encoders: tuple[Prompts, Prompts], config: Any, longest: int) -> None:
         self._start, end = config.decoder_start_token_id, config.eos_token_id
@@ -147,7 +147,7 @@ class Examples(paraphraser.Examples):
         super().__init__(pairs, *encoders, end, longest)
 
     def batch(self, chosen: Sequence[int]) -> tuple[paraphraser.Ids, ...]:
-        """Return what the encoder reads, its mask, what the decoder reads, and labels (`NOTHING` after the end)."""
+        """Return the encoder's input, its mask, the decoder's input, and labels (`NOTHING` after the end)."""
         rows = [self._rows[number] for number in chosen]
         read = stacked([prompt for prompt, _ in rows], self._padding)
         mask = stacked([[1] * len(prompt) for prompt, _ in rows], 0)

@@ -124,7 +124,7 @@ class Layout:
     def asked(self, blocks: Sequence[tuple[int, int, int]] | Numbers, most: int) -> Asked:
         """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row.
 
-        Kept words between masks take room in a row, too: no row spans more than the window leaves for its second copy.
+        Kept words between masks need room in a row, too: no row spans more than the window leaves for its second copy.
         """
         given = np.asarray(blocks, np.int64).reshape(-1, 3)
         records = given[:, 0]
@@ -140,7 +140,7 @@ class Layout:
         return Asked(records, start, np.minimum(start + most, last), first, last)
 
     def _within_room(self, records: Numbers, first: Numbers, last: Numbers, most: int) -> Asked:
-        """Cut blocks into rows that hold all of their masks, and what is kept between these."""
+        """Cut blocks into rows that hold all of their masks, and the kept words between these."""
         begin, end = (self._offsets[self._words[records + side]] for side in (0, 1))
         items, last_items = self.item_of_draw[first], self.item_of_draw[last - 1]
         span = self._places[last_items + 1] - self._places[items]

@@ -3,7 +3,7 @@
 The head is the largest matrix of a model. It is computed only at masked positions, and only for tokens that can be
 drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are BERT's (`Encoder`),
 otherwise what follows its attention. Architectures name their parts differently. Each shortcut is compared once with
-the model's own answer; if the scores differ, the next slower way is taken, and at last the model's own.
+the model's own answer; if the scores differ, the next slower way is used, and at last the model's own.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class MaskedModel:
             return self._way(ids, real, (torch.arange(len(places), device=self.device)[:, None], places), extra)
 
     def _ways(self) -> Iterator[_Way]:
-        """Return what may compute the scores of masks, the shortest first."""
+        """Return the ways to compute the scores of masks, the shortest first."""
         if self._head is None:
             return
         encoder = Encoder.of(self._base) if self.device.type == "cpu" else None

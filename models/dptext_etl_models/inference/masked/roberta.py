@@ -1,6 +1,6 @@
-"""Read masked models of RoBERTa's kind without the library of all models, whose import takes longer than many runs.
+"""Read masked models of RoBERTa's kind without the library of all models, whose import is slower than many runs.
 
-A model is taken only if its configuration and its weights are known to the last name; every other one is read by
+A model is read here only if its configuration and its weights are known to the last name; every other one is read by
 transformers. Parts have the same names as in transformers, so scoring a model shows no difference; operations
 and their order are, too, so that scores have the same bits.
 """
@@ -28,7 +28,7 @@ _FIXED: dict[str, Any] = {
     "tie_word_embeddings": True,
     "position_embedding_type": "absolute",
 }
-"""Entries of a configuration that change what a model computes, with the only value that is read here."""
+"""Entries of a configuration that change a model's results, with the only value that is read here."""
 _WHOLE = {
     "pad_token_id", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     "max_position_embeddings", "type_vocab_size",
@@ -67,13 +67,13 @@ def read(folder: Path, dtype: torch.dtype) -> Roberta | None:
             model = Roberta(SimpleNamespace(**given))
         model.load_state_dict(found, strict=True, assign=True)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError):
-        return None  # transformers says what is wrong, or knows better
+        return None  # transformers reports the error, or knows better
     model.eval().requires_grad_(requires_grad=False)
     return model
 
 
 def _known(given: Any) -> bool:
-    """Say whether a configuration holds only what is known here."""
+    """Say whether a configuration holds only known entries."""
     if not isinstance(given, dict) or not _NEEDED <= given.keys() <= _NEEDED | _IDLE | _FIXED.keys():
         return False
     if any(given.get(name, value) != value for name, value in _FIXED.items()):

@@ -161,7 +161,7 @@ class MaskedScorer:
     def forward(self, batch: Batch) -> Made:
         """Return the model's scores of the masks inside the window, shape (draws, tokens); any thread may call this.
 
-        What a CPU does with them continues in numbers of 32 bits, so that they are widened here, in the batch's thread.
+        On a CPU, the work continues in numbers of 32 bits, so that they are widened here, in the batch's thread.
         """
         import torch
 

@@ -42,7 +42,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """A text and its positions, for the model: what an `Item` says of each, in one array per field, shape (items,)."""
+    """A text and its positions, for the model: each field of `Item` as one array, shape (items,)."""
 
     words: Sequence[str]  # the words in the form that the model reads
     word: npt.NDArray[np.int64]
@@ -184,7 +184,7 @@ def within(sizes: Numbers) -> Numbers:
 
 
 PLAN = 3
-"""Purpose number of the trials: word i takes positions 2i (deleted?) and 2i + 1 (followed by another word?)."""
+"""Purpose number of the trials: word i uses positions 2i (deleted?) and 2i + 1 (followed by another word?)."""
 
 
 def draw_plans(
@@ -202,7 +202,7 @@ def draw_plans(
 
 
 def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.bool_]) -> Script:
-    """Return the script of a text under a plan: remaining words and added words take one draw each."""
+    """Return the script of a text under a plan: remaining words and added words have one draw each."""
     items: list[Item] = []
     of_words = iter(plan.tolist())
     for number, keep in enumerate(kept):
@@ -219,7 +219,7 @@ def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.boo
 
 @lru_cache(maxsize=4096)
 def likely_draws(words: int, deletion: float, addition: float, delta: float) -> int:
-    """Return the smallest t such that a text takes more than t draws with probability at most `delta`.
+    """Return the smallest t such that a text has more than t draws with probability at most `delta`.
 
     >>> likely_draws(20, 0.05, 0.1, 1e-6), likely_draws(100, 0.05, 0.25, 1e-6)
     (30, 144)
@@ -289,7 +289,7 @@ def marked(script: Script, words: Sequence[str], most: int) -> Marked:
 
 
 def marked_again(script: Script, drawn: Sequence[str], most: int) -> Marked:
-    """Mark what was drawn as a text with the same positions; kept words stay, and padding has no word."""
+    """Mark the drawn words as a text with the same positions; kept words stay, and padding has no word."""
     outputs, words = iter(drawn), list[str]()
     places: list[int | None] = []
     for item in script.items:

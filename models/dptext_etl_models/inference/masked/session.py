@@ -1,6 +1,6 @@
 """Queue the rows of texts by shape, and answer with the scores of batches, several in progress at a time.
 
-The next batch takes the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
+The next batch uses the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
 in which batches were started. A row that cannot be scored fails by itself.
 """
 
@@ -50,13 +50,13 @@ class BatchThreads:
 
 
 def _single_threads(width: int) -> ThreadPoolExecutor:
-    """Start threads in which torch takes no further ones; they end with the pool."""
+    """Start threads in which torch starts no further ones; they end with the pool."""
     import torch
 
     pool, met = ThreadPoolExecutor(width, thread_name_prefix="dptext-batch"), Barrier(width)
 
     def alone() -> None:
-        torch.get_num_threads()  # a thread that was never asked takes the number of the process at its first product
+        torch.get_num_threads()  # a thread that was never asked uses the number of the process at its first product
         torch.set_num_threads(1)
         met.wait()
 

@@ -3,7 +3,7 @@
 Words are encoded one by one, each as if after a blank; special tokens that a text spells are ordinary text. The output
 set of strict mode is public and depends only on the tokenizer: every token that is one whole word.
 
-Importing transformers takes a second. So a tokenizer that is one file of the library `tokenizers` is read without it,
+Importing transformers needs a second. So a tokenizer that is one file of the library `tokenizers` is read without it,
 if its settings are all known and change nothing about the file; transformers reads every other one.
 """
 
@@ -89,7 +89,7 @@ def read_tokens(folder: Path) -> Tokens | None:
             return None
         return Tokens(Tokenizer.from_file(str(folder / _FILE)), special)
     except (KeyError, TypeError, ValueError, AttributeError, OSError):
-        return None  # transformers says what is wrong, or knows better
+        return None  # transformers reports the error, or knows better
 
 
 CHARACTERS = 2**16
