@@ -117,6 +117,9 @@ def evaluate(
         perplexity_model: Causal language model.
         seeds: How often measures with something random are repeated; they give means and deviations.
 
+    Returns:
+        The figures of all measures, and the names of those that were left out.
+
     Raises:
         InputError: The label or the attribute has one value only or too many, a library is missing, or a model cannot
             be loaded.

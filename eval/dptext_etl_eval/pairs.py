@@ -116,11 +116,25 @@ class Pairs:
         return len(self.raw)
 
     def texts(self, which: str) -> tuple[str, ...]:
-        """Return the "raw" or the "released" texts."""
+        """Return the raw or the released texts.
+
+        Args:
+            which: "raw" or "released".
+
+        Returns:
+            One text per row.
+        """
         return self.raw if which == RAW else self.released
 
     def seconds(self, which: str) -> tuple[str, ...] | None:
-        """Return the second texts of pairs, "raw" or "released"; None if rows hold one text."""
+        """Return the second texts of pairs.
+
+        Args:
+            which: "raw" or "released".
+
+        Returns:
+            One text per row; None if rows hold one text.
+        """
         return None if self.second is None else self.second[which == RELEASED]
 
     @cached_property
@@ -139,7 +153,14 @@ class Pairs:
         return self.evaluators.masked_model or SMALL
 
     def words(self, which: str) -> list[list[str]]:
-        """Return the words of every text in lower case, as mechanisms look them up; computed once."""
+        """Return the words of every text in lower case, as mechanisms look them up; computed once.
+
+        Args:
+            which: "raw" or "released".
+
+        Returns:
+            The words of each row.
+        """
         if (which, "words") not in self.memory:
             self.memory[which, "words"] = [words_of(text) for text in self.texts(which)]
         found: list[list[str]] = self.memory[which, "words"]
@@ -223,6 +244,9 @@ def join(
         mechanism: The mechanism that made the releases.
         models: Let measures run the small language models.
         evaluators: Language models for measures.
+
+    Returns:
+        The pairs to test, and the other rows as `rest`.
 
     Raises:
         InputError: A column is missing or null in nearly all rows, ids repeat or are null, the release has ids that the

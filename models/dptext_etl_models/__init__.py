@@ -20,7 +20,17 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """Return the folder of a model."""
+    """Return the folder of a model.
+
+    Args:
+        name: One of `names()`.
+
+    Returns:
+        Folder of weights, tokenizer, and card.
+
+    Raises:
+        LookupError: No model has this name.
+    """
     if name not in names():
         raise LookupError(f"there is no model {name!r} in dptext-etl-models; there are: {', '.join(names()) or 'none'}")
     return _HERE / name

@@ -76,6 +76,9 @@ def queries_needed(
         limit: Largest N to try, at least 1.
         seed: Seed of the simulation, which protects nothing.
 
+    Returns:
+        The number of queries, and the estimated probabilities.
+
     Raises:
         PolicyError: `word` is not a single word.
         InputError: The share or a number is out of range.
@@ -129,6 +132,9 @@ def replays_seen(mechanism: WordMechanism, word: str, queries: int, secret: _ker
         word: One public word.
         queries: Number of queries of the same text under the same record id.
         secret: The noise key; None creates a new random one.
+
+    Returns:
+        Number of different answers.
     """
     key = _kernel.ReleaseKey(secret or _kernel.Secret(), "attack", "word", "attack", mechanism.cfg())
     text, ids = pa.array([word] * queries, pa.large_string()), pa.array(["the record"] * queries)

@@ -60,6 +60,9 @@ def audit(
         secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
 
+    Returns:
+        One audit per column, in the order of the policy.
+
     Raises:
         InputError: There are too few draws, or the confidence is not between 0 and 1.
         PolicyError: The policy publishes a synthetic table, and no mechanism releases a text.
@@ -92,6 +95,9 @@ def audit_mechanism(
         confidence: Joint confidence of all lower bounds, between 0 and 1.
         secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
+
+    Returns:
+        The claim, the exact certificate, and the lower bounds from the trials.
 
     Raises:
         InputError: There are too few draws, or the confidence is not between 0 and 1.
