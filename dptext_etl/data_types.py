@@ -160,11 +160,11 @@ def in_json(kinds: Mapping[str, str]) -> dict[str, Any]:
     {'n': Int64, 'day': String}
     """
     types = {name: parsed(kind) for name, kind in kinds.items()}
-    return {name: _in_json(dtype) for name, dtype in types.items() if dtype is not None and not _inferred(dtype)}
-
-
-def _inferred(dtype: Any) -> bool:
-    return bool(dtype.is_nested() or dtype == pl.UInt64)
+    return {
+        name: _in_json(dtype)
+        for name, dtype in types.items()
+        if dtype is not None and not dtype.is_nested() and dtype != pl.UInt64
+    }
 
 
 def _in_json(dtype: Any) -> Any:

@@ -4,7 +4,7 @@ PAGE = """<!-- written by `make -C studies allocation-utility` (studies/allocati
 # Dividing one budget among words
 
 The field `allocation` of a mechanism gives a text one budget E and divides it among the words. Scores say which words need protection.
-These words get less epsilon, so more noise. [Paper 001](#what-the-paper-gets-wrong) proposes the method, and
+These words get less epsilon, so more noise. [Paper 001](#errors-of-the-paper) proposes the method, and
 [Theorem A](../../docs/spec/privacy.md#theorem-a) says when it is sound: a release costs E, whatever the scores are. The epsilons of the words are
 never released, because they depend on the text.
 

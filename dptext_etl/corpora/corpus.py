@@ -247,7 +247,12 @@ def add_directions(
             "name public labeled texts with --task and their column of labels with --label",
         )
     rows, numbers = word_numbers(encoder, texts)
-    wanted = _words_of_labels(rows, numbers, codes, (len(encoder.words), len(names)))
+    counts = np.zeros((len(encoder.words), len(names)))
+    np.add.at(counts, (numbers, codes[rows]), 1.0)
+    shares = counts.sum(axis=0) / counts.sum()
+    expected = counts.sum(axis=1, keepdims=True) * shares
+    # smoothed logarithms of how much more often a word occurs in texts of a label, shape (v, labels)
+    wanted: Reals = np.log((counts + _PRIOR * shares) / (expected + _PRIOR * shares))
     table = _regression(encoder, texts, codes, len(names)) + wanted
     table = (table[:, 1] - table[:, 0])[:, None] if width == 1 else table - table.mean(axis=1, keepdims=True)
     plain = _sums(encoder.vectors.astype(np.float64), rows, numbers, len(texts))
@@ -256,16 +261,6 @@ def add_directions(
     joined = np.concatenate([encoder.vectors.astype(np.float64), gain * table], axis=1)
     most = float(np.abs(joined).max())
     return WordEncoder(encoder.words, np.rint(joined * (LARGEST / most)).astype(np.int16))
-
-
-def _words_of_labels(rows: Integers, numbers: Integers, codes: Integers, shape: tuple[int, int]) -> Reals:
-    """Return smoothed logarithms of how much more often a word occurs in texts of a label, shape (v, labels)."""
-    counts = np.zeros(shape)
-    np.add.at(counts, (numbers, codes[rows]), 1.0)
-    shares = counts.sum(axis=0) / counts.sum()
-    expected = counts.sum(axis=1, keepdims=True) * shares
-    logs: Reals = np.log((counts + _PRIOR * shares) / (expected + _PRIOR * shares))
-    return logs
 
 
 def _regression(encoder: WordEncoder, texts: Sequence[str], codes: Integers, labels: int) -> Reals:

@@ -41,7 +41,6 @@ from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import device, threads
-from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.embeddings.vectors import written
 from dptext_etl.errors import PolicyError
@@ -88,31 +87,6 @@ def least_tail(dimensions: int, distance: float) -> float:
 
 
 _NEAR = 128
-
-
-def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, slack: float) -> int:
-    """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|)."""
-    squared = words.squared_distances([number], slice(None))[0]
-    near = np.argsort(squared, kind="stable")[: _NEAR + 1]
-    near = near[near != number]
-    steps: npt.NDArray[np.float64] = words.vectors[near].astype(np.float64) - words.vectors[number].astype(np.float64)
-    lengths = np.linalg.norm(steps, axis=1)
-    limits = rate * (lengths**2 / 2 + slack * lengths + 1e-6)
-    return int(np.count_nonzero((_noise(trials, steps.shape[1]) @ steps.T <= limits).all(axis=1)))
-
-
-def radial_collisions(words: WordVectors, numbers: Sequence[int], rate: float, pairs: int) -> int:
-    """Count how many of `pairs` of independent draws give the same word, using `numbers` in turn."""
-    random = np.random.default_rng()
-    vectors = words.vectors.astype(np.float32)
-    half = (vectors.astype(np.float64) ** 2).sum(axis=1).astype(np.float32) / 2
-    start = vectors[[numbers[pair % len(numbers)] for pair in range(pairs)]]
-    drawn = []
-    for _ in range(2):
-        moved = start + (_radial(random, pairs, vectors.shape[1]) / rate).astype(np.float32)
-        nearest = [(moved[at : at + _NEAR] @ vectors.T - half).argmax(axis=1) for at in range(0, pairs, _NEAR)]
-        drawn.append(np.concatenate(nearest))
-    return int(np.count_nonzero(drawn[0] == drawn[1]))
 
 
 @lru_cache(maxsize=2)
@@ -332,10 +306,28 @@ class Madlib(VectorMechanism):
         if not self._knows(word):
             return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
-        return radial_survivals(self.words, self._number_of(word), self._rate, trials, slack)
+        number = self._number_of(word)
+        squared = self.words.squared_distances([number], slice(None))[0]
+        near = np.argsort(squared, kind="stable")[: _NEAR + 1]
+        near = near[near != number]
+        vectors = self.words.vectors
+        steps: npt.NDArray[np.float64] = vectors[near].astype(np.float64) - vectors[number].astype(np.float64)
+        lengths = np.linalg.norm(steps, axis=1)
+        limits = self._rate * (lengths**2 / 2 + slack * lengths + 1e-6)
+        return int(np.count_nonzero((_noise(trials, steps.shape[1]) @ steps.T <= limits).all(axis=1)))
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
-        return radial_collisions(self.words, [self._number_of(word) for word in words], self._rate, pairs)
+        numbers = [self._number_of(word) for word in words]
+        random = np.random.default_rng()
+        vectors = self.words.vectors.astype(np.float32)
+        half = (vectors.astype(np.float64) ** 2).sum(axis=1).astype(np.float32) / 2
+        start = vectors[[numbers[pair % len(numbers)] for pair in range(pairs)]]
+        drawn = []
+        for _ in range(2):
+            moved = start + (_radial(random, pairs, vectors.shape[1]) / self._rate).astype(np.float32)
+            nearest = [(moved[at : at + _NEAR] @ vectors.T - half).argmax(axis=1) for at in range(0, pairs, _NEAR)]
+            drawn.append(np.concatenate(nearest))
+        return int(np.count_nonzero(drawn[0] == drawn[1]))
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability of any single output word.

@@ -63,11 +63,6 @@ def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
     return found
 
 
-def figures_of(guesses: Guesses) -> Mapping[str, Figure]:
-    """Return the figures of classes, or of numbers."""
-    return OF_NUMBERS if guesses.truth.dtype.kind == "f" else FIGURES
-
-
 def counted(texts: Sequence[str]) -> Any:
     """Return how often each text holds each word, as a sparse matrix; words are hashed to columns."""
     make = library("sklearn.feature_extraction.text").HashingVectorizer
@@ -147,7 +142,7 @@ def scores(
     found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] | None = None
 ) -> list[Score]:
     """Return figures of guesses, next to figures from raw texts and from a blind guess (`unseen`)."""
-    figures = figures_of(found) if figures is None else figures
+    figures = (OF_NUMBERS if found.truth.dtype.kind == "f" else FIGURES) if figures is None else figures
     return [
         Score(
             what.format(figure=name),
@@ -234,7 +229,8 @@ def fit(words: Any, truth: Values) -> Any:
         there = np.unique(learnt.indices)  # words that no text holds get the weight 0; leaving them out is much faster
         if not len(there):
             there = np.arange(1)
-        model = (_ridge() if truth.dtype.kind == "f" else learner()).fit(learnt[:, there], truth)
+        ridge = library("sklearn.linear_model").Ridge(alpha=1.0, solver="lsqr")
+        model = (ridge if truth.dtype.kind == "f" else learner()).fit(learnt[:, there], truth)
     return lambda judged: model.predict(weighted.transform(judged)[:, there])
 
 
@@ -243,7 +239,3 @@ def learner() -> Any:
     regression = library("sklearn.linear_model").LogisticRegression
     one_by_one = library("sklearn.multiclass").OneVsRestClassifier
     return one_by_one(regression(C=3.0, solver="liblinear", class_weight="balanced"))
-
-
-def _ridge() -> Any:
-    return library("sklearn.linear_model").Ridge(alpha=1.0, solver="lsqr")

@@ -270,7 +270,12 @@ def join(
     with seam("reading the two tables", InputError, "are both files intact and readable?"):
         first, second = left.collect(), right.collect()
     for frame, name in ((first, "raw"), (second, "released")):
-        _refuse_ids(frame["id"], name)
+        ids = frame["id"]
+        if ids.null_count():
+            raise InputError(f"{ids.null_count():,} ids of the {name} table are null", "every row needs an id")
+        repeated = len(ids) - ids.n_unique()
+        if repeated:
+            raise InputError(f"{repeated:,} ids of the {name} table are repeated", "ids are unique in both tables")
     joined = second.join(first, on="id", how="inner", maintain_order="left")
     if joined.height < second.height:
         msg = f"{second.height - joined.height:,} of {second.height:,} released rows have ids that the raw table lacks"
@@ -343,11 +348,3 @@ def _refuse_nothing(joined: pl.DataFrame, named: Sequence[str]) -> None:
         if missing and joined.height - missing < FEWEST:
             msg = f"the {role} column is null in {missing:,} of {joined.height:,} rows; {FEWEST} values are the fewest"
             raise InputError(msg, f"does --{role} name the right column?")
-
-
-def _refuse_ids(ids: pl.Series, which: str) -> None:
-    if ids.null_count():
-        raise InputError(f"{ids.null_count():,} ids of the {which} table are null", "every row needs an id")
-    repeated = len(ids) - ids.n_unique()
-    if repeated:
-        raise InputError(f"{repeated:,} ids of the {which} table are repeated", "ids are unique in both tables")

@@ -42,7 +42,9 @@ def columns_of(
             published_manifest(layout)  # refuses a sink without one
         table, claims = claimed(place, policy, layout.partition)
         if policy.ids != "keep":
-            table = _with_own_ids(table, policy, layout)
+            manifest = published_manifest(layout)
+            own = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
+            table = table.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
     else:
         table, claims = staged(policy, layout)
     for column, intermediate in zip(
@@ -89,13 +91,6 @@ def evidence_of(
     for name, pairs, cost in columns_of(policy, out, **given):
         free = asked.read(name, given.get("label"))
         yield evaluate(replace(pairs, free=free), column=name, cost=cost, progress=progress, seeds=seeds)
-
-
-def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
-    """Put the records' own ids, which staging holds, into a published table."""
-    manifest = published_manifest(layout)
-    own = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
-    return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 
 def table_of(place: str, storage: dict[str, Any] | None = None) -> Any:

@@ -99,7 +99,14 @@ def evaluate_table(
 
     `tested` is a table of the same columns that was not summed; `asked` names the free guesses.
     """
-    synthetic = _with_labels(policy, label)
+    synthetic = policy.synthetic
+    if synthetic is None or synthetic.labels is None:
+        msg = "the synthetic table has no labels, so no classifier learns from it"
+        raise PolicyError(msg, "`read_statistic` reads its mean; a table with labels names them in [synthetic]")
+    if label is not None and (label,) != synthetic.labels.all_columns:
+        names = ", ".join(map(repr, synthetic.labels.all_columns))
+        msg = f"the synthetic table has the labels of {names} only"
+        raise PolicyError(msg, "leave out --label; other labels need their own table")
     _refuse_links(given)
     place = released or Layout.of(policy).sink
     refuse_published(out, place)
@@ -136,18 +143,6 @@ def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
         facts["records of a person that count"] = statistic["per_subject"]
         facts["epsilon of the whole table for a person"] = at_most(statistic["per_subject"] * column["unit_epsilon"])
     return {**facts, "rows": column["synthetic"]["rows"], "assumptions": column["assumptions"]}
-
-
-def _with_labels(policy: Policy, label: str | None) -> Synthetic:
-    synthetic = policy.synthetic
-    if synthetic is None or synthetic.labels is None:
-        msg = "the synthetic table has no labels, so no classifier learns from it"
-        raise PolicyError(msg, "`read_statistic` reads its mean; a table with labels names them in [synthetic]")
-    if label is not None and (label,) != synthetic.labels.all_columns:
-        names = ", ".join(map(repr, synthetic.labels.all_columns))
-        msg = f"the synthetic table has the labels of {names} only"
-        raise PolicyError(msg, "leave out --label; other labels need their own table")
-    return synthetic
 
 
 def _refuse_links(given: dict[str, Any]) -> None:

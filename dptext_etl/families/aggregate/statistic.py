@@ -107,7 +107,8 @@ def projection(vectors: Int8s, width: int) -> Projection:
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
     longest = max(int(lengths.max(initial=0)), (QUANTIZED + math.isqrt(vectors.shape[1]) // 2 + 1) ** 2)
     whole = directions.astype(np.int64)
-    center = _rounded(whole @ vectors.sum(axis=0, dtype=np.int64), len(vectors))
+    count = len(vectors)
+    center = (2 * (whole @ vectors.sum(axis=0, dtype=np.int64)) + count) // (2 * count)
     stretch = int(np.abs(whole @ whole.T).sum(axis=1).max())  # of squared lengths, at most
     reach = math.isqrt(stretch * longest) + math.isqrt(int((center**2).sum())) + 2
     if stretch * longest >= 2**48:
@@ -118,11 +119,6 @@ def projection(vectors: Int8s, width: int) -> Projection:
     if not clip or (reach * clip) ** 2 >= _ROOM:
         raise PolicyError("the vectors of the corpus do not differ, or are too long", "build the corpus again")
     return Projection(directions, center, clip, longest)
-
-
-def _rounded(sums: Integers, count: int) -> Integers:
-    """Divide by a count and round to the nearest whole number, up at the half."""
-    return (2 * sums + count) // (2 * count)
 
 
 def _orthogonal(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -77,7 +77,10 @@ class Reconstruction(Attack):
             if causal is not None:
                 by_model.update(_counted(raw, released, chosen(causal, readings), common))
         made = _scores(found)
-        return made if causal is None else [*made, *(_by(causal, score) for score in _scores(by_model)[::2])]
+        if causal is None:
+            return made
+        named = (replace(score, what=f"{score.what}, {Path(causal).name}") for score in _scores(by_model)[::2])
+        return [*made, *named]
 
 
 def _counted(raw: Sequence[str], released: Sequence[str], guessed: Sequence[str], common: str) -> Counter[str]:
@@ -95,10 +98,6 @@ def chosen(name: str, readings: Sequence[tuple[list[str], float]]) -> list[str]:
     """Return the reading that a causal language model and the mechanism's odds together find likeliest."""
     surprises = surprise(name, [" ".join(words) for words, _ in readings])[:, 0]
     return readings[int(np.argmax([odds - cost for (_, odds), cost in zip(readings, surprises, strict=True)]))][0]
-
-
-def _by(name: str, score: Score) -> Score:
-    return replace(score, what=f"{score.what}, {Path(name).name}")
 
 
 class Channel:

@@ -258,11 +258,6 @@ MOST_TRIALS = 2 * (2 * _PAIRS + REPEATED)
 """Largest number of trials: of two levels, each with some pairs both ways, and trials of repeated draws."""
 
 
-def of_one_draw(mechanism: ChoiceMechanism) -> ChoiceMechanism:
-    """Return the mechanism that draws once for a text, at epsilon of one draw."""
-    return mechanism.model_copy(update={"epsilon": float(mechanism.epsilon_per_draw), "parts": 1, "surrogates": 1})
-
-
 def trials_of_choice(
     mechanism: ChoiceMechanism, draws: int, alarm: float, secrets: tuple[Any, Any]
 ) -> Iterator[tuple[ChoiceMechanism, Counts]]:
@@ -291,7 +286,8 @@ def of_choice(  # noqa: PLR0917
     """Audit one draw of a mechanism that draws whole public texts."""
     alarm, error = alarms
     progress("the exact certificate")
-    single, done = of_one_draw(mechanism), []
+    one_draw = {"epsilon": float(mechanism.epsilon_per_draw), "parts": 1, "surrogates": 1}
+    single, done = mechanism.model_copy(update=one_draw), []
     for level, counts in trials_of_choice(single, draws, alarm, secrets):
         progress(f"trials at epsilon {level.epsilon:g}")
         sure, least = counts.bound(alarm / MOST_TRIALS), counts.bound(error / MOST_TRIALS)

@@ -146,7 +146,7 @@ def audit_model(
     step = step_of(mechanism, draws)
     if step is None:
         return replace(begun, note="audits know no worst model of this kind")
-    many, done = most_trials(step), []
+    many, done = (2 * 2 * _TRIALS if step.unit == "record" else 2 * _TRIALS), []
     for level, limit, counts in trials_of_step(mechanism, step, ALARM, secrets):
         progress(f"trials at epsilon {level.epsilon:g}")
         counted = replace(counts, delta=step.delta)
@@ -197,11 +197,6 @@ def trials_of_step(
             for counts in trials_of(subject, pairs, step.draws, secrets):
                 texts = 2 if counts.trial == POSITIONS else 1  # of as many steps
                 yield level, whole(level) or texts * steps * level.epsilon, counts
-
-
-def most_trials(step: Step) -> int:
-    """Return the largest number of trials, which share the false-alarm probability."""
-    return 2 * 2 * _TRIALS if step.unit == "record" else 2 * _TRIALS
 
 
 def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, list[Pair], int]]:

@@ -29,7 +29,8 @@ class WordsKept(Metric):
         """Return the shares."""
         before, after = pairs.words(RAW), pairs.words(RELEASED)
         other = after[1:] + after[:1]
-        rare = _rare(before)
+        counts = Counter(word for text in before for word in set(text))
+        rare = frozenset(word for word, count in counts.items() if count <= RARE)
         return [
             _score("words that stand where they stood", _in_place(before, after), _in_place(before, other)),
             _score("words that stand anywhere in the release", _anywhere(before, after), _anywhere(before, other)),
@@ -64,8 +65,3 @@ def _types(before: list[list[str]], after: list[list[str]], among: frozenset[str
         words = set(raw) if among is None else set(raw) & among
         held, total = held + len(words & set(out)), total + len(words)
     return held, total
-
-
-def _rare(texts: list[list[str]]) -> frozenset[str]:
-    counts = Counter(word for text in texts for word in set(text))
-    return frozenset(word for word, count in counts.items() if count <= RARE)

@@ -43,7 +43,17 @@ class Prompts:
         self._tokens.encode_special_tokens = True
         self._unseen = frozenset(tokenizer.all_special_ids)
         self._known = len(tokenizer)
-        self._spelt = self._spellings(tokenizer)
+        special = {number: tokenizer.convert_ids_to_tokens(number) for number in tokenizer.all_special_ids}
+        special.pop(tokenizer.unk_token_id, None)
+        self._spelt = {
+            number: [
+                part
+                for character in token
+                for part in self._tokens.encode(character, add_special_tokens=False).ids
+                if part not in special
+            ]
+            for number, token in special.items()
+        }
         self._before, _, self._after = template.partition(FIELD)
         self.limit = limit
         """Largest number of tokens of a prompt."""
@@ -131,17 +141,3 @@ class Prompts:
             for number in (self._spelt.get(first, [first]) if not own else [first])
         ]
         return [item[0] for item in written], [item[1] for item in written], [item[2] for item in written]
-
-    def _spellings(self, tokenizer: Any) -> dict[int, list[int]]:
-        """Return the tokens of the characters of each special token except the unknown token."""
-        special = {number: tokenizer.convert_ids_to_tokens(number) for number in tokenizer.all_special_ids}
-        special.pop(tokenizer.unk_token_id, None)
-        return {
-            number: [
-                part
-                for character in token
-                for part in self._tokens.encode(character, add_special_tokens=False).ids
-                if part not in special
-            ]
-            for number, token in special.items()
-        }

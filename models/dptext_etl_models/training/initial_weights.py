@@ -168,7 +168,13 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
         model = RobertaForMaskedLM(config)
         with torch.no_grad():
             for layer in model.roberta.encoder.layer:
-                _averaging(layer.attention)
+                # average over positions, with another pattern in each head
+                inside, out = layer.attention.self, layer.attention.output.dense
+                width = out.weight.shape[0]
+                for part in (inside.query, inside.key):
+                    torch.nn.init.normal_(part.weight, std=1 / math.sqrt(width))
+                torch.nn.init.orthogonal_(inside.value.weight)
+                out.weight.copy_(inside.value.weight.T)
                 torch.nn.init.normal_(layer.intermediate.dense.weight, std=1 / math.sqrt(config.hidden_size))
             embeddings = model.roberta.embeddings
             each = _LENGTH / math.sqrt(config.hidden_size)
@@ -181,16 +187,6 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
             model.lm_head.layer_norm.weight.fill_(_SHARP / _LENGTH)
             model.lm_head.bias.copy_(torch.from_numpy(_log_shares(tokenizer, counts)))
     return model
-
-
-def _averaging(attention: torch.nn.Module) -> None:
-    """Set attention to average over positions, with another pattern in each head."""
-    inside, out = attention.self, attention.output.dense
-    width = out.weight.shape[0]
-    for part in (inside.query, inside.key):
-        torch.nn.init.normal_(part.weight, std=1 / math.sqrt(width))
-    torch.nn.init.orthogonal_(inside.value.weight)
-    out.weight.copy_(inside.value.weight.T)
 
 
 def write_vectors(weight: torch.Tensor, tokenizer: Tokenizer, length: float) -> None:

@@ -116,7 +116,14 @@ def train(
     work = out / FOLDER
     work.mkdir(parents=True, exist_ok=True)
     about = {"settings": asdict(replace(settings, minutes=None)), "corpora": held.hashes}
-    _same_training(work / FACTS, about)
+    path = work / FACTS
+    text = json.dumps(about, indent=1, sort_keys=True)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise PolicyError(
+            f"the folder {path.parent.parent} holds a training with other settings or corpora",
+            "name another --out, or delete its folder checkpoint to begin anew",
+        )
+    path.write_text(text, encoding="utf-8")
     tokenizer, counts = _tokenizer(work, held, settings)
     model = started(_shape(tokenizer.get_vocab_size(), settings), tokenizer, counts, settings.seed)
     shown: dict[str, Any] = {"recipe": settings.recipe, "tokens": settings.tokens, "seed": settings.seed}
@@ -144,16 +151,6 @@ def train(
 def _most(counts: Counter[str]) -> list[str]:
     """Return the ten most frequent words, which are the best guesses without context."""
     return [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:10]]
-
-
-def _same_training(path: Path, about: dict[str, Any]) -> None:
-    text = json.dumps(about, indent=1, sort_keys=True)
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise PolicyError(
-            f"the folder {path.parent.parent} holds a training with other settings or corpora",
-            "name another --out, or delete its folder checkpoint to begin anew",
-        )
-    path.write_text(text, encoding="utf-8")
 
 
 def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, Counter[str]]:
