@@ -163,14 +163,14 @@ class Guarantee:
     Attributes:
         guarantee_class: The kind of theorem.
         disclosures: Properties that are released exactly; the claim holds between texts that agree on them.
-        neighbours: The two inputs that the claim compares, in words.
+        neighbors: The two inputs that the claim compares, in words.
         unit: Unit of the mechanism's `epsilon`: "word", "token" or "record".
         assumptions: Names of the assumptions, which every ledger row states (docs/spec/privacy.md#assumptions).
     """
 
     guarantee_class: GuaranteeClass
     disclosures: frozenset[Disclosure]
-    neighbours: str
+    neighbors: str
     unit: str
     assumptions: frozenset[str] = frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS"})
 

@@ -222,7 +222,7 @@ class Mechanism(BaseModel, ABC):
             "epsilon": f"{self.epsilon:g} per {claim.unit}",
             "mode": self.mode,
             "guarantee": claim.guarantee_class.value,
-            "neighbours": claim.neighbours,
+            "neighbours": claim.neighbors,
             "released exactly": claim.disclosures or "nothing",
         }
         return html_output.facts(self.name, entries)

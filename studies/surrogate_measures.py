@@ -189,7 +189,7 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
             task = [Source(labelled, label="label")]
         options = Options(
             name=name,
-            licence="that of the source: for measuring",
+            license="that of the source: for measuring",
             provenance=f"{made.source}, see DATA.md next to it",
             cleaning=Cleaning(5, 25, made.sentences),
             encoder="sentence-transformers" if model else "task" if task else "words",

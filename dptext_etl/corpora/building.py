@@ -198,7 +198,7 @@ class Options:
     """Say how a corpus is built."""
 
     name: str  # name for people
-    licence: str  # terms of the texts' license
+    license: str  # terms of the texts' license
     provenance: str  # where the texts come from
     cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
     # most texts; None keeps all of corpora and up to 20,000 of files; of more, those with the smallest hashes are used
@@ -211,7 +211,7 @@ class Options:
     share: float = SHARE  # share of the task's directions
 
     def __post_init__(self) -> None:
-        for name, stated in (("license", self.licence), ("provenance", self.provenance)):
+        for name, stated in (("license", self.license), ("provenance", self.provenance)):
             if not stated.strip():
                 raise PolicyError(f"a corpus states its {name}, got nothing", f"give it with --{name}; {_HINT}")
         if self.texts is not None and self.texts < FEWEST_TEXTS:
@@ -288,7 +288,7 @@ def build(
     }
     description = {
         "name": options.name,
-        "licence": options.licence,
+        "licence": options.license,
         "provenance": options.provenance,
         "encoder": {"kind": options.encoder, **facts},
         "hits": {repr(hit.epsilon): f"{hit.hit:.4f}" for hit in hits},

@@ -312,8 +312,8 @@ class Corpus:
             raise ArtifactError(f"{path.name} is not a corpus ({FORMAT})", _HINT)
         with seam(f"reading the corpus {path.name}", ArtifactError, _HINT):
             facts: dict[str, Any] = json.loads(metadata["description"])
-        licence, provenance = str(facts.get("licence", "not stated")), str(facts.get("provenance", "not stated"))
-        return cls(replace(artifact, licence=licence, provenance=provenance, description=facts), facts)
+        terms, provenance = str(facts.get("licence", "not stated")), str(facts.get("provenance", "not stated"))
+        return cls(replace(artifact, license=terms, provenance=provenance, description=facts), facts)
 
     @classmethod
     def save(

@@ -165,8 +165,8 @@ class NeighborLists:
         artifact = Artifact.open(path)
         words, lists, facts = _read(artifact.path, artifact.sha256)
         provenance = str(facts.get("provenance", artifact.provenance))
-        licence = str(facts.get("licence", artifact.licence))
-        return cls(words, lists, replace(artifact, provenance=provenance, licence=licence, description=facts))
+        terms = str(facts.get("licence", artifact.license))
+        return cls(words, lists, replace(artifact, provenance=provenance, license=terms, description=facts))
 
     def save(self, path: str | Path) -> Path:
         """Copy the file to `path`, where `open` can read it."""

@@ -89,13 +89,13 @@ class WordVectors:
                 lambda out: convert(path, kind, limit, out),
                 suffix=".safetensors",
                 provenance=f"public, as declared by the user who named it: {path.name}, SHA-256 {sha256}",
-                licence="that of the source",
+                license="that of the source",
             )
         words, vectors, facts = _grid(artifact.path, artifact.sha256)
         artifact = replace(
             artifact,
             provenance=str(facts.get("provenance", artifact.provenance)),
-            licence=str(facts.get("licence", artifact.licence)),
+            license=str(facts.get("licence", artifact.license)),
             description={**artifact.description, **facts},
         )
         return cls(words, vectors, float(facts["scale"]), artifact)

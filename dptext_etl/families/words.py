@@ -115,7 +115,7 @@ class WordByWord(Mechanism):
         return Guarantee(
             guarantee_class=GuaranteeClass.COND_PURE,
             disclosures=frozenset(disclosures),
-            neighbours="two texts of one record that agree on everything disclosed and differ in any words",
+            neighbors="two texts of one record that agree on everything disclosed and differ in any words",
             unit=self._unit("word"),
         )
 

@@ -170,11 +170,11 @@ class SanText(DistanceMechanism):
         stated = super().guarantee
         if not self.shows_words:
             return stated
-        neighbours = (
+        neighbors = (
             "two texts of one record that agree on everything disclosed and differ in sensitive words alone; a word "
             "that is not sensitive is shown with probability 1 - p"
         )
-        return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)
+        return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbors=neighbors)
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""

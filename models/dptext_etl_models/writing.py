@@ -65,7 +65,7 @@ class Wanted:
         each: Number of texts of each label.
         seed: Seed of the order of examples and of the draws.
         guidance: Strength of the guidance against "any"; 1 uses none.
-        licence: Terms of the model's license, if the model states none.
+        license: Terms of the model's license, if the model states none.
     """
 
     model: str
@@ -74,7 +74,7 @@ class Wanted:
     each: int = 20
     seed: int = 1
     guidance: float = 1.0
-    licence: str = ""
+    license: str = ""
 
     def __post_init__(self) -> None:
         if self.each < 1 or not self.topics or not self.about.strip():
@@ -141,8 +141,8 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     """
     if out.suffix != ".parquet" or out.exists():
         raise InputError(f"{out} is not the name of a new .parquet file", "name a new file")
-    licence = wanted.licence or _stated_license(wanted.model)
-    if not licence:
+    terms = wanted.license or _stated_license(wanted.model)
+    if not terms:
         raise PolicyError("the model states no license", 'look it up, and give it: --license "Apache-2.0"')
     labels = list(wanted.topics)
     workers = min(len(labels), os.cpu_count() or 1, int(os.environ.get("DPTEXT_THREADS") or 64))
@@ -161,7 +161,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     )
     card = {
         "model": _identity(wanted.model),
-        "licence": licence,
+        "licence": terms,
         "about": wanted.about,
         "prompt": prompt(wanted.about, "TOPIC", random.Random(0)),  # noqa: S311  (nothing is secret)
         "seed": wanted.seed,

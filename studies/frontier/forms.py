@@ -111,13 +111,13 @@ def choices(found: pl.DataFrame) -> str:
         at = {form: reached(found, name, form) for form in SAYS}
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
-        take = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
+        choices_at = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
         lines.append(
             [
                 f"{name}, {linked.select(pl.max('n')).item():,} texts",
                 *cells,
                 f"{best} {free[best]:.2f}",
-                "; ".join(choose),
+                "; ".join(choices_at),
             ]
         )
     shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)

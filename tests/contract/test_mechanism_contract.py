@@ -50,7 +50,7 @@ def test_another_epsilon_is_another_configuration(mechanism):
 
 def test_its_guarantee_is_complete(mechanism):
     guarantee = mechanism.guarantee
-    assert guarantee.neighbours
+    assert guarantee.neighbors
     assert guarantee.unit
     assert "PRF" in guarantee.assumptions
     if guarantee.guarantee_class in (GuaranteeClass.PURE_LDP, GuaranteeClass.APPROX_LDP):

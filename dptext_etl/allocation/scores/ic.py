@@ -182,7 +182,7 @@ def contents(source: str) -> Contents:
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
-    counted = Artifact.open(OWN, provenance="counted for dptext_etl in public text", licence="CC BY-SA 4.0")
+    counted = Artifact.open(OWN, provenance="counted for dptext_etl in public text", license="CC BY-SA 4.0")
     if source == ENGLISH:
         return {"word_counts": counted}
     return {"word_counts": counted} | {

@@ -98,7 +98,7 @@ def masked_lm(
     ] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers.")] = None,
     seed: Seed = None,
-    licence: Annotated[
+    terms: Annotated[
         str | None,
         typer.Option("--license", metavar="WORDS", help="Terms of the corpora's licenses, for the model's card."),
     ] = None,
@@ -120,7 +120,7 @@ def masked_lm(
     settings = changed(training.Settings(), seed=seed, **given)
     held = training.read(*([Corpus.parse(item, column) for item in items] for items in (corpus, examine or ())))
     training.train(held, out, settings, listener=progress)
-    show(finish(out, held, licence=licence), as_json=as_json)
+    show(finish(out, held, terms=terms), as_json=as_json)
 
 
 @command(

@@ -32,7 +32,7 @@ def encoder(
     most: Annotated[int, typer.Option(min=1, help="Pairs of one file, at most.")] = 120_000,
     steps: Steps = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice and the order of pairs.")] = 0,
-    licence: Annotated[
+    terms: Annotated[
         str, typer.Option("--license", metavar="WORDS", help="Terms of the texts' license.")
     ] = "that of the sources",
     as_json: Json = False,
@@ -65,7 +65,7 @@ def encoder(
     facts: dict[str, Any] = {
         "scale": repr(scale),
         "provenance": f"trained by dptext_etl_models.training.contrast from {start.artifact.provenance}",
-        "licence": f"vectors: {start.artifact.licence}; texts: {licence}",
+        "licence": f"vectors: {start.artifact.license}; texts: {terms}",
         "base": start.artifact.sha256,
         "sources": pairs.sources,
         "settings": {name: repr(value) for name, value in {**asdict(settings), "most": most}.items()},
@@ -117,7 +117,7 @@ def vectors(
     facts = {
         "scale": repr(scale),
         "provenance": f"counter-fitted by dptext_etl_models.training.counter_fitting from {start.artifact.provenance}",
-        "licence": f"{start.artifact.licence}; pairs of words from WordNet under its own license",
+        "licence": f"{start.artifact.license}; pairs of words from WordNet under its own license",
         "base": start.artifact.sha256,
         "wordnet": {path.stem: sha256_file(path) for path in sorted(wordnet.glob("s*_relations.parquet"))},
         "settings": {name: repr(value) for name, value in asdict(settings).items()},

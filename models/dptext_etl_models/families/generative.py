@@ -100,7 +100,7 @@ class GenerativeMechanism(ScoreMechanism):
         stated = Guarantee(
             guarantee_class=GuaranteeClass.COND_PURE if faithful else GuaranteeClass.PURE_LDP,
             disclosures=frozenset(disclosures),
-            neighbours="any two texts of one record" + (" whose prompts have equally many tokens" if faithful else ""),
+            neighbors="any two texts of one record" + (" whose prompts have equally many tokens" if faithful else ""),
             unit=self._unit("token"),
         )
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})

@@ -248,7 +248,7 @@ class LatentNoise(Mechanism):
         stated = Guarantee(
             guarantee_class=GuaranteeClass.APPROX_LDP if gaussian else GuaranteeClass.PURE_LDP,
             disclosures=frozenset({Disclosure.NULLNESS}),
-            neighbours="any two texts of one record, of any lengths",
+            neighbors="any two texts of one record, of any lengths",
             unit="record",
         )
         if self._unproven:

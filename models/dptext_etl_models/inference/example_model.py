@@ -50,7 +50,7 @@ def stored_model(
                 partial(write, name),
                 suffix=Path(name).suffix,
                 provenance="random weights from a fixed seed; no text was used",
-                licence="none needed",
+                license="none needed",
             )
             for name in files
         }

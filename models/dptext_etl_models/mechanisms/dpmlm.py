@@ -154,7 +154,7 @@ class DPMLM(MaskedMechanism):
     def _wordnet(self) -> Artifact | None:
         if self.antonyms is None:
             return None
-        return Artifact.open(self.antonyms, provenance="WordNet", licence="WordNet's own")
+        return Artifact.open(self.antonyms, provenance="WordNet", license="WordNet's own")
 
     @property
     def score_range(self) -> Clip:

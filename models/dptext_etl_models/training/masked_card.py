@@ -151,7 +151,7 @@ def _truth(text: Words, chosen: Ids) -> Ids:
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
-LICENCE = "The license of the weights follows from the licenses of the corpora."
+LICENSE = "The license of the weights follows from the licenses of the corpora."
 _CALIBRATED = 500  # held-out texts
 _DEVIATIONS = 7.0
 """Upper end of the range, in standard deviations above the mean. Scores of these models have a long upper tail, because
@@ -159,7 +159,7 @@ they start as logarithms of frequencies: with the 4 deviations of the papers, th
 other words. 7 deviations were best on held-out texts."""
 
 
-def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 300) -> dict[str, Any]:
+def finish(out: Path, held: Held, *, terms: str | None = None, pieces: int = 300) -> dict[str, Any]:
     """Evaluate a trained model, estimate the range of its scores on held-out texts, and write its card."""
     facts = json.loads((out / FACTS).read_text(encoding="utf-8"))
     (out / CLIP_FILE).unlink(missing_ok=True)
@@ -179,7 +179,7 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
         "method": about["method"],
         "low": low,
         "high": high,
-        "licence": licence or LICENCE,
+        "licence": terms or LICENSE,
     }
     (out / CARD).write_text(_card(facts, scores, more), encoding="utf-8")
     shares = {name: score.shares() for name, score in scores["all"].items()}

@@ -132,7 +132,7 @@ def test_other_seeds_give_other_weights_and_other_settings_are_refused_in_one_fo
 
 def test_the_card_says_what_was_measured(trained, held):
     out, _ = trained
-    facts = finish(out, held, licence="Made up, free of any rights.", pieces=20)
+    facts = finish(out, held, terms="Made up, free of any rights.", pieces=20)
     assert facts.keys() == {"out", "steps", "bytes", "held_out", "clip"}
     card = (out / "README.md").read_text()
     found = json.loads((out / CLIP_FILE).read_text())
