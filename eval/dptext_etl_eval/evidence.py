@@ -82,8 +82,8 @@ class Evidence:
             "rows": self.rows,
             "of": self.of,
             "cost": dict(self.cost),
-            "metrics": [found.as_dict() for found in self.metrics],
-            "attacks": [found.as_dict() for found in self.attacks],
+            "metrics": [one.as_dict() for one in self.metrics],
+            "attacks": [one.as_dict() for one in self.attacks],
             "left_out": {title: list(needs) for title, needs in self.left_out.items()},
         }
 
@@ -133,16 +133,16 @@ def evaluate(
     every: Sequence[Measure] = (*metrics(), *attacks())
     fit = [measure for measure in every if measure.needs <= pairs.has]
     left_out = {measure.title: tuple(sorted(measure.needs - pairs.has)) for measure in every if measure not in fit}
-    found, began = [], time.monotonic()
+    results, began = [], time.monotonic()
     for number, measure in enumerate(fit):
         started = time.monotonic()
         if progress is not None:
             done, ahead = (sum(item.weight for item in part) for part in (fit[:number], fit[number:]))
             left = (started - began) / done * ahead if number else None
             progress(number + 1, len(fit), measure.title, left)
-        found.append(measured(measure, pairs, seeds))
-    learnt = tuple(item for item in found if isinstance(item.measure, Attack))
-    kept = tuple(item for item in found if not isinstance(item.measure, Attack))
+        results.append(measured(measure, pairs, seeds))
+    learnt = tuple(item for item in results if isinstance(item.measure, Attack))
+    kept = tuple(item for item in results if not isinstance(item.measure, Attack))
     return Evidence(column, len(pairs), pairs.of or len(pairs), kept, learnt, left_out, cost or {}, _examples(pairs))
 
 
@@ -150,8 +150,8 @@ def measured(measure: Measure, pairs: Pairs, seeds: int = 1) -> Measured:
     """Compute the figures of one measure, as means over that many seeds."""
     started, each = time.monotonic(), range(seeds if measure.seeded else 1)
     with seam(f"measuring: {measure.title}", InputError):
-        found = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in each])
-        return Measured(measure, found, time.monotonic() - started)
+        scores = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in each])
+        return Measured(measure, scores, time.monotonic() - started)
 
 
 def without_rows(

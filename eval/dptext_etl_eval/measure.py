@@ -63,29 +63,29 @@ class Score:
         return asdict(self)
 
 
-def averaged(found: Sequence[Sequence[Score]]) -> tuple[Score, ...]:
+def averaged(runs: Sequence[Sequence[Score]]) -> tuple[Score, ...]:
     """Return the means of the figures of several seeds, with the standard deviations of the values.
 
     An interval is the mean one: it is of rows, and the deviation is of seeds.
     """
-    return tuple(map(_mean, zip(*found, strict=True)))
+    return tuple(map(_mean, zip(*runs, strict=True)))
 
 
 def _mean(scores: Sequence[Score]) -> Score:
     def mean(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return statistics.fmean(known) if len(known) == len(values) else None
+        numbers = [value for value in values if value is not None]
+        return statistics.fmean(numbers) if len(numbers) == len(values) else None
 
     values = [score.value for score in scores]
     ends = [mean([score.interval and score.interval[end] for score in scores]) for end in (0, 1)]
-    known = [value for value in values if value is not None]
+    numbers = [value for value in values if value is not None]
     return replace(
         next((score for score in scores if score.value is None), scores[0]),
         value=mean(values),
         interval=None if ends[0] is None or ends[1] is None else (ends[0], ends[1]),
         blind=mean([score.blind for score in scores]),
         raw=mean([score.raw for score in scores]),
-        deviation=statistics.stdev(known) if len(known) == len(values) > 1 else None,
+        deviation=statistics.stdev(numbers) if len(numbers) == len(values) > 1 else None,
     )
 
 

@@ -98,9 +98,9 @@ class Ngrams:
         """Return the probability of the third word after the first two, elementwise."""
         pair, context = (second << BITS) | third, (first << BITS) | second
         one = _Context(self._total_one[second], self._seen_one[second], self._kinds_one[second])
-        place, known = self._found(1, context)
+        place, is_known = self._found(1, context)
         two = _Context(
-            *(np.where(known, part[place], 0) for part in (self._counts[1], self._seen_two, self._kinds_two))
+            *(np.where(is_known, part[place], 0) for part in (self._counts[1], self._seen_two, self._kinds_two))
         )
         below = self._interpolated(self._counted(1, pair), one, self.unigrams[third])
         return self._interpolated(self._counted(2, (context << BITS) | third), two, below)
@@ -120,11 +120,11 @@ class Ngrams:
         return -np.log(np.where(third == self.other, chances / OTHERS, chances))
 
     def _found(self, order: int, wanted: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        known = self._sequences[order]
-        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        return place, known[place] == wanted
+        sequences = self._sequences[order]
+        place = np.minimum(np.searchsorted(sequences, wanted), len(sequences) - 1)
+        return place, sequences[place] == wanted
 
     def _counted(self, order: int, wanted: Ids) -> Ids:
-        place, known = self._found(order, wanted)
-        counted: Ids = np.where(known, self._counts[order][place], 0)
+        place, is_known = self._found(order, wanted)
+        counted: Ids = np.where(is_known, self._counts[order][place], 0)
         return counted

@@ -86,18 +86,18 @@ def _measured(
             f"{where}{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left")
         )
 
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "label": wanted.label,
         "attribute": wanted.attribute,
         "rows": wanted.rows,
         "models": wanted.models,
     }
-    found = list(evidence_of(policy, out, progress=report_progress, partition=partition, **asked))
-    page, _ = report.write(found, out)
+    evidence = list(evidence_of(policy, out, progress=report_progress, partition=partition, **options))
+    page, _ = report.write(evidence, out)
     return {
         "report": dg.MetadataValue.path(str(page)),
-        "rows measured": sum(item.rows for item in found),
-        "measures": sum(len(item.metrics) + len(item.attacks) for item in found),
-        "left out": ", ".join(sorted({title for item in found for title in item.left_out})) or "nothing",
+        "rows measured": sum(item.rows for item in evidence),
+        "measures": sum(len(item.metrics) + len(item.attacks) for item in evidence),
+        "left out": ", ".join(sorted({title for item in evidence for title in item.left_out})) or "nothing",
         "warning": INSIDE,
     }

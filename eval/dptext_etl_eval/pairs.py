@@ -163,20 +163,20 @@ class Pairs:
         """
         if (which, "words") not in self.memory:
             self.memory[which, "words"] = [words_of(text) for text in self.texts(which)]
-        found: list[list[str]] = self.memory[which, "words"]
-        return found
+        words: list[list[str]] = self.memory[which, "words"]
+        return words
 
     @property
     def has(self) -> frozenset[str]:
         """Return which of the optional columns and of the other things that measures need are there."""
-        found = {name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None}
+        names = {name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None}
         given = {
             CLASSES: self.label is not None and self.numbers is None,
             WORD_MECHANISM: isinstance(self.mechanism, WordMechanism),
             CLASSIFIER: self.models or self.evaluators.classifier is not None,
             MASKED_MODEL: self.models or self.evaluators.masked_model is not None,
         }
-        return frozenset(found | {name for name, there in given.items() if there})
+        return frozenset(names | {name for name, there in given.items() if there})
 
 
 def words_of(text: str) -> list[str]:
@@ -195,10 +195,10 @@ def numbers_of(labels: Values) -> npt.NDArray[np.float64] | None:
     (array([3.8, 0. ]), None, None)
     """
     try:
-        found = labels.astype(np.float64)
+        numbers = labels.astype(np.float64)
     except ValueError:
         return None
-    return found if np.isfinite(found).all() and (found % 1).any() else None
+    return numbers if np.isfinite(numbers).all() and (numbers % 1).any() else None
 
 
 @bare
@@ -302,39 +302,39 @@ def join(
 def _parts(joined: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the test rows and the training rows of a split."""
     test, train = (joined.filter(pl.col(_SPLIT) == part) for part in (TEST, TRAIN))
-    for part, found in ((TEST, test), (TRAIN, train)):
-        if found.height < FEWEST:
-            msg = f"{found.height} rows of both tables say {part!r} in the split column; {FEWEST} are the fewest"
+    for part, rows_of_part in ((TEST, test), (TRAIN, train)):
+        if rows_of_part.height < FEWEST:
+            msg = f"{rows_of_part.height} rows of both tables say {part!r} in the split column; {FEWEST} are the fewest"
             raise InputError(msg, f"--split names a column of the raw table that says {TRAIN!r} or {TEST!r}")
     return test, train
 
 
 def raw_sample(
-    found: pl.DataFrame, text: str, label: str, rows: int, *, what: str, subject: str | None = None
+    frame: pl.DataFrame, text: str, label: str, rows: int, *, what: str, subject: str | None = None
 ) -> Pairs:
     """Return a sample of raw texts with their labels, for releases whose rows belong to no record."""
     roles = {RAW: text, LABEL: label, **({} if subject is None else {SUBJECT: subject})}
-    named = found.select(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items())
+    named = frame.select(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items())
     taken, rest = _divided(named.with_columns(pl.lit("").alias(RELEASED)), rows, seed=0)
     if taken.height < FEWEST:
         raise InputError(f"{taken.height} raw rows have {what}; {FEWEST} are the fewest", "use a table with more rows")
     extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in roles if role != RAW}
-    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=found.height, rest=rest, **extra)
+    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=frame.height, rest=rest, **extra)
 
 
-def _divided(found: pl.DataFrame, rows: int, seed: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+def _divided(frame: pl.DataFrame, rows: int, seed: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
     """Return a sample of rows, and the other rows; None if there are none."""
-    shuffled = found.sample(fraction=1.0, seed=seed, shuffle=True)
-    return shuffled[:rows], shuffled[rows:] if rows < found.height else None
+    shuffled = frame.sample(fraction=1.0, seed=seed, shuffle=True)
+    return shuffled[:rows], shuffled[rows:] if rows < frame.height else None
 
 
 def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyFrame:
     with seam(f"reading the columns of the {which} table", InputError):
-        known = frame.collect_schema().names()
-    missing = [name for name in wanted if name not in known]
+        columns = frame.collect_schema().names()
+    missing = [name for name in wanted if name not in columns]
     if missing:
         msg = f"the {which} table has no column {', '.join(map(repr, missing))}"
-        raise InputError(msg, meant(missing, known, why_hidden(frame)))
+        raise InputError(msg, meant(missing, columns, why_hidden(frame)))
     return frame
 
 

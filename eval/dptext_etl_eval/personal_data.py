@@ -73,20 +73,20 @@ def by_patterns(text: str) -> list[Span]:
     >>> [span.kind for span in by_patterns("Write to a.b@example.org or call +49 30 901820.")]
     ['EMAIL', 'PHONE']
     """
-    found = []
+    spans = []
     for kind, pattern in PATTERNS.items():
         for match in pattern.finditer(text):
             if kind != "CARD" or _luhn(match.group()):
-                found.append(Span(kind, match.group()))
+                spans.append(Span(kind, match.group()))
                 text = f"{text[: match.start()]}{'_' * len(match.group())}{text[match.end() :]}"
-    return found
+    return spans
 
 
 def by_presidio(text: str) -> list[Span]:
     """Find what presidio-analyzer recognizes, names included; it needs its own language model."""
     with seam("looking for personal data", InputError, "install presidio-analyzer and its language model"):
-        found = _analyzer().analyze(text=text, language="en")
-        return [Span(item.entity_type, text[item.start : item.end]) for item in found]
+        results = _analyzer().analyze(text=text, language="en")
+        return [Span(item.entity_type, text[item.start : item.end]) for item in results]
 
 
 def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
@@ -101,14 +101,14 @@ def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patte
 
 def count_spans(spans: Iterable[Sequence[Span]], released: pl.Series) -> SurvivorCount:
     """Count given finds, row by row, and those that are left in the releases."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     survived: Counter[str] = Counter()
     for given, text in zip(spans, released, strict=True):
         words = _words(text or "") if given else ()
         for span in given:
-            found[span.kind] += 1
+            counts[span.kind] += 1
             survived[span.kind] += _holds(words, _words(span.text))
-    return SurvivorCount(dict(found), {kind: count for kind, count in survived.items() if count})
+    return SurvivorCount(dict(counts), {kind: count for kind, count in survived.items() if count})
 
 
 def _words(text: str) -> tuple[str, ...]:

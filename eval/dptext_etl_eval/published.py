@@ -43,8 +43,8 @@ def columns_of(
         table, claims = claimed(place, policy, layout.partition)
         if policy.ids != "keep":
             manifest = published_manifest(layout)
-            own = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
-            table = table.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
+            ids = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
+            table = table.collect().select(ids.alias(policy.id), pl.exclude(policy.id)).lazy()
     else:
         table, claims = staged(policy, layout)
     for column, intermediate in zip(
@@ -65,7 +65,7 @@ def evidence_of(
     policy: Policy,
     out: Path,
     *,
-    asked: Asked | None = None,
+    free_guesses: Asked | None = None,
     tested: str | None = None,
     progress: Listener | None = None,
     **given: Any,
@@ -74,14 +74,15 @@ def evidence_of(
     if policy.synthetic is not None:
         from dptext_etl_eval.synthetic import evaluate_table
 
-        yield evaluate_table(policy, out, asked=asked, tested=tested, progress=progress, **given)
+        yield evaluate_table(policy, out, asked=free_guesses, tested=tested, progress=progress, **given)
         return
-    asked = asked or Asked()
+    free_guesses = free_guesses or Asked()
     if tested is not None:
         raise PolicyError("--tested is for synthetic tables: other releases are compared row by row", "leave it out")
     if policy.unlinked is not None:
-        if asked.options:
-            msg = f"{', '.join(asked.options)}: guesses of labels, and of an unlinked release only shares are counted"
+        if free_guesses.options:
+            names = ", ".join(free_guesses.options)
+            msg = f"{names}: guesses of labels, and of an unlinked release only shares are counted"
             raise PolicyError(msg, "`dptext rehearse` compares them on public texts")
         from dptext_etl_eval.unlinked import evaluate_unlinked
 
@@ -89,7 +90,7 @@ def evidence_of(
         return
     seeds = given.pop("seeds", 1)
     for name, pairs, cost in columns_of(policy, out, **given):
-        free = asked.read(name, given.get("label"))
+        free = free_guesses.read(name, given.get("label"))
         yield evaluate(replace(pairs, free=free), column=name, cost=cost, progress=progress, seeds=seeds)
 
 

@@ -151,8 +151,8 @@ def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
             "comparing a column with its corpus", InputError, "the source must be there while its report is made"
         ):
             texts = raw.select(item.name).collect(engine="streaming")[item.name]
-        found = [line for text in texts if (line := normalized(text or "")) in public]
-        counts[item.name] = {"corpus": len(public), "standing": len(set(found)), "rows": len(found)}
+        lines = [line for text in texts if (line := normalized(text or "")) in public]
+        counts[item.name] = {"corpus": len(public), "standing": len(set(lines)), "rows": len(lines)}
     return counts
 
 
@@ -199,8 +199,8 @@ def _log(staged: StagedRun, what: str) -> None:
 
 def log_request(policy: Policy, staging: Storage, what: str) -> None:
     """Log a request for exact figures of raw texts next to the staged rows."""
-    asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
-    asked |= {"dataset": policy.dataset, "release": policy.release}
+    request = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
+    request |= {"dataset": policy.dataset, "release": policy.release}
     with seam("logging a report", InputError):
-        staging.append(QUERIES, json.dumps(asked).encode())
+        staging.append(QUERIES, json.dumps(request).encode())
     log.warning("a report inside the boundary was asked for: %s", what)

@@ -25,8 +25,8 @@ def staged_rows(policy: Policy, layout: Layout) -> tuple[pl.LazyFrame, list[dict
     """
     hint = "`dptext run POLICY` stages its rows; with publish = false, they stay in staging"
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        known = ledger.releases.find_all(policy)
-    if missing := [item.column for item in policy.column_policies() if item.column not in known]:
+        releases = ledger.releases.find_all(policy)
+    if missing := [item.column for item in policy.column_policies() if item.column not in releases]:
         names = ", ".join(f"{name!r}" for name in missing)
         msg = f"the ledger has no release {policy.release!r} of {policy.dataset!r} with this configuration of {names}"
         raise InputError(msg, hint)

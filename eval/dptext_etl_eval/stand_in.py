@@ -47,26 +47,28 @@ def ships(source: str) -> bool:
 
 
 def _everyday() -> pl.LazyFrame:
-    held = frozenset(everyday_texts())
-    made = [(one.text, one.domain, one.kind) for one in generate(2 * SIZE) if one.text not in held]
+    shipped = frozenset(everyday_texts())
+    made = [(one.text, one.domain, one.kind) for one in generate(2 * SIZE) if one.text not in shipped]
     return pl.LazyFrame(made, schema=["text", "topic", "kind"], orient="row")
 
 
 def read(source: str, *, text: str, label: str, rows: int, words: int | None = None, corpus: str = CORPUS) -> StandIn:
     """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on."""
     frame = _everyday() if ships(source) else Files.at(source).scan()
-    known = schema_of(frame).names()
-    if missing := [name for name in (text, label) if name not in known]:
-        hint = meant(missing, known, why_hidden(frame))
+    columns = schema_of(frame).names()
+    if missing := [name for name in (text, label) if name not in columns]:
+        hint = meant(missing, columns, why_hidden(frame))
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", hint)
     with seam("reading the public table", InputError, READ_HINT):
-        found: Any = frame.select(text, label).drop_nulls().collect()
-        order = np.random.default_rng(0).permutation(found.height)
-        texts = [" ".join(str(one).split()[:words]) for one in found[text].to_list()]
-        labels: Values = np.array([str(one) for one in found[label].to_list()])
-    left = found.height - rows
+        rows_read: Any = frame.select(text, label).drop_nulls().collect()
+        order = np.random.default_rng(0).permutation(rows_read.height)
+        texts = [" ".join(str(one).split()[:words]) for one in rows_read[text].to_list()]
+        labels: Values = np.array([str(one) for one in rows_read[label].to_list()])
+    left = rows_read.height - rows
     if left < 20:
-        msg = f"{found.height:,} public rows with text and label; {rows:,} serve as private rows and 20 or more test"
+        msg = (
+            f"{rows_read.height:,} public rows with text and label; {rows:,} serve as private rows and 20 or more test"
+        )
         raise InputError(msg, "give fewer --rows, or more public rows")
     stands, tested = order[:rows], order[rows : rows + MOST_TESTED]
     require_classes(labels[stands], "label")

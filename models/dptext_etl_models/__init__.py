@@ -16,7 +16,7 @@ _CONFIG = "config.json"
 
 def names() -> tuple[str, ...]:
     """Return the names of the models, in the order of the alphabet."""
-    return tuple(sorted(found.parent.name for found in _HERE.glob(f"*/{_CONFIG}")))
+    return tuple(sorted(config.parent.name for config in _HERE.glob(f"*/{_CONFIG}")))
 
 
 def path(name: str) -> Path:

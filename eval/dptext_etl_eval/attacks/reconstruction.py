@@ -66,17 +66,17 @@ class Reconstruction(Attack):
         common = max(model.place, key=lambda word: model.unigrams[model.place[word]])
         channel = Channel(pairs.mechanism, model)
         causal = pairs.evaluators.perplexity_model
-        found, by_model = Counter[str](), Counter[str]()
+        counts, by_model = Counter[str](), Counter[str]()
         for raw, released in zip(pairs.words(RAW), pairs.words(RELEASED), strict=True):
-            if found["words"] >= POSITIONS or channel.is_full:
+            if counts["words"] >= POSITIONS or channel.is_full:
                 break
             if len(raw) != len(released) or not raw:
                 continue
             readings = hypotheses(model, [channel.behind(word) for word in released])
-            found.update(_counted(raw, released, readings[0][0], common))
+            counts.update(_counted(raw, released, readings[0][0], common))
             if causal is not None:
                 by_model.update(_counted(raw, released, chosen(causal, readings), common))
-        made = _scores(found)
+        made = _scores(counts)
         if causal is None:
             return made
         named = (replace(score, what=f"{score.what}, {Path(causal).name}") for score in _scores(by_model)[::2])
@@ -85,13 +85,13 @@ class Reconstruction(Attack):
 
 def _counted(raw: Sequence[str], released: Sequence[str], guessed: Sequence[str], common: str) -> Counter[str]:
     """Count words of a text that are right, and those that the mechanism changed."""
-    found = Counter[str]()
-    for true, shown, guess in zip(raw, released, guessed, strict=True):
-        changed = true != shown
-        found.update({"words": 1, "changed": changed, "right": guess == true, "shown": not changed})
-        found.update({"back": changed and guess == true, "common": true == common})
-        found["common changed"] += changed and true == common
-    return found
+    counts = Counter[str]()
+    for true, shown_word, guess in zip(raw, released, guessed, strict=True):
+        changed = true != shown_word
+        counts.update({"words": 1, "changed": changed, "right": guess == true, "shown": not changed})
+        counts.update({"back": changed and guess == true, "common": true == common})
+        counts["common changed"] += changed and true == common
+    return counts
 
 
 def chosen(name: str, readings: Sequence[tuple[list[str], float]]) -> list[str]:
@@ -178,22 +178,27 @@ def hypotheses(model: Ngrams, text: Sequence[Candidates]) -> list[tuple[list[str
     return readings
 
 
-def _scores(found: Counter[str]) -> list[Score]:
-    if not found["words"]:
+def _scores(counts: Counter[str]) -> list[Score]:
+    if not counts["words"]:
         return [Score("words recovered", None, note="no release has as many words as its raw text")]
     made = [
-        Score(what, found[hit] / found["words"], wilson(found[hit], found["words"]), found["common"] / found["words"])
+        Score(
+            what,
+            counts[hit] / counts["words"],
+            wilson(counts[hit], counts["words"]),
+            counts["common"] / counts["words"],
+        )
         for what, hit in (("words recovered", "right"), ("released words that are unchanged", "shown"))
     ]
-    changed = found["changed"]
-    share = found["back"] / changed if changed else None
+    changed = counts["changed"]
+    share = counts["back"] / changed if changed else None
     return [
         *made,
         Score(
             "changed words recovered",
             share,
-            wilson(found["back"], changed) if changed else None,
-            found["common changed"] / changed if changed else None,
+            wilson(counts["back"], changed) if changed else None,
+            counts["common changed"] / changed if changed else None,
             note="" if changed else "no word was changed",
         ),
     ]

@@ -67,7 +67,7 @@ def audit(
         InputError: There are too few draws, or the confidence is not between 0 and 1.
         PolicyError: The policy publishes a synthetic table, and no mechanism releases a text.
     """
-    found, policy = [], resolve(policy)
+    audits, policy = [], resolve(policy)
     if policy.synthetic is not None:
         raise no_rows(policy.dataset)
     for column in policy.columns:
@@ -75,8 +75,8 @@ def audit(
         audited = audit_mechanism(
             column.mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress
         )
-        found.append(replace(audited, column=column.name))
-    return tuple(found)
+        audits.append(replace(audited, column=column.name))
+    return tuple(audits)
 
 
 def audit_mechanism(
@@ -115,8 +115,8 @@ def audit_mechanism(
     begun = Audit("", mechanism.name, mechanism.epsilon)
     secrets = secrets or (_kernel.Secret(), _kernel.Secret())
     if hasattr(mechanism, "audit"):
-        found: Audit = mechanism.audit(draws=draws, confidence=confidence, secrets=secrets, progress=progress)
-        return found
+        result: Audit = mechanism.audit(draws=draws, confidence=confidence, secrets=secrets, progress=progress)
+        return result
     if isinstance(mechanism, ChoiceMechanism):
         return of_choice(mechanism, begun, draws, (ALARM, 1 - confidence), secrets, progress)
     if not isinstance(mechanism, WordMechanism):
@@ -222,8 +222,8 @@ def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
     losses = {other: float(metric.epsilon) * far for other, far in distances.items() if far and other != word}
     if not losses:
         return None
-    found = min(losses, key=lambda other: abs(losses[other] - NEAR))
-    return _Pair(word, found, distances[found])
+    nearest = min(losses, key=lambda other: abs(losses[other] - NEAR))
+    return _Pair(word, nearest, distances[nearest])
 
 
 def _far_words(mechanism: WordMechanism) -> tuple[str, str]:
@@ -246,9 +246,9 @@ def _distances_from(mechanism: WordMechanism, word: str) -> dict[str, float] | N
 
 def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:
     """Return a word of letters and one of digits that the vocabulary does not hold."""
-    known = set(mechanism.input_words())
+    vocabulary = set(mechanism.input_words())
     letters, digits = "qzxvkj", "90417735"
-    while letters in known or digits in known:
+    while letters in vocabulary or digits in vocabulary:
         letters, digits = letters + "q", digits + "9"
     return letters, digits
 

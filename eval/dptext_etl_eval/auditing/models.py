@@ -172,11 +172,13 @@ def audit_model(
 def step_of(mechanism: Mechanism, draws: int) -> Step | None:
     """Return the step of a mechanism that can be audited; None if it has no model of a known kind."""
     if isinstance(mechanism, (MaskedMechanism, GenerativeMechanism)):
-        held = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
-        note = "" if held == draws else f"{held:,} draws, because each is among {mechanism.outputs:,} outputs"
+        draws_used = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
+        note = (
+            "" if draws_used == draws else f"{draws_used:,} draws, because each is among {mechanism.outputs:,} outputs"
+        )
         claim = mechanism.largest_epsilon
         charged = min(claim, mechanism._epsilon_tight)
-        return Step("draw", claim, charged, 0.0, of_scores(mechanism, WORDS), held, note)
+        return Step("draw", claim, charged, 0.0, of_scores(mechanism, WORDS), draws_used, note)
     if isinstance(mechanism, LatentMechanism):
         certificate = of_latents(mechanism, COORDINATES, ("a", "b"))
         return Step("record", mechanism.epsilon, mechanism.epsilon, mechanism.used_delta, certificate, draws)

@@ -141,13 +141,13 @@ class Audit:
     @property
     def by_table(self) -> Finding:
         """Return the certificate's finding on the claim, on the charged amount, and on the table's own statement."""
-        found = self.certificate
-        if found is None or self.claim is None or self.charged is None:
+        certificate = self.certificate
+        if certificate is None or self.claim is None or self.charged is None:
             return "not applicable"
         least = min(self.claim, self.charged, math.inf if self.stored is None else self.stored)
-        if found.realized <= least * (1 + ROUNDING) + ROUNDING:
+        if certificate.realized <= least * (1 + ROUNDING) + ROUNDING:
             return "holds"
-        return "refuted" if found.exact else "not refuted"
+        return "refuted" if certificate.exact else "not refuted"
 
     @property
     def by_trials(self) -> Finding:

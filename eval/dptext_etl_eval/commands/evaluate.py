@@ -150,17 +150,17 @@ def evaluate(
         stand_in.refuse_raw(table, [Path(raw)] if raw.endswith(".toml") else [])
         if Path(table).resolve() == Path(raw).resolve():
             raise PolicyError("--public or --written names the raw table", "name a table of public texts")
-    asked = Asked(public, written, zero_shot, about)
+    free_guesses = Asked(public, written, zero_shot, about)
     progress = None if as_json else _say
     if raw.endswith(".toml"):
-        given |= {"released": released, "partition": partition, "asked": asked, "tested": tested, "seeds": seeds}
+        given |= {"released": released, "partition": partition, "asked": free_guesses, "tested": tested, "seeds": seeds}
         measured = list(evidence_of(load_policy(raw), out, progress=progress, **given))
     else:
         refuse_settings("this is a table")
         more = {**given, "released_text": released_text}
         if tested is not None:
             raise PolicyError("--tested is for the synthetic table of a policy", "leave it out")
-        name, pairs, cost = _of_tables(raw, released, id, text, asked, out=out, given=more)
+        name, pairs, cost = _of_tables(raw, released, id, text, free_guesses, out=out, given=more)
         measured = [measure(pairs, column=name, cost=cost, progress=progress, seeds=seeds)]
     page, facts = report.write(measured, out)
     if as_json:
@@ -176,7 +176,7 @@ def _of_tables(
     released: str | None,
     key: str | None,
     text: str | None,
-    asked: Asked,
+    free_guesses: Asked,
     *,
     out: Path,
     given: Mapping[str, Any],
@@ -193,7 +193,7 @@ def _of_tables(
     frame, claims = claimed(released)
     cost = claims.get(given["released_text"] or text, {})
     pairs = join(table_of(raw), frame, id=key, text=text, **given)
-    return text, replace(pairs, free=asked.read(text, given["label"])), cost
+    return text, replace(pairs, free=free_guesses.read(text, given["label"])), cost
 
 
 def _say(number: int, of: int, title: str, left: float | None) -> None:
@@ -202,13 +202,13 @@ def _say(number: int, of: int, title: str, left: float | None) -> None:
     terminal.note(f"{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left"))
 
 
-def _show(found: Any) -> None:
+def _show(evidence: Any) -> None:
     from dptext_etl.cli import terminal
     from dptext_etl_eval.measure import WAYS
     from dptext_etl_eval.report import in_short
 
-    terminal.heading(f"{found.column}: {found.rows:,} of {found.of:,} rows")
-    for line in in_short(found):
+    terminal.heading(f"{evidence.column}: {evidence.rows:,} of {evidence.of:,} rows")
+    for line in in_short(evidence):
         terminal.say(f"* {line}")
-    for title, needs in found.left_out.items():
+    for title, needs in evidence.left_out.items():
         terminal.say(f"left out: {title} ({'; '.join(WAYS[need] for need in needs)})")

@@ -94,9 +94,11 @@ def rehearse(
         stand_in.refuse_raw(table, policy or [])
     if stand_in.ships(public):
         terminal.note(stand_in.UPPER_END)
-    found = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=corpus)
+    rows_read = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=corpus)
     given = Asked(labeled, written, zero_shot, about).read(text, label)
-    facts = rehearsal.rehearse(found, budgets, forms=chosen, per_person=per_person, given=given, progress=terminal.note)
+    facts = rehearsal.rehearse(
+        rows_read, budgets, forms=chosen, per_person=per_person, given=given, progress=terminal.note
+    )
     heads = (
         "release",
         "guarantee",

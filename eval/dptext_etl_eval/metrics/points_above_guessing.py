@@ -36,21 +36,21 @@ class PointsAboveGuessing(Metric):
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the points by three figures, tested on released and on raw texts."""
-        found = []
+        results = []
         for how, guesses in ways(pairs):
             raw = guesses(pairs, LABEL, train=RAW, test=RAW)
             for test in (RELEASED, RAW):
                 given = guesses(pairs, LABEL, train=RELEASED, test=test)
-                found += _points(given, raw, f"{{figure}}, tested on {test} texts{how}")
-        return found
+                results += _points(given, raw, f"{{figure}}, tested on {test} texts{how}")
+        return results
 
 
-def _points(found: Guesses, raw: Guesses, what: str) -> list[Score]:
-    values, counts = np.unique(found.truth, return_counts=True)
+def _points(guesses: Guesses, raw: Guesses, what: str) -> list[Score]:
+    values, counts = np.unique(guesses.truth, return_counts=True)
     most = values[counts.argmax()]
     of_one = {"F1 of the most frequent label, as in paper 000": _f1}
-    every = scores(found, raw, what, found.groups)
-    every += scores(_only(most, found), _only(most, raw), what, found.groups, of_one)
+    every = scores(guesses, raw, what, guesses.groups)
+    every += scores(_only(most, guesses), _only(most, raw), what, guesses.groups, of_one)
     return [_above(score) for score in every]
 
 

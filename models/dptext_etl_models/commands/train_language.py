@@ -118,9 +118,9 @@ def masked_lm(
 
     given = {"steps": steps, "minutes": minutes, "vocabulary": vocabulary, "hidden": hidden, "layers": layers}
     settings = changed(training.Settings(), seed=seed, **given)
-    held = training.read(*([Corpus.parse(item, column) for item in items] for items in (corpus, examine or ())))
-    training.train(held, out, settings, listener=progress)
-    show(finish(out, held, terms=terms), as_json=as_json)
+    texts = training.read(*([Corpus.parse(item, column) for item in items] for items in (corpus, examine or ())))
+    training.train(texts, out, settings, listener=progress)
+    show(finish(out, texts, terms=terms), as_json=as_json)
 
 
 @command(

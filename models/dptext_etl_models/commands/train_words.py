@@ -71,12 +71,14 @@ def encoder(
         "settings": {name: repr(value) for name, value in {**asdict(settings), "most": most}.items()},
     }
     write_grid(out, start.words, grid, facts)
-    shown = {"out": str(out), "words": len(start), "pairs": len(pairs.train), "held": len(pairs.held)}
+    summary = {"out": str(out), "words": len(start), "pairs": len(pairs.train), "held": len(pairs.held)}
     if pairs.held:
         weights = contrast.word_weights(len(start), pairs.train)
         tables = {"found_before": start.vectors, "found": grid}
-        shown |= {name: round(contrast.partners_found(table, weights, pairs.held), 4) for name, table in tables.items()}
-    show({**shown, "sha256": sha256_file(out)}, as_json=as_json)
+        summary |= {
+            name: round(contrast.partners_found(table, weights, pairs.held), 4) for name, table in tables.items()
+        }
+    show({**summary, "sha256": sha256_file(out)}, as_json=as_json)
 
 
 @command(

@@ -116,17 +116,17 @@ def cut(text: str, count: int) -> list[str]:
     """
     if count == 1:
         return [text]
-    found = _SENTENCE_END.split(text.strip(), maxsplit=count - 1)
-    return [*found, *[""] * (count - len(found))]
+    sentences = _SENTENCE_END.split(text.strip(), maxsplit=count - 1)
+    return [*sentences, *[""] * (count - len(sentences))]
 
 
 def marked(pieces: Sequence[str]) -> Marked:
     """Mark the words of the pieces of a text: a piece gets one share, by the mean score of its words."""
     words, places = list[str](), list[range | None]()
     for piece in pieces:
-        found = [segment for segment, is_word in _kernel.split(piece) if is_word]
-        places.append(range(len(words), len(words) + len(found)) if found else None)
-        words += found
+        segments = [segment for segment, is_word in _kernel.split(piece) if is_word]
+        places.append(range(len(words), len(words) + len(segments)) if segments else None)
+        words += segments
     return Marked(words, places, len(pieces))
 
 
@@ -190,9 +190,9 @@ class LatentNoise(Mechanism):
     @model_validator(mode="before")
     @classmethod
     def _one_spend_per_record(cls, given: Any) -> Any:
-        asked = {"epsilons", "per_sentence"} & set(given if isinstance(given, dict) else ())
-        if asked:
-            raise ValueError(f"{', '.join(sorted(asked))}: {TEXT}")
+        fields = {"epsilons", "per_sentence"} & set(given if isinstance(given, dict) else ())
+        if fields:
+            raise ValueError(f"{', '.join(sorted(fields))}: {TEXT}")
         return given
 
     def _refuses(self, allocation: Allocation) -> str | None:

@@ -63,9 +63,9 @@ class ScoreMechanism(ModelMechanism):
 
         if self.clip is not None:
             return clipping.read_clip(self.clip)
-        known = clipping.default_clip(self.model, self.model_files)
-        if known is not None:
-            return known
+        default = clipping.default_clip(self.model, self.model_files)
+        if default is not None:
+            return default
         raise PolicyError(
             "no public range of scores is known for this model: clip is missing",
             f"run `dptext calibrate --model {self.model} --corpus PUBLIC` on public text, or give clip = [low, high]",

@@ -171,12 +171,12 @@ class Generation:
 
     def _buckets(self, generator: Generator, prompts: Sequence[Prompt]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         """Group texts by bucket, which depends on their own length."""
-        found: dict[int, list[int]] = {}
+        records_of: dict[int, list[int]] = {}
         for record, prompt in enumerate(prompts):
             if prompt is not None and not self._ended[record]:
-                found.setdefault(generator.bucket(len(prompt)), []).append(record)
-        for bucket in sorted(found):
-            yield bucket, np.array(found[bucket], np.int64)
+                records_of.setdefault(generator.bucket(len(prompt)), []).append(record)
+        for bucket in sorted(records_of):
+            yield bucket, np.array(records_of[bucket], np.int64)
 
     def _through(
         self,
@@ -323,11 +323,11 @@ class _Continuing(Undrawn):
 
 def probe_scores(generator: Generator | ModelServer, prompts: Sequence[Prompt], most: int) -> list[bool]:
     """Return whether two steps of answers to public prompts can be scored: in a batch, then separately."""
-    found = []
+    parts = []
     for number, prompt in enumerate(prompts):
         steps, keys = np.array([min(2, most)], np.uint32), pa.array([bytes(32)], pa.binary(32))
         sampler = _Continuing(generator.ends)
         probe = Generation(generator, sampler, keys, steps, most=most, epsilon=1.0, clip=(0.0, 1.0))
         probe.run([prompt], rows=None if number == 0 else 1)
-        found.append(not probe.failed.any())
-    return found
+        parts.append(not probe.failed.any())
+    return parts

@@ -162,8 +162,8 @@ class _ModelBatch:
 
         here, there = (torch.as_tensor(numbers, device=self._model.device) for numbers in (places, rows))
         with torch.inference_mode():
-            for own, given in zip(self._state(), other._state(), strict=True):
-                own.index_copy_(0, here, given.index_select(0, there))
+            for mine, given in zip(self._state(), other._state(), strict=True):
+                mine.index_copy_(0, here, given.index_select(0, there))
 
     @property
     def size(self) -> int:
@@ -242,8 +242,8 @@ class _EncoderDecoderBatch(_ModelBatch):
         ).last_hidden_state
         self._encoded = BaseModelOutput(last_hidden_state=self._beside)
         decoder = model.config.get_text_config(decoder=True)
-        own, given = StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder)
-        self._cache, self._layers = EncoderDecoderCache(own, given), [*own.layers, *given.layers]
+        cache, given = StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder)
+        self._cache, self._layers = EncoderDecoderCache(cache, given), [*cache.layers, *given.layers]
         start = np.full((len(ids), 1), _start_token(model), np.int64)
         return self._forward(torch.as_tensor(start, device=model.device))
 
@@ -261,9 +261,9 @@ def _start_token(model: Any) -> int:
     """Return the first token of a decoder: the start token of its configuration, or the start token of its texts."""
     for name in ("decoder_start_token_id", "bos_token_id"):
         for settings in (model.config, model.generation_config):
-            found = getattr(settings, name, None)
-            if isinstance(found, int):
-                return found
+            token = getattr(settings, name, None)
+            if isinstance(token, int):
+                return token
     raise PolicyError("the model's configuration names no token to start from", "add decoder_start_token_id to it")
 
 

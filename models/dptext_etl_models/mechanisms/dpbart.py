@@ -129,9 +129,9 @@ class DPBart(LatentMechanism):
 
         A place of every row is padding (`inference.sequence_model`).
         """
-        found = super().configuration()
+        settings = super().configuration()
         full = language_model.config(self.artifacts()).get("max_position_embeddings") == self.length
-        return {**found, "mechanism_version": self.version + 1} if full else found
+        return {**settings, "mechanism_version": self.version + 1} if full else settings
 
     @cached_property
     def kept(self) -> KeptColumns | None:

@@ -100,8 +100,8 @@ class DPMLM(MaskedMechanism):
 
     @property
     def _length_is_shown_by(self) -> str | None:
-        shown = 'variant "plusminus" releases another number of words' if self.variant == "plusminus" else None
-        return super()._length_is_shown_by or shown
+        reason = 'variant "plusminus" releases another number of words' if self.variant == "plusminus" else None
+        return super()._length_is_shown_by or reason
 
     @property
     def _in_place(self) -> bool:
@@ -193,10 +193,10 @@ def antonyms_among(file: Path | IO[bytes], outputs: Sequence[str]) -> Callable[[
     numbers: dict[str, list[int]] = {}
     for number, text in enumerate(outputs):
         numbers.setdefault(text.lower(), []).append(number)
-    found = {
+    pairs = {
         word: sorted(number for name in names for number in numbers.get(name, ())) for word, names in opposites.items()
     }
-    return lambda word: found.get(word.lower(), ())
+    return lambda word: pairs.get(word.lower(), ())
 
 
 def _opposites(file: Path | IO[bytes]) -> dict[str, set[str]]:
@@ -209,11 +209,11 @@ def _opposites(file: Path | IO[bytes]) -> dict[str, set[str]]:
                 for line in lines:
                     if not line.startswith(b" "):  # lines of the license begin with a blank
                         place = (letter, line[:8].decode())
-                        words[place], found = _synset(line.decode("utf-8").split(" | ")[0].split())
-                        pointers.extend((place, *pointer) for pointer in found)
+                        words[place], antonym_pairs = _synset(line.decode("utf-8").split(" | ")[0].split())
+                        pointers.extend((place, *pointer) for pointer in antonym_pairs)
     opposites: dict[str, set[str]] = {}
-    for place, own, other, its in pointers:
-        opposites.setdefault(words[place][own - 1], set()).add(words[other][its - 1])
+    for place, word, other, its in pointers:
+        opposites.setdefault(words[place][word - 1], set()).add(words[other][its - 1])
     return opposites
 
 

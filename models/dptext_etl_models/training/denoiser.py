@@ -116,20 +116,20 @@ class Corruption:
 def near_words(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the nearest of the given words of each that has a vector, the word itself left out."""
     vectors = WordVectors.load()
-    known = [word for word in words if word in vectors.index]
-    if len(known) <= NEAR:
+    in_vocabulary = [word for word in words if word in vectors.index]
+    if len(in_vocabulary) <= NEAR:
         return {}
-    rows = vectors.take(known).vectors.astype(np.float32)
+    rows = vectors.take(in_vocabulary).vectors.astype(np.float32)
     rows -= rows.mean(axis=0)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
-    found: dict[str, tuple[str, ...]] = {}
-    for start in range(0, len(known), 512):
+    near: dict[str, tuple[str, ...]] = {}
+    for start in range(0, len(in_vocabulary), 512):
         likeness = rows[start : start + 512] @ rows.T
         best = np.argpartition(-likeness, NEAR, axis=1)[:, : NEAR + 1]
         for row, places in enumerate(best.tolist()):
-            word = known[start + row]
-            found[word] = tuple(known[at] for at in sorted(places) if known[at] != word)
-    return found
+            word = in_vocabulary[start + row]
+            near[word] = tuple(in_vocabulary[at] for at in sorted(places) if in_vocabulary[at] != word)
+    return near
 
 
 Kind = Literal["seq2seq", "causal"]

@@ -195,11 +195,11 @@ def write_vectors(weight: torch.Tensor, tokenizer: Tokenizer, length: float) -> 
     shared = sorted(set(vectors.words) & set(entries))
     if not shared:
         return
-    known = vectors.take(shared).vectors.astype(np.float32)
-    known -= known.mean(axis=0)
-    known *= length / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-6)
-    width = min(known.shape[1], weight.shape[1])
-    weight[torch.tensor([entries[word] for word in shared]), :width] = torch.from_numpy(known[:, :width])
+    start = vectors.take(shared).vectors.astype(np.float32)
+    start -= start.mean(axis=0)
+    start *= length / np.maximum(np.linalg.norm(start, axis=1, keepdims=True), 1e-6)
+    width = min(start.shape[1], weight.shape[1])
+    weight[torch.tensor([entries[word] for word in shared]), :width] = torch.from_numpy(start[:, :width])
 
 
 def _log_shares(tokenizer: Tokenizer, counts: Counter[str]) -> npt.NDArray[np.float32]:

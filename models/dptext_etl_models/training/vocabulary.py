@@ -60,9 +60,9 @@ def build(counts: Counter[str], size: int, pieces: int) -> Tokenizer:
     ranked = sorted((word for word in counts if len(word) > 1), key=lambda word: (-counts[word], word))
     whole = ranked[: max(0, size - len(base) - pieces)]
     rest = {word: counts[word] for word in ranked[len(whole) :] if counts[word] > 1}
-    known = dict.fromkeys([*base, *whole])
-    spelled = [piece for piece in _pieces(rest, pieces + len(characters) * 2) if piece not in known][:pieces]
-    return assemble([*known, *spelled])
+    entries = dict.fromkeys([*base, *whole])
+    spelled = [piece for piece in _pieces(rest, pieces + len(characters) * 2) if piece not in entries][:pieces]
+    return assemble([*entries, *spelled])
 
 
 def assemble(entries: list[str]) -> Tokenizer:

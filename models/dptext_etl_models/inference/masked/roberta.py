@@ -47,10 +47,10 @@ _WORDS = "roberta.embeddings.word_embeddings.weight"
 
 def masked_model(files: Mapping[str, Artifact], device: str, dtype: str) -> Any:
     """Load a masked language model for scoring, once per process."""
-    found = None
+    model = None
     if device == "cpu":
-        found = language_model.once("roberta", (dtype,), files, lambda folder: read(folder, getattr(torch, dtype)))
-    return language_model.masked_model(files, device, dtype) if found is None else found
+        model = language_model.once("roberta", (dtype,), files, lambda folder: read(folder, getattr(torch, dtype)))
+    return language_model.masked_model(files, device, dtype) if model is None else model
 
 
 def read(folder: Path, dtype: torch.dtype) -> Roberta | None:
@@ -61,11 +61,11 @@ def read(folder: Path, dtype: torch.dtype) -> Roberta | None:
         given = json.loads((folder / language_model.CONFIG).read_bytes())
         if not _known(given) or [path.name for path in folder.glob(f"*{language_model.WEIGHTS}")] != [_FILE]:
             return None
-        found = {name: weight.to(dtype) for name, weight in load_file(folder / _FILE).items()}
-        found["lm_head.decoder.weight"], found["lm_head.decoder.bias"] = found[_WORDS], found[_HEAD_BIAS]
+        weights = {name: weight.to(dtype) for name, weight in load_file(folder / _FILE).items()}
+        weights["lm_head.decoder.weight"], weights["lm_head.decoder.bias"] = weights[_WORDS], weights[_HEAD_BIAS]
         with torch.device("meta"):
             model = Roberta(SimpleNamespace(**given))
-        model.load_state_dict(found, strict=True, assign=True)
+        model.load_state_dict(weights, strict=True, assign=True)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError):
         return None  # transformers reports the error, or knows better
     model.eval().requires_grad_(requires_grad=False)
@@ -185,10 +185,10 @@ class _Attention(nn.Module):
 
     def forward(self, hidden: Any, seen: Any) -> Any:
         """Add to every token a mixture of the tokens that are seen, shape (rows, length, width)."""
-        own = self.self
+        attention = self.self
         split = (
-            part(hidden).unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2)
-            for part in (own.query, own.key, own.value)
+            part(hidden).unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
+            for part in (attention.query, attention.key, attention.value)
         )
         mixed = nn.functional.scaled_dot_product_attention(*split, attn_mask=seen)
         return self.output.LayerNorm(self.output.dense(mixed.transpose(1, 2).flatten(2)) + hidden)

@@ -102,15 +102,15 @@ class Scripts(Sequence[Script]):
         """Put the scripts of single texts together."""
         if isinstance(scripts, Scripts):
             return scripts
-        known: dict[str, int] = {}
-        numbers = [known.setdefault(word, len(known)) for script in scripts for word in script.words]
+        number_of: dict[str, int] = {}
+        numbers = [number_of.setdefault(word, len(number_of)) for script in scripts for word in script.words]
         word, drawn, tail = (
             np.concatenate([np.zeros(0, np.int64), *(getattr(script, name) for script in scripts)])
             for name in ("word", "drawn", "tail")
         )
         words_of = bounds([len(script.words) for script in scripts])
         items_of = bounds([len(script.word) for script in scripts])
-        return cls(tuple(known), np.array(numbers, np.int64), words_of, word, drawn.astype(bool), tail, items_of)
+        return cls(tuple(number_of), np.array(numbers, np.int64), words_of, word, drawn.astype(bool), tail, items_of)
 
     @classmethod
     def plain(
@@ -172,9 +172,9 @@ class Scripts(Sequence[Script]):
 
 def bounds(sizes: Sequence[int] | Numbers | npt.NDArray[np.bool_]) -> Numbers:
     """Return where parts of these sizes begin, and where the last one ends, shape (n + 1,)."""
-    found = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=found[1:])
-    return found
+    tails = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=tails[1:])
+    return tails
 
 
 def within(sizes: Numbers) -> Numbers:
