@@ -64,27 +64,27 @@ class Models:
 
 def corpora(data: Path, rows: int) -> list[Corpus]:
     """Read Snips and ATIS: some of the training texts, drawn at random, and all test texts."""
-    found = []
+    names = []
     for name, title in (("snips", "Snips"), ("atis", "ATIS")):
         frame = pl.read_parquet(data / name / f"{name}.parquet").select("split", "text", "label")
         train = frame.filter(pl.col("split") == "train")
         train = train.sample(min(rows, len(train)), seed=0, shuffle=True)
         test = frame.filter(pl.col("split") == "test")
-        found.append(Corpus(title, *(part[name].to_list() for part in (train, test) for name in ("text", "label"))))
-    return found
+        names.append(Corpus(title, *(part[name].to_list() for part in (train, test) for name in ("text", "label"))))
+    return names
 
 
 def mechanisms(models: Models, epsilon: float, beams: int) -> dict[str, LatentMechanism]:
     """The compared mechanisms at a budget, in the paper's expected order."""
     common: dict[str, Any] = {"epsilon": epsilon, "n_rec": N_REC, "num_beams": beams}
-    found: dict[str, LatentMechanism] = {}
+    mechanisms_: dict[str, LatentMechanism] = {}
     if models.plus:
         nearest = min(models.plus, key=lambda trained: abs(math.log(trained / epsilon)))
-        found["DP-BART-PR+"] = DPBart(variant="pr_plus", model=str(models.plus[nearest]), **common)
-    found["DP-BART-PR"] = DPBart(variant="pr", model=str(models.pruned), **common)
-    found["DP-BART-CLV"] = DPBart(variant="clv", model=models.bart, **common)
-    found["ADePT"] = Adept(model=str(models.adept), **common)
-    return found
+        mechanisms_["DP-BART-PR+"] = DPBart(variant="pr_plus", model=str(models.plus[nearest]), **common)
+    mechanisms_["DP-BART-PR"] = DPBart(variant="pr", model=str(models.pruned), **common)
+    mechanisms_["DP-BART-CLV"] = DPBart(variant="clv", model=models.bart, **common)
+    mechanisms_["ADePT"] = Adept(model=str(models.adept), **common)
+    return mechanisms_
 
 
 def released(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
@@ -184,7 +184,7 @@ def steps(models: Models) -> dict[str, int]:
     folders = {"PR": models.pruned, **{f"PR+ at {epsilon:g}": path for epsilon, path in models.plus.items()}}
     written = {name: json.loads((path / "training.json").read_bytes()) for name, path in folders.items()}
     written["ADePT"] = json.loads((models.adept / "config.json").read_bytes())
-    return {name: int(found["steps"]) for name, found in written.items()}
+    return {name: int(facts["steps"]) for name, facts in written.items()}
 
 
 def shown(row: dict[str, Any]) -> list[str]:
@@ -210,17 +210,19 @@ def tidy_rows(results: dict[str, list[dict[str, Any]]], texts: int, facts: dict[
         facts: Facts of the models for readers, by name.
     """
     fixed = {"reading": "per text, with δ", "delta": 1e-6, "guarantee": "APPROX_LDP", "discloses": "nullness"}
-    found = [{"dataset": MODELS_SET, "kind": "kept", "figure": name, "value": value} for name, value in facts.items()]
+    row_facts = [
+        {"dataset": MODELS_SET, "kind": "kept", "figure": name, "value": value} for name, value in facts.items()
+    ]
     for name, (original, *rows) in results.items():
         for row in rows:
             mechanism, variant = LINES[row["name"]]
             budget = {"epsilon": row["epsilon"], "epsilon_per_text": row["epsilon"], "n": texts, "key": 0}
             common = {"dataset": f"{name}, as paper 003", "mechanism": mechanism, "variant": variant, **budget, **fixed}
             common["kind"] = "kept"
-            found.append({**common, "figure": "BLEU, 0 to 100", "value": round(row["bleu"], 2)})
+            row_facts.append({**common, "figure": "BLEU, 0 to 100", "value": round(row["bleu"], 2)})
             learnt = {"value": round(row["f1"], 5), "raw": round(original["f1"], 5)}
-            found.append({**common, "figure": "macro-F1 on raw test texts", **learnt})
-    return found
+            row_facts.append({**common, "figure": "macro-F1 on raw test texts", **learnt})
+    return row_facts
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

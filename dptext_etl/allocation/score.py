@@ -194,7 +194,7 @@ def artifacts(source: str) -> dict[str, Artifact]:
 @lru_cache(maxsize=1)
 def words_encoder() -> tuple[WordEncoder, Artifact]:
     corpus = Corpus.open(CORPUS)
-    stated = {"provenance": corpus.description["provenance"], "licence": corpus.description["licence"]}
+    stated = {"provenance": corpus.description["provenance"], "license": corpus.description["licence"]}
     return corpus.encoder, Artifact.open(corpus.path, **stated)
 
 

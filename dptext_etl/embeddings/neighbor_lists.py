@@ -150,8 +150,8 @@ class NeighborLists:
             "vocabulary": vocabulary,
         }
         facts = {
-            name: "; ".join(dict.fromkeys(getattr(vectors.artifact, name) for vectors in embeddings))
-            for name in ("provenance", "licence")
+            "provenance": "; ".join(dict.fromkeys(vectors.artifact.provenance for vectors in embeddings)),
+            "licence": "; ".join(dict.fromkeys(vectors.artifact.license for vectors in embeddings)),
         }
         artifact = store(
             description,

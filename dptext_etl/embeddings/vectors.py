@@ -431,7 +431,7 @@ def stopwords(source: str | Path = "english") -> WordList:
     """
     is_shipped = source == "english"
     path = _ENGLISH if is_shipped else Path(source)
-    stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if is_shipped else {}
+    stated = {"provenance": "written for dptext_etl", "license": "Apache-2.0"} if is_shipped else {}
     artifact = Artifact.open(path, **stated)
     words: dict[str, None] = {}
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):

@@ -132,11 +132,11 @@ def diffractor(folder: Path) -> Release:
     from diffractor import Diffractor, DiffractorConfig
     from diffractor.downloader import Downloader
 
-    own = folder / "diffractor"
-    own.mkdir(exist_ok=True)
-    shutil.copy(folder / "vectors.txt", own / "glove-wiki-gigaword-300.txt")
+    clone = folder / "diffractor"
+    clone.mkdir(exist_ok=True)
+    shutil.copy(folder / "vectors.txt", clone / "glove-wiki-gigaword-300.txt")
     defaults = Downloader.__init__
-    Downloader.__init__ = lambda self, _=None: defaults(self, str(own))
+    Downloader.__init__ = lambda self, _=None: defaults(self, str(clone))
     made = Diffractor(DiffractorConfig(epsilon=1.0, verbose=False), ["glove-wiki-gigaword-300"])
     release: Release = made.rewrite
     return release

@@ -68,11 +68,11 @@ def column(
     plain: dict[int, dict[str, Any]], one: dict[int, dict[str, Any]], two: dict[int, dict[str, Any]]
 ) -> list[Row]:
     """The column against the loop, one beam and several, one thread and two."""
-    found = []
+    lines = []
     for beams, run in one.items():
         ratio = rate(run) / rate(plain[beams])
         clock = two[beams]["documents"] / two[beams]["wall"] * 60
-        found.append(
+        lines.append(
             Row(
                 f"DP-BART column, {TOKENS} tokens, {named(beams)}, one thread",
                 f"{rate(run):,.0f} documents/CPU-min (two threads: {clock:,.0f} documents/min elapsed)",
@@ -82,7 +82,7 @@ def column(
                 ratio >= 5,
             )
         )
-    return found
+    return lines
 
 
 def named(beams: int) -> str:
@@ -92,11 +92,11 @@ def named(beams: int) -> str:
 
 def noise(decoded: dict[str, Any]) -> list[Row]:
     """Samples of noise per CPU-second, next to the time of a whole document."""
-    found = task("noise")
+    run = task("noise")
     document, numbers = decoded["cpu"] / decoded["documents"], TOKENS * 768
     lines = []
     for kind in ("gaussian", "laplace"):
-        samples = found["samples"] / found[kind]
+        samples = run["samples"] / run[kind]
         share = numbers / samples / document
         lines.append(
             Row(

@@ -147,8 +147,8 @@ def lengths() -> list[Row]:
     sequential = task("one_draw", lengths=list(LENGTHS))
     sizes = [{"words": size, "rows": rows, "alike": True, "decoding": "parallel"} for size, rows in LENGTHS.items()]
     batches = [{"words": 20, "rows": size, "decoding": "parallel"} for size in AT_ONCE]
-    found = [job["cpu"] / job["words"] for job in task("dpmlm", jobs=[*sizes, *batches])["jobs"]]
-    by_length, by_batch = found[: len(sizes)], found[len(sizes) :]
+    seconds = [job["cpu"] / job["words"] for job in task("dpmlm", jobs=[*sizes, *batches])["jobs"]]
+    by_length, by_batch = seconds[: len(sizes)], seconds[len(sizes) :]
     shortest, longest = sequential[str(min(LENGTHS))], sequential[str(max(LENGTHS))]
     return [
         Row(

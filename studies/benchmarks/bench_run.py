@@ -31,8 +31,8 @@ def rows() -> list[Row]:
     if not best[0]:
         return []
     parts, one, two, *at_once = best
-    found = [_against_parts(one, parts), _ledger(two), *(_on_two_cores(one, two, both) for both in at_once)]
-    return [*found, _memory(two), _copies(_task("run", threads=2, **GATE)), *_short()]
+    compared_rows = [_against_parts(one, parts), _ledger(two), *(_on_two_cores(one, two, both) for both in at_once)]
+    return [*compared_rows, _memory(two), _copies(_task("run", threads=2, **GATE)), *_short()]
 
 
 def _run(cores: int, first: int = 0) -> Run:

@@ -20,16 +20,14 @@ LINEAR, MEMORY, AGAIN, NEW = 1.1, 1536, 5, 15
 
 def rows() -> list[Row]:
     """Measure everything and return the rows of the table."""
-    found = {}
+    runs = {}
     for size in SIZES:
         with TemporaryDirectory(prefix="dptext-bench-") as folder:
             if not _task("table", folder=folder, rows=size):
                 return []
-            found[size] = [
-                _task("run", folder=folder, source=name) for name in ("raw.parquet",) * 2 + ("more.parquet",)
-            ]
+            runs[size] = [_task("run", folder=folder, source=name) for name in ("raw.parquet",) * 2 + ("more.parquet",)]
     small, large = SIZES
-    (first_small, _, _), (first, again, new) = found[small], found[large]
+    (first_small, _, _), (first, again, new) = runs[small], runs[large]
     grown = first["cpu"] / first_small["cpu"] * small / large
     peak = first["whole"] / 2**20
     if (again["new"], new["new"], new["published"]) != (0, 1_000, large + 1_000):

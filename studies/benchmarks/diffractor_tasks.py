@@ -67,8 +67,8 @@ def plain_diffractor(variant: str = "tem", rows: int = 150, limit: int = 5_000) 
     listed = [[lists.words[word] for word in order] for order in lists.lists]
     places = [{word: place for place, word in enumerate(order)} for order in listed]
     frame, _ = imdb()
-    known = set(lists.words)
-    texts = [" ".join(word for word in text.lower().split() if word in known) for text in frame["text"].head(rows)]
+    vocabulary = set(lists.words)
+    texts = [" ".join(word for word in text.lower().split() if word in vocabulary) for text in frame["text"].head(rows)]
     loop: Callable[..., list[str]] = diffractor_geometric
     if variant == "tem":
         loop = functools.partial(diffractor_tem, gamma=GAMMA)

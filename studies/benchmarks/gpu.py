@@ -39,13 +39,13 @@ TESTS_SECONDS = 120
 PARTS = ("bits", "draws", "memory", "generation", "dpmlm", "documents", "search", "tests")
 
 
-def main(asked: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run all parts; 1 if a part failed or a check does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("part", nargs="*", metavar="PART", help=f"what to do, of: {', '.join(PARTS)}")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on any machine")
     parser.add_argument("--out", type=Path, default=FILE, help="the results file")
-    options = parser.parse_args(asked)
+    options = parser.parse_args(arguments)
     if options.tiny and options.out == FILE:
         parser.error("tiny shapes say nothing about speed: name another file with --out")
     device = where()
@@ -63,9 +63,9 @@ def main(asked: list[str] | None = None) -> int:
         gpu_models.build(Path(folder), size)
         made = parts(Path(folder), device, size)
         for name in named:
-            found = run(name, made[name], began)
-            bad += [name] * any(row.met is False for row in found)
-            results.put(name, found, origin)
+            rows = run(name, made[name], began)
+            bad += [name] * any(row.met is False for row in rows)
+            results.put(name, rows, origin)
             results.write()
     print(f"{time.perf_counter() - began:.0f} s; written to {options.out.name}")
     if bad:
@@ -94,26 +94,26 @@ def run(name: str, part: Callable[[], list[Row]], began: float) -> list[Row]:
         return [Row(name, "left out: the time was over", met=False, goal="run")]
     started = time.perf_counter()
     try:
-        found = part()
+        rows = part()
     except (SystemExit, Exception) as exc:  # noqa: BLE001  (the minutes of the other parts must not be lost)
-        found = [Row(name, f"failed: {type(exc).__name__}: {str(exc)[:200]}", met=False, goal="run")]
-    print(f"-- {name}: {time.perf_counter() - started:.0f} s\n{show(found)}", flush=True)
-    return found
+        rows = [Row(name, f"failed: {type(exc).__name__}: {str(exc)[:200]}", met=False, goal="run")]
+    print(f"-- {name}: {time.perf_counter() - started:.0f} s\n{show(rows)}", flush=True)
+    return rows
 
 
 def in_both(folder: Path, device: str, size: gpu_models.Size) -> list[Row]:
     """Compare bits in both number types, and leave the setting as it was."""
     from dptext_etl.device import DTYPE_SETTING
 
-    before, found = os.environ.get(DTYPE_SETTING), []
+    before, digests = os.environ.get(DTYPE_SETTING), []
     try:
         for dtype in ("float32", "bfloat16"):
             os.environ[DTYPE_SETTING] = dtype
-            found += gpu_checks.equal_bits(folder, device, dtype, size)
+            digests += gpu_checks.equal_bits(folder, device, dtype, size)
     finally:
         os.environ.pop(DTYPE_SETTING)
         os.environ |= {} if before is None else {DTYPE_SETTING: before}
-    return found
+    return digests
 
 
 def tests() -> list[Row]:

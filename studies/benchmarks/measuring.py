@@ -128,18 +128,18 @@ def amount(number: float) -> str:
     return f"{number:.3g}"
 
 
-def growing(name: str, found: dict[int, Run], base: int) -> list[Row]:
+def growing(name: str, runs: dict[int, Run], base: int) -> list[Row]:
     """Compare a column's rate at the most words with that at `base` words; give its memory next to the text's bytes.
 
     Args:
         name: Of the column.
-        found: The run of every number of words; nothing is said where one is missing.
+        runs: The run of every number of words; nothing is said where one is missing.
         base: A number of words from which on the rate must not fall.
     """
-    if not all(found.values()):
+    if not all(runs.values()):
         return []
-    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
-    largest = found[max(found)]
+    rates = {size: one["words"] / one["cpu"] for size, one in runs.items()}
+    largest = runs[max(runs)]
     kept = rates[max(rates)] / rates[base]
     return [
         Row(
@@ -151,7 +151,7 @@ def growing(name: str, found: dict[int, Run], base: int) -> list[Row]:
             kept >= 0.8,
         ),
         Row(
-            f"{name}: memory of {power(max(found))} words",
+            f"{name}: memory of {power(max(runs))} words",
             f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
             f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
             largest["peak"] / largest["bytes"],
@@ -179,5 +179,5 @@ def show(rows: list[Row]) -> str:
 
 def main(rows: Callable[[], list[Row]]) -> None:
     """Print the rows of one benchmark, as JSON with `--json`."""
-    found = rows()
-    print(json.dumps([asdict(row) for row in found]) if "--json" in sys.argv else show(found))
+    lines = rows()
+    print(json.dumps([asdict(row) for row in lines]) if "--json" in sys.argv else show(lines))

@@ -35,11 +35,15 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_200_000)
     parser.add_argument("--scopes", type=int, default=1, help="datasets; writers take turns at them")
     parser.add_argument("--batch", type=int, default=100_000)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "id.key"
         _kernel.Secret().write(str(key))
-        print(json.dumps(measure(asked.url, f"file:{key}", asked.writers, asked.records, asked.scopes, asked.batch)))
+        print(
+            json.dumps(
+                measure(options.url, f"file:{key}", options.writers, options.records, options.scopes, options.batch)
+            )
+        )
 
 
 def measure(

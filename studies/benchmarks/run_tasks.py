@@ -90,11 +90,11 @@ def run(rows: int | None = None, cores: int | None = None, first: int = 0, **ent
     summaries, job_run = list[Any](), engines.run
     ledger = Stopwatch()
     ledger.attach(Ledger)
-    found = clocked(lambda: summaries.append(job_run(job.policy)))
+    result = clocked(lambda: summaries.append(job_run(job.policy)))
     shutil.rmtree(job.folder)
     profile = {cost["name"]: cost["cpu_seconds"] for cost in summaries[0].profile}
     return {
-        **found,
+        **result,
         "words": words,
         "rows": size,
         "ledger_cpu": ledger.cpu,
@@ -119,9 +119,9 @@ def parts(cores: int | None = None) -> dict[str, Any]:
         texts = release(read["text"].to_arrow(), read["id"].to_arrow(), job.column).text
         read.with_columns(pl.Series("text", texts)).write_parquet(job.folder / "released.parquet")
 
-    found = clocked(work)
+    result = clocked(work)
     shutil.rmtree(job.folder)
-    return found
+    return result
 
 
 def plan(rows: int = 1_000_000) -> dict[str, Any]:
@@ -129,9 +129,9 @@ def plan(rows: int = 1_000_000) -> dict[str, Any]:
     from dptext_etl.runner import plan as planned
 
     job = Job(short_texts(rows))
-    found = clocked(lambda: planned(job.policy))
+    result = clocked(lambda: planned(job.policy))
     shutil.rmtree(job.folder)
-    return found
+    return result
 
 
 class Stopwatch:

@@ -37,10 +37,10 @@ def clocked(work: Callable[[], Any]) -> dict[str, float]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
     kept = work()
-    found = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
-    found["peak"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    result = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    result["peak"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     del kept
-    return found
+    return result
 
 
 def imdb(words: int | None = None) -> tuple[Any, int]:
@@ -172,7 +172,7 @@ def santext(
     started = time.process_time()
     key = throwaway(mechanism.cfg())
     draw(mechanism, texts.slice(0, 1), ids.slice(0, 1), key)
-    found = {"ready": time.process_time() - started}
+    result = {"ready": time.process_time() - started}
 
     def all_batches() -> list[pa.Array]:
         return [
@@ -180,9 +180,9 @@ def santext(
             for at in range(0, len(texts), batch)
         ]
 
-    found |= clocked(all_batches)
-    found["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {**found, "words": count, "bytes": float(texts.nbytes)}
+    result |= clocked(all_batches)
+    result["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {**result, "words": count, "bytes": float(texts.nbytes)}
 
 
 def random_vectors(frame: Any, size: int = 65_000, dimensions: int = 300) -> str:
@@ -209,8 +209,8 @@ def plain_santext(rows: int = 200, limit: int = 10_000) -> dict[str, float]:
     words = list(public.words)
     probabilities = santext_probabilities((public.vectors * public.scale).astype("float32"), EPSILON)
     frame, _ = imdb()
-    known = set(words)
-    texts = [" ".join(word for word in text.lower().split() if word in known) for text in frame["text"].head(rows)]
+    vocabulary = set(words)
+    texts = [" ".join(word for word in text.lower().split() if word in vocabulary) for text in frame["text"].head(rows)]
     santext_texts(texts[:2], words, probabilities)
     return {
         **clocked(lambda: santext_texts(texts, words, probabilities)),

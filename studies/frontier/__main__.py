@@ -25,7 +25,7 @@ def cells(names: Sequence[str], only: Sequence[str], models: dict[str, str], key
                         yield Cell(line, epsilon, data.read(name), key)
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(prog="make -C studies frontier", description=__doc__)
     parser.add_argument("--sets", nargs="*", default=list(data.CUTS), help="data sets")
@@ -34,7 +34,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("--keys", type=int, default=KEYS, help="releases of each cell")
     parser.add_argument("--again", nargs="*", default=[], help="measures to repeat on kept releases")
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if not data.DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     models = dict(item.split("=", 1) for item in given.model)

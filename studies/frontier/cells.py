@@ -84,8 +84,8 @@ def released(mechanism: Mechanism, texts: Sequence[str], key: int) -> tuple[list
 def _released_once(cell: Cell, mechanism: Mechanism, path: Path) -> tuple[list[str], dict[str, float]]:
     """Return a release and its cost; it is kept, so that a new measure needs no new release."""
     if path.exists():
-        known: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-        return known["texts"], known["cost"]
+        kept_cost: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        return kept_cost["texts"], kept_cost["cost"]
     texts, cost = released(mechanism, cell.data.texts[: cell.rows], cell.key)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft")
@@ -130,11 +130,11 @@ def measured(cell: Cell, only: Sequence[str] | None = None, again: Sequence[str]
     pairs = _pairs(cell, out)
     for name in missing:
         if name == SPANS:
-            found, kind = _typed(cell.data, out), "learnt"
+            result, kind = _typed(cell.data, out), "learnt"
         else:
-            found = [score.as_dict() for score in wanted[name].of(pairs)]
+            result = [score.as_dict() for score in wanted[name].of(pairs)]
             kind = "learnt" if isinstance(wanted[name], Attack) else "kept"
-        kept["scores"][name] = {"kind": kind, "figures": [rounded(score) for score in found]}
+        kept["scores"][name] = {"kind": kind, "figures": [rounded(score) for score in result]}
     _remember_raw(cell, pairs)
     kept["seconds"] += time.process_time() - began
     store(cell, kept)
@@ -157,8 +157,8 @@ def kept_figures(cell: Cell) -> dict[str, Any] | None:
 
 def _pairs(cell: Cell, out: list[str]) -> Pairs:
     label, attribute = (None if a is None else a[: cell.rows] for a in (cell.data.label, cell.data.attribute))
-    known = dict(_RAW.get((cell.data.name, cell.rows), {}))
-    return Pairs(cell.data.texts[: cell.rows], tuple(out), label, attribute, memory=known)
+    scores = dict(_RAW.get((cell.data.name, cell.rows), {}))
+    return Pairs(cell.data.texts[: cell.rows], tuple(out), label, attribute, memory=scores)
 
 
 def _remember_raw(cell: Cell, pairs: Pairs) -> None:
@@ -170,13 +170,13 @@ def _remember_raw(cell: Cell, pairs: Pairs) -> None:
 def _typed(data: DataSet, out: Sequence[str]) -> list[dict[str, Any]]:
     """Count the typed spans whose words are in the release one after the other, in the same places."""
     spans, texts = [list(row) for row in data.spans[: len(out)]], data.texts[: len(out)]
-    found, raw = (count_spans(spans, pl.Series(some, dtype=pl.String)) for some in (out, texts))
-    kinds = {"all": None, **{kind: kind for kind, count in sorted(found.found.items()) if count >= 20}}
+    survivors, raw = (count_spans(spans, pl.Series(some, dtype=pl.String)) for some in (out, texts))
+    kinds = {"all": None, **{kind: kind for kind, count in sorted(survivors.found.items()) if count >= 20}}
     scores = []
     for title, kind in kinds.items():
         total, left, was = (
             sum(counts.values()) if kind is None else counts.get(kind, 0)
-            for counts in (found.found, found.survived, raw.survived)
+            for counts in (survivors.found, survivors.survived, raw.survived)
         )
         scores.append(Score(title, left / total, wilson(left, total), blind=0.0, raw=was / total).as_dict())
     return scores

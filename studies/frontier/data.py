@@ -96,8 +96,8 @@ class DataSet:
 
     def sha256(self, rows: int) -> str:
         """Return the hash of the first rows, labels included."""
-        held = [self.texts[:rows], *(None if a is None else a[:rows].tolist() for a in (self.label, self.attribute))]
-        return hashlib.sha256(json.dumps(held).encode()).hexdigest()
+        content = [self.texts[:rows], *(None if a is None else a[:rows].tolist() for a in (self.label, self.attribute))]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 @cache

@@ -39,11 +39,13 @@ LEVEL = 0.04
 
 def paper_003(table_: pl.DataFrame) -> str:
     """Return two data sets of Table 5 of DP-BART (its figures draw it) next to ours."""
-    found, parts = means(table_), []
+    averages, parts = means(table_), []
     what = ("latent_utility", "macro-F1 on raw test texts")
     for name, rows in SETS.items():
         printed = {(line, at): value for line, row in rows.items() for at, value in zip(BUDGETS, row, strict=True)}
-        ours = {(line, at): one(found, f"{name}, as paper 003", *LINES[line], float(at), *what) for line, at in printed}
+        ours = {
+            (line, at): one(averages, f"{name}, as paper 003", *LINES[line], float(at), *what) for line, at in printed
+        }
         head = ["mechanism", *(f"ε = {at:,}" for at in BUDGETS)]
         parts += [f"<p>{name}:</p>{table(head, compared(printed, ours, 2))}<p>{order(printed, ours, LEVEL)}</p>"]
     return (

@@ -115,8 +115,8 @@ def _santext(_: dict[str, str]) -> Iterator[Line]:
     yield Line("santext", "", FARTHEST, (10.0, 20.0, 40.0), lambda e, _: kind.aligned(e), most=200)
     plain = lambda e, _: kind.aligned(e, **common)  # noqa: E731
     yield Line("santext", "counter-fitted", FARTHEST, PAPERS[:2], plain, sets=PAPERS_SETS, most=200)
-    shown = lambda e, _: kind.aligned(e, **common).model_copy(update={"variant": "plus"})  # noqa: E731
-    yield Line("santext", "plus, p = 0.2, counter-fitted", FARTHEST, PAPERS[:2], shown, sets=PAPERS_SETS, most=200)
+    plus = lambda e, _: kind.aligned(e, **common).model_copy(update={"variant": "plus"})  # noqa: E731
+    yield Line("santext", "plus, p = 0.2, counter-fitted", FARTHEST, PAPERS[:2], plus, sets=PAPERS_SETS, most=200)
 
 
 def _madlib(_: dict[str, str]) -> Iterator[Line]:

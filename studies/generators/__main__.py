@@ -30,10 +30,10 @@ WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
 def filled(page: str) -> str:
     """Return a page with its generated parts written again; a part on one line stays on it."""
 
-    def part(found: re.Match[str]) -> str:
-        name = found.group(1)
+    def part(match: re.Match[str]) -> str:
+        name = match.group(1)
         body = WRITERS[name]().strip()
-        space = "\n\n" if "\n" in found.group(0) else ""
+        space = "\n\n" if "\n" in match.group(0) else ""
         return f"<!-- generated: {name} -->{space}{body}{space}<!-- end -->"
 
     return BLOCK.sub(part, page)
@@ -46,13 +46,13 @@ def pages() -> dict[Path, str]:
         "cli.md": command_line.command_line(),
         "api.md": api.python_api(),
     }
-    found = {DOCS / name: WHOLE + page for name, page in whole.items()}
-    found |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
+    texts = {DOCS / name: WHOLE + page for name, page in whole.items()}
+    texts |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
     for path in sorted([*DOCS.rglob("*.md"), *REPORTS.glob("*.md")]):
         text = path.read_text(encoding="utf-8")
-        if BLOCK.search(text) and path not in found:
-            found[path] = filled(text)
-    return found
+        if BLOCK.search(text) and path not in texts:
+            texts[path] = filled(text)
+    return texts
 
 
 def main() -> None:

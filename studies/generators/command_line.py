@@ -41,8 +41,8 @@ def command_line() -> str:
     from dptext_etl.cli.app import app
     from dptext_etl.errors import EXIT_CODES
 
-    found = list(commands(typer.main.get_command(app), ("dptext",)))
-    counts = Counter(entry for _, command in found for entry in entries(command))
+    all_commands = list(commands(typer.main.get_command(app), ("dptext",)))
+    counts = Counter(entry for _, command in all_commands for entry in entries(command))
     shared = sorted(entry for entry, count in counts.items() if count >= _SHARED)
     lines = [
         "# Command line",
@@ -56,7 +56,7 @@ def command_line() -> str:
         _ALSO,
         listed(shared),
     ]
-    for words, command in found:
+    for words, command in all_commands:
         paragraphs = inspect.cleandoc(command.help or "").replace("\f", "").split("\n\n")
         here = entries(command)
         needed = {names(item) for item in command.params if item.required}
@@ -72,9 +72,9 @@ def entries(command: click.Command) -> list[tuple[str, str]]:
     return [(names(item), getattr(item, "help", None) or "") for item in command.params if item.name != "help"]
 
 
-def listed(found: Iterable[tuple[str, str]]) -> str:
+def listed(pairs: Iterable[tuple[str, str]]) -> str:
     """Return arguments and options as a list."""
-    return "\n".join(f"* `{name}`: {said}" for name, said in found)
+    return "\n".join(f"* `{name}`: {said}" for name, said in pairs)
 
 
 def codes() -> list[str]:
@@ -82,8 +82,8 @@ def codes() -> list[str]:
     from dptext_etl import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    found = [kind.code for kind in kinds if issubclass(kind, errors.DPTextError)]
-    return [f"`{code}`" for code in dict.fromkeys([*found, "interrupted"])]
+    exit_codes = [kind.code for kind in kinds if issubclass(kind, errors.DPTextError)]
+    return [f"`{code}`" for code in dict.fromkeys([*exit_codes, "interrupted"])]
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:

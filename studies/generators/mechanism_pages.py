@@ -97,8 +97,8 @@ def _length(facts: dict[str, Any]) -> str:
 def _example(facts: dict[str, Any]) -> str:
     """Return the parameters of the example that the cost is for."""
     stated = (facts["note"] or "").partition(":")[0].split(", ")
-    found = [item for item in facts["parameters"] if item["required"] or item["name"] in stated]
-    return ", ".join(f"{item['name']} = {item['value']}" for item in found)
+    stated_parameters = [item for item in facts["parameters"] if item["required"] or item["name"] in stated]
+    return ", ".join(f"{item['name']} = {item['value']}" for item in stated_parameters)
 
 
 def _entry(facts: dict[str, Any]) -> str:

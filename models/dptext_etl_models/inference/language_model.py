@@ -81,7 +81,7 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
         missing = CONFIG if CONFIG not in names else f"weights as *{WEIGHTS}"
         hint = "save the model with save_pretrained; pickled weights (*.bin, *.pt) are never read"
         raise PolicyError(f"the model folder {folder.name!r} holds no {missing}", hint)
-    facts = {"provenance": "public, as declared by anyone who named the model", "licence": "see its card"}
+    facts = {"provenance": "public, as declared by anyone who named the model", "license": "see its card"}
     files = {ROLE + name: Artifact.open(folder / name, **facts) for name in [*names, *weights]}
     _require_listed(files)
     return files
