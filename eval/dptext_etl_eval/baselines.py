@@ -72,15 +72,20 @@ class Asked:
         )
 
 
-def labeled_texts(place: str, text: str, label: str) -> Rows:
-    """Read a table of public texts with labels."""
-    frame = Files.at(place).scan()
+def public_rows(frame: pl.LazyFrame, text: str, label: str) -> pl.DataFrame:
+    """Read two columns of a public table, without rows that lack a value."""
     columns = schema_of(frame).names()
     if missing := [name for name in (text, label) if name not in columns]:
         hint = meant(missing, columns, why_hidden(frame))
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", hint)
     with seam("reading the public table", InputError, READ_HINT):
-        rows: Any = frame.select(pl.col(text, label).cast(pl.String)).drop_nulls().collect()
+        return frame.select(text, label).drop_nulls().collect()
+
+
+def labeled_texts(place: str, text: str, label: str) -> Rows:
+    """Read a table of public texts with labels."""
+    with seam("reading the public table", InputError, READ_HINT):
+        rows = public_rows(Files.at(place).scan(), text, label).cast(pl.String)
     if rows[label].n_unique() < 2:
         raise InputError("the public table has fewer than two labels", "name another table, or another column")
     return tuple(rows[text]), rows[label].to_numpy().astype(str)

@@ -1,4 +1,4 @@
-"""Make the asset of a reporton the use that a published release keeps, and on an attacker's gain from it.
+"""Make the asset of a report on the use that a published release keeps, and on an attacker's gain from it.
 
 The report is made of exact statistics of raw texts. It stays inside the boundary: the asset counts as raw, so no other
 asset may read it; it has no check, nothing waits for it, and its metadata holds counts and a path, no figure of it

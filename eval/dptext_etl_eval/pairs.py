@@ -75,7 +75,7 @@ class Pairs:
             too. None without a sample.
         show_texts: Whether raw texts may appear in the report, which stays inside the boundary anyway.
         mechanism: The mechanism that made the releases; attackers know it, and no key. None if it is not known.
-        models: Whether measures may run the small language models, which need torch and need minutes.
+        models: Whether measures may run the small language models, which need torch and run for minutes.
         evaluators: The language models that were given; each is used where a measure can use it.
         second: The second texts of pairs, raw and released; None if rows hold one text. Only the label is about both.
         split: Whether the rows are the test rows of a split, and `rest` its training rows: then no row here is learned

@@ -103,7 +103,7 @@ def free(rows: StandIn, given: Free) -> dict[str, float]:
 
 
 def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[str]:
-    """Return a line per epsilonwith each form's result at the same loss of a person, and the best guess."""
+    """Return a line per epsilon with each form's result at the same loss of a person, and the best guess."""
     name = max(baselines, key=lambda one: baselines[one])
     lines = []
     for epsilon in dict.fromkeys(figure.asked for figure in figures):

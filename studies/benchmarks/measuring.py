@@ -56,7 +56,7 @@ class Row:
 def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> Run:
     """Run one task of a script in a separate process; {} with a sentence on stderr where its data is absent.
 
-    The files that it leaves in the folder of temporary files is removed.
+    The files that it leaves in the folder of temporary files are removed.
     """
     env = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, like the modules of an installed package

@@ -175,7 +175,7 @@ def reached(table_: pl.DataFrame, name: str, form: str) -> dict[float, float]:
 
 
 def measure() -> None:
-    """Measure missing figures, and write it to the tidy file."""
+    """Measure missing figures, and write them to the tidy file."""
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     tidy.put(MEASURE, rows(FigureCache(WORK_FOLDER / "forms.jsonl")))
 

@@ -1,4 +1,4 @@
-"""Write the tables of `docs/choose.md`of the use that a release keeps, next to guesses that need no private text."""
+"""Write the tables of `docs/choose.md`: the use that a release keeps, next to guesses that need no private text."""
 
 from __future__ import annotations
 
