@@ -173,7 +173,7 @@ def test_shares_weigh_words_of_corpora(held):
 
 @pytest.mark.parametrize("given", ["x.parquet=0", "x.parquet=-1", "x.parquet=nan", "x.parquet=inf", "x.parquet=much"])
 def test_shares_are_positive_numbers(given):
-    with pytest.raises(PolicyError, match="no share"):
+    with pytest.raises(PolicyError, match="not a share"):
         Corpus.parse(given)
     assert Corpus.parse("a=b.parquet=2.5").share == 2.5
     assert Corpus.parse("x.parquet").share == 1.0
