@@ -1,6 +1,6 @@
 """Turn Arrow arrays into NumPy arrays and back without pandas, and print types of Arrow.
 
-PyArrow's own ways look for pandas and import it where it is installed, which takes longer than reading a table. Polars
+PyArrow's own ways look for pandas and import it where it is installed, which is slower than reading a table. Polars
 imports `numpy.ma` for a NumPy array, and nothing for an Arrow array.
 """
 
@@ -44,7 +44,7 @@ def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
 
 
 def starts(ordered: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Return where each distinct value begins in sorted values; `numpy.unique` imports `numpy.ma`, which takes longer.
+    """Return where each distinct value begins in sorted values; `numpy.unique` imports `numpy.ma`, which is slow.
 
     >>> starts(np.array([3, 3, 8]))
     array([0, 2])
@@ -57,7 +57,7 @@ def starts(ordered: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
 def distinct_counts(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
     """Return the distinct values of counts in ascending order, and the place of every count among them.
 
-    Counts of words are small, so a table of all smaller counts takes a fraction of what sorting takes.
+    Counts of words are small, so a table of all smaller counts needs a fraction of the time of sorting.
 
     >>> distinct_counts(np.array([7, 2, 7], np.uint32))
     (array([2, 7], dtype=uint32), array([1, 0, 1]))
@@ -72,7 +72,7 @@ def distinct_counts(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDA
 
 
 def arrow_kind(dtype: pa.DataType) -> str:  # noqa: PLR0911  (one per kind)
-    """Print a type of Arrow without what a user wrote, such as names of fields (docs/spec/privacy.md#data-types).
+    """Print a type of Arrow without text that a user wrote, such as names of fields (docs/spec/privacy.md#data-types).
 
     >>> arrow_kind(pa.struct([("raw", pa.list_(pa.int64()))]))
     'struct of 1 field (list of int64)'

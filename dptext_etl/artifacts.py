@@ -31,7 +31,7 @@ Described = TypeVar("Described", bound=BaseModel)
 
 CACHE_VARIABLE = "DPTEXT_CACHE"
 DERIVED = Path(__file__).parent / "data" / "derived"
-"""Cache entries that come with the package, because computing them from its word vectors takes seconds."""
+"""Cache entries that come with the package, because computing them from its word vectors needs seconds."""
 _RECORD = "about.json"
 _KINDS = {"i": "I", "u": "U", "f": "F"}
 SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times
@@ -82,14 +82,14 @@ class Artifact:
         path: Path of the file on this machine, which is not part of its identity.
         sha256: The identity, 64 hex digits.
         provenance: Origin of the content, for people and for the ledger.
-        licence: Terms of its license, one sentence.
+        license: Terms of its license, one sentence.
         description: Facts about the content, plain data.
     """
 
     path: Path
     sha256: str
     provenance: str = "public, as declared by the user who named the path"
-    licence: str = "not stated"
+    license: str = "not stated"
     description: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod

@@ -29,6 +29,9 @@ def load(name: str) -> type[Mechanism]:
     Args:
         name: Name of the mechanism, such as "custext".
 
+    Returns:
+        The class, whose fields are the parameters.
+
     Raises:
         PolicyError: There is no such mechanism; the hint names the closest ones.
     """

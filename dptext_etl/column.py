@@ -83,7 +83,7 @@ def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
 
 @bare
 def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy) -> Released:
-    """Release texts, and return with them how many draws each text took."""
+    """Release texts, and return with them the number of draws of each text."""
     return draw(policy.mechanism, texts, ids, policy.release_key(), policy.nonce)
 
 
@@ -136,7 +136,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
 
 
 def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths."""
+    """Return the pure epsilon of the draws of each record of a refundable mechanism, in millionths."""
     each = exact(mechanism.epsilon) * MICRO
     counts, where = distinct_counts(made)
     return np.array([min(math.ceil(int(count) * each), INFINITE) for count in counts], dtype=np.int64)[where]
@@ -203,7 +203,7 @@ def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
 
 
 def keyed_digests(key: _kernel.ReleaseKey, ids: pa.Array, outputs: pa.Array) -> pa.Array:
-    """Return keyed digests of the released texts of records, which show only the holder of the key what it was."""
+    """Return keyed digests of the released texts of records, which reveal the text only to the holder of the key."""
     return pa.array(_kernel.idem_keys(key, ids, outputs, _OUTPUTS))
 
 

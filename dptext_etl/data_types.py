@@ -1,4 +1,4 @@
-"""Print data types by kind, and take out of them what a user wrote: names, categories, metadata.
+"""Print data types by kind, and remove text that a user wrote: names, categories, metadata.
 
 Parameters of a type are data: categories of an Enum, names of the fields of a struct, name and metadata of an
 extension, a time zone that no clock has. They can hold texts of rows that are never published, or of people who were
@@ -23,7 +23,7 @@ _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
 def kind_of(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
-    """Print a type of Polars without what a user wrote (`arrays.arrow_kind` prints one of Arrow).
+    """Print a type of Polars without text that a user wrote (`arrays.arrow_kind` prints one of Arrow).
 
     >>> kind_of(pl.List(pl.Enum(["raw"]))), kind_of(pl.Struct({"raw": pl.Int64, "text": pl.String}))
     ('List of Enum', 'Struct of 2 fields (Int64, String)')
@@ -67,7 +67,7 @@ def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (o
 
 
 def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # noqa: PLR0911  (one per kind)
-    """Return a column without what its type carries; with `rename`, fields of structs are named by position, too.
+    """Return a column without the metadata of its type; with `rename`, fields of structs are named by position, too.
 
     Categories become strings, extensions their storage, columns of type Null texts that are all null. Cells stay.
     """
@@ -108,7 +108,7 @@ def parts_of(dtype: Any) -> Iterator[Any]:
 
 
 def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:
-    """Return a column with the field names that a type has, in its order: what `rename` took away."""
+    """Return a column with the field names that a type has, in its order, after `rename` removed them."""
     if not isinstance(dtype, pl.Struct):
         return column
     names = [field.name for field in dtype.fields]
@@ -160,11 +160,11 @@ def in_json(kinds: Mapping[str, str]) -> dict[str, Any]:
     {'n': Int64, 'day': String}
     """
     types = {name: parsed(kind) for name, kind in kinds.items()}
-    return {name: _in_json(dtype) for name, dtype in types.items() if dtype is not None and not _inferred(dtype)}
-
-
-def _inferred(dtype: Any) -> bool:
-    return bool(dtype.is_nested() or dtype == pl.UInt64)
+    return {
+        name: _in_json(dtype)
+        for name, dtype in types.items()
+        if dtype is not None and not dtype.is_nested() and dtype != pl.UInt64
+    }
 
 
 def _in_json(dtype: Any) -> Any:
@@ -203,7 +203,7 @@ def from_text(column: pl.Expr, dtype: Any, *, strict: bool) -> pl.Expr:
 
 
 def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
-    """Make a type of Polars of its syntax tree; what it cannot be raises."""
+    """Make a type of Polars from its syntax tree; other syntax raises."""
     if isinstance(node, ast.Name):
         named = getattr(pl, node.id)
         return named() if issubclass(named, pl.DataType) else None

@@ -95,7 +95,7 @@ def dtype(where: str | None = None) -> Dtype:
 
 
 def place(where: str) -> str:
-    """Return torch's name of a device: of several GPUs, the one that `take_gpu` took last, otherwise the first."""
+    """Return torch's name of a device: of several GPUs, the one that `take_gpu` chose last, otherwise the first."""
     return f"cuda:{_taken[0]}" if where == "cuda" else where
 
 
@@ -103,7 +103,7 @@ Cached = TypeVar("Cached", bound=Any)
 
 
 def drops_with_gpu(cache: Cached) -> Cached:
-    """Empty a cached function or a dict of models when this process takes another GPU."""
+    """Empty a cached function or a dict of models when this process changes to another GPU."""
     _caches.append(getattr(cache, "cache_clear", None) or cache.clear)
     return cache
 
@@ -136,7 +136,7 @@ def take_gpu(address: str) -> None:
 
 
 def threads() -> int:
-    """Return how many threads the kernel takes: `DPTEXT_THREADS`, otherwise one per core of this process."""
+    """Return how many threads the kernel uses: `DPTEXT_THREADS`, otherwise one per core of this process."""
     setting = os.environ.get(THREADS_SETTING, "").strip()
     if setting.isdecimal():
         return max(1, int(setting))

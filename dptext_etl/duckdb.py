@@ -1,4 +1,4 @@
-"""Release text columns in queries of DuckDB by a SQL function (`register`); `privatize_table` takes whole relations."""
+"""Release text columns in queries of DuckDB by a SQL function (`register`); `privatize_table` releases relations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def register(connection: Any, name: str, policy: PolicyLike) -> None:
         policy: The column's policy; or a policy of one text column, or the path of its file.
 
     Raises:
-        PolicyError: A SQL function cannot do what the policy asks, or the policy forbids SQL functions. Or DuckDB has a
+        PolicyError: A SQL function cannot apply the policy, or the policy forbids SQL functions. Or DuckDB has a
             function of this name.
         InputError: The connection is closed, or is none of DuckDB.
     """

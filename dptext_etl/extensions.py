@@ -117,7 +117,7 @@ def module(group: Group, name: str) -> ModuleType:
 
 
 def loaded(group: Group, name: str) -> Any:
-    """Import what an entry point names; refuse a name that no package brings, and list the names that there are."""
+    """Import the object that an entry point names; refuse a name that no package has, and list all names."""
     point = installed(group).get(name)
     if point is None:
         what = repr(name) if name.isidentifier() and len(name) <= _LONGEST else "of that name"

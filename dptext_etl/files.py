@@ -28,7 +28,7 @@ INSIDE = ".dptext"  # name of the folder next to a policy file that holds stagin
 PREFIX = "dptext-staged-"  # begins the names of temporary folders
 
 _SPACE_HINT = (
-    "check free space and write access. What is spent is kept: run the same policy again and it continues from here"
+    "check free space and write access. The charge remains: run the same policy again and it continues from here"
 )
 _UNLOCKED_SECONDS = 60.0  # how long a new temporary folder may not be locked yet
 
@@ -104,10 +104,10 @@ def write(
 
 
 def link(path: Path, new: Path, *, mode: int = PRIVATE_FILE, flush_folder: bool = True) -> None:
-    """Give a file a second name, durably. Nothing happens if the file is gone or the name is taken."""
+    """Give a file a second name, durably. Nothing happens if the file is gone or the name exists."""
     if new.exists():
         return
-    action = "keeping what was staged"
+    action = "keeping the staged files"
     with seam(action, InputError, _SPACE_HINT):
         if not path.exists():
             return
@@ -132,8 +132,8 @@ def remove(path: Path) -> None:
 def exchange(path: Path, new: Path) -> None:
     """Let two paths on one file system change places, durably; where it cannot do so in one step, in three.
 
-    Between the steps `path` is missing, and what it was is next to `new` in a folder for drafts. The caller knows from
-    elsewhere what is to be at `path`, and calls `remove` on the draft of a process that died.
+    Between the steps `path` is missing, and its old content is next to `new` in a folder for drafts. The caller knows
+    from elsewhere the content that belongs at `path`, and calls `remove` on the draft of a process that died.
     """
     from dptext_etl import _kernel  # `dptext --help` needs no kernel
 

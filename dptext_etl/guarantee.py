@@ -147,7 +147,7 @@ def _written(amount: float) -> Fraction:
 
 
 def powers_of_ten(epsilon: float) -> float:
-    """Convert epsilon to powers of ten of the odds, rounded up to three decimals: what is printed as a bound is one.
+    """Convert epsilon to powers of ten of the odds, rounded up to three decimals, so that it stays a bound.
 
     >>> powers_of_ten(4.0)
     1.738
@@ -163,14 +163,14 @@ class Guarantee:
     Attributes:
         guarantee_class: The kind of theorem.
         disclosures: Properties that are released exactly; the claim holds between texts that agree on them.
-        neighbours: The two inputs that the claim compares, in words.
+        neighbors: The two inputs that the claim compares, in words.
         unit: Unit of the mechanism's `epsilon`: "word", "token" or "record".
         assumptions: Names of the assumptions, which every ledger row states (docs/spec/privacy.md#assumptions).
     """
 
     guarantee_class: GuaranteeClass
     disclosures: frozenset[Disclosure]
-    neighbours: str
+    neighbors: str
     unit: str
     assumptions: frozenset[str] = frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS"})
 
@@ -280,7 +280,7 @@ LARGEST_SUM = Fraction(1, 100)  # delta summed over the public bound on records,
 
 
 def delta_problem(delta: float, n_rec: int | None) -> str | None:
-    """Return why strict mode refuses a delta, or None if it takes it."""
+    """Return why strict mode refuses a delta, or None if strict mode allows it."""
     if not delta:
         return None
     if n_rec is None:
@@ -297,7 +297,7 @@ def delta_problem(delta: float, n_rec: int | None) -> str | None:
 
 
 def largest_delta(n_rec: int) -> float:
-    """Return the largest delta that strict mode takes under a public bound on the number of records."""
+    """Return the largest delta that strict mode allows under a public bound on the number of records."""
     bound = LARGEST_SUM / n_rec
     delta = float(bound)
     while exact(delta) > bound:

@@ -54,7 +54,7 @@ class Released(NamedTuple):
         text: Released texts, large strings; null if the input was null and nullness is disclosed.
         positions: Draws charged per record, uint32, as `Mechanism.positions` counts them before.
         steps: Draws made per record, uint32, at most `positions` if all cost the same; None unless it is `refundable`.
-        failed: What the model failed on per record, uint32: draws that were uniform, or 1 for a whole record; None
+        failed: Failures of the model per record, uint32: draws that were uniform, or 1 for a whole record; None
             without a model. It stays inside the boundary and decides nothing (docs/spec/privacy.md#fail-closed).
     """
 
@@ -153,7 +153,7 @@ class Mechanism(BaseModel, ABC):
 
         Args:
             update: Parameters of the copy that differ.
-            deep: Copy what the parameters hold, too; only where none differ.
+            deep: Copy the objects that the parameters hold, too; only where none differ.
 
         Raises:
             PolicyError: Unknown parameters, or values out of range.
@@ -180,7 +180,7 @@ class Mechanism(BaseModel, ABC):
             return values
         try:
             made = Allocation.model_validate(values["allocation"])
-        except ValidationError:  # the field says what is wrong with it
+        except ValidationError:  # the field reports its error
             return {**values, "epsilon": 1.0}
         return {**values, "epsilon": made.epsilon}
 
@@ -222,7 +222,7 @@ class Mechanism(BaseModel, ABC):
             "epsilon": f"{self.epsilon:g} per {claim.unit}",
             "mode": self.mode,
             "guarantee": claim.guarantee_class.value,
-            "neighbours": claim.neighbours,
+            "neighbours": claim.neighbors,
             "released exactly": claim.disclosures or "nothing",
         }
         return html_output.facts(self.name, entries)
@@ -302,7 +302,7 @@ class Mechanism(BaseModel, ABC):
 
     @property
     def refundable(self) -> bool:
-        """Return True if a pure cap may be charged only for the draws that a release actually took.
+        """Return True if a pure cap may be charged only for the draws that a release actually made.
 
         This is allowed only if the number of draws is a function of the released text, or of Bernoulli trials that do
         not depend on any text (docs/spec/privacy.md#expost). The guarantee of a record stays its worst case.
@@ -368,7 +368,7 @@ class Mechanism(BaseModel, ABC):
         """Return facts about one draw ("draw"), the noise ("noise"), or the distributions of words ("table").
 
         Of the last, "epsilon_table_is" says whether `epsilon_table` is "exact" or a "bound", "disclosed_bits_per_token"
-        what the choice of output sets reveals about a uniform word of the vocabulary.
+        the information that the choice of output sets reveals about a uniform word of the vocabulary.
         """
         return {}
 

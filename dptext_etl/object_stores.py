@@ -209,7 +209,7 @@ def _base_url(path: str) -> str | None:
 
 
 def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None) -> None:
-    """Refuse a value of a variable that cannot be the credential that an option takes; the message quotes no value."""
+    """Refuse a value of a variable that cannot be the credential of an option; the message quotes no value."""
     kind = kind_of(name, known)
     if kind is Kind.URI:
         try:

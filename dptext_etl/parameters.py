@@ -77,7 +77,7 @@ _WORDS = {
 
 
 def sentence(problem: ErrorDetails) -> str:
-    """Say in our words what is wrong with an entry; the given value is not quoted."""
+    """Describe the error of an entry in our words; the given value is not quoted."""
     words, where = _WORDS.get(problem["type"]), ".".join(map(str, problem["loc"]))
     ours = problem["msg"].removeprefix("Value error, ") if problem["type"] == "value_error" else "is not allowed"
     said = words.format(**problem.get("ctx", {})) if words else ours
@@ -139,7 +139,7 @@ def parameters_alone(model: BaseModel) -> dict[Any, Any]:
 
 
 def changed_parameters(model: BaseModel) -> Iterator[tuple[str | None, Any]]:
-    """Yield what a representation shows: the parameters that differ from their defaults."""
+    """Yield the fields of a representation: the parameters that differ from their defaults."""
     fields = type(model).model_fields
     for name, value in BaseModel.__repr_args__(model):
         if name not in fields or value != fields[name].get_default(call_default_factory=True):

@@ -154,7 +154,7 @@ _ONE_LEVEL = 4096
 
 @dataclass(frozen=True)
 class Slots:
-    """Places in the keyed streams from which the draws of a batch take their random words.
+    """Places in the keyed streams from which the draws of a batch get their random words.
 
     Attributes:
         keys: Record keys of the batch, fixed-size binary of 32 bytes.

@@ -4,8 +4,8 @@ Local files are durable and private to their owner. A process that works with a 
 copies, which no one else sees. Objects that several writers may replace are written under a condition (`If-None-Match`,
 `If-Match`): the store itself lets one writer through. All others have names that no other writer uses.
 
-The lease spares a second run its work. What is published does not rest on it: a manifest is replaced only if it is
-still the one that the run began with, and every version has its own names. Nor does what is staged: every attempt at
+The lease spares a second run its work. The published table does not rest on it: a manifest is replaced only if it is
+still the one that the run began with, and every version has its own names. Nor do staged files: every attempt at
 a shard has its own names, and the ledger charges a record once.
 """
 
@@ -252,7 +252,7 @@ class Objects(Storage):
         return None if versioned is None else versioned[0]
 
     def read_versioned(self, name: str) -> tuple[bytes, str] | None:
-        """Return an object and the tag that `replace_object` takes, or None if there is none."""
+        """Return an object and the tag that `replace_object` expects, or None if there is none."""
         # Google Cloud Storage compares generations, all others compare tags
         state = "version" if self.url.startswith("gs://") else "e_tag"
         return self._get(name, lambda result: (bytes(result.bytes()), str(result.meta[state])))
@@ -319,11 +319,11 @@ class Objects(Storage):
 
         def put(obstore: Any, client: Any) -> None:
             with suppress(obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
-                condition = {"e_tag": etag, "version": etag}  # a store takes the one that it compares
+                condition = {"e_tag": etag, "version": etag}  # a store uses the one that it compares
                 obstore.put(client, self._key(name), content, mode="create" if etag is None else condition)
 
         self._ask(f"writing the object {name}", put)
-        # what was refused may be ours all the same: of an attempt whose answer was lost
+        # a refused object may be ours: from an attempt whose answer was lost
         versioned = self.read_versioned(name)
         return versioned[1] if versioned is not None and versioned[0] == content else None
 

@@ -118,14 +118,14 @@ def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
         released.index = series.index
         made[str(item.column)] = released.astype(object if series.dtype.name == "category" else series.dtype)
     copy = frame.copy(deep=False)
-    for name, texts in made.items():  # `assign` takes no column named "self"
+    for name, texts in made.items():  # `assign` accepts no column named "self"
         copy[name] = texts
     copy.attrs = {}  # metadata may hold texts, too
     return copy
 
 
 def _of_series(series: Any) -> pa.Array:
-    """Turn a series into Arrow; what pandas takes for missing is null."""
+    """Turn a series into Arrow; values that pandas treats as missing become null."""
     with seam("reading a column of pandas", InputError, "a column holds values of one type; cast it"):
         array = pa.array(series, from_pandas=True)
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array

@@ -57,7 +57,7 @@ _TAKES: Final = {"counter": "add", "gauge": "set", "histogram": "record"}
 
 
 def wanted() -> frozenset[str]:
-    """Return what the environment asks to report to; refuse other names, and packages that are not installed."""
+    """Return the telemetry names of the environment; refuse other names, and packages that are not installed."""
     names = frozenset(name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip())
     if names - _PACKAGES.keys():
         msg = f"{VARIABLE} names something that runs cannot be reported to"
@@ -92,7 +92,7 @@ def never_failing(what: str) -> Iterator[None]:
 
 @lru_cache(maxsize=256)
 def _instrument(provider: Any, name: str) -> Any:
-    """Return the function that takes values of a metric; a provider's instruments are made once."""
+    """Return the function that records values of a metric; a provider's instruments are made once."""
     metric, meter = METRICS[name], provider.get_meter(SCOPE)
     more = {"explicit_bucket_boundaries_advisory": _SECONDS} if metric.kind == "histogram" else {}
     made = getattr(meter, f"create_{metric.kind}")(name, unit=metric.unit, description=metric.description, **more)

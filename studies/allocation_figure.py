@@ -1,4 +1,4 @@
-"""Figure 1 of paper 001 done again: what is printed, what our scores give, and what the paper's formulas give."""
+"""Figure 1 of paper 001 done again: as printed, with our scores, and with the paper's formulas."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ class DataSet:
 
     Attributes:
         name: As the page calls it.
-        texts: What is released.
+        texts: The released texts.
         labels: Their labels.
-        secrets: What an attacker guesses, or None.
+        secrets: The values that an attacker guesses, or None.
         secret: What that is, in words.
         others: Raw texts of the same source that are not released, for a classifier that knows such texts.
         other_labels: Theirs.
@@ -65,7 +65,7 @@ class DataSet:
 
 def data_sets(data: Path, rows: int) -> list[DataSet]:
     """Read the data sets: texts of five words and more, one text of each film review."""
-    found = []
+    sets = []
     for name, folder, secret, column in (
         ("SST-2", "sst2", "", None),
         ("Film snippets", "movie_snippets4", "author (4)", "author"),
@@ -78,7 +78,7 @@ def data_sets(data: Path, rows: int) -> list[DataSet]:
         table = table.sample(fraction=1, seed=0, shuffle=True)
         here, rest = table[: min(rows, table.height // 2)], table[min(rows, table.height // 2) :][:8_000]
         secrets = None if column is None else here[column].to_list()
-        found.append(
+        sets.append(
             DataSet(
                 name,
                 [cut(text) for text in here["text"]],
@@ -89,7 +89,7 @@ def data_sets(data: Path, rows: int) -> list[DataSet]:
                 rest["label"].to_list(),
             )
         )
-    return found
+    return sets
 
 
 def cut(text: str) -> str:
@@ -147,24 +147,24 @@ def spent(texts: Sequence[str], way: str) -> float:
 
 
 def figures(data: DataSet, after: Sequence[str]) -> dict[str, float]:
-    """Measure a release: what it is good for, and what an attacker gets."""
+    """Measure a release: its use, and an attacker's success."""
     words = [(words_of(one), words_of(other)) for one, other in zip(data.texts, after, strict=True)]
     kept = [one == other for before, then in words for one, other in zip(before, then, strict=False)]
-    found = {
+    figures_by_name = {
         "kept": statistics.fmean(kept),
         "learnt": crossed(after, data.texts, data.labels),
         "read": macro_f1(np.array(data.labels), _fitted(tuple(data.others), tuple(data.other_labels))(counted(after))),
         "found": float((ranks_of(after, data.texts) == 1).mean()),
     }
     if data.secrets is not None:
-        found["secret"] = crossed(after, after, data.secrets)
-    return found
+        figures_by_name["secret"] = crossed(after, after, data.secrets)
+    return figures_by_name
 
 
 def crossed(learnt: Sequence[str], judged: Sequence[str], truth: Sequence[str]) -> float:
     """Return the macro-F1 of a classifier that learns from some rows of one kind and judges others of another."""
-    found = guess(counted(learnt), counted(judged), np.array(truth))
-    return float(macro_f1(found.truth, found.guessed))
+    guesses = guess(counted(learnt), counted(judged), np.array(truth))
+    return float(macro_f1(guesses.truth, guesses.guessed))
 
 
 @lru_cache(maxsize=4)

@@ -4,7 +4,7 @@ PAGE = """<!-- written by `make -C studies allocation-utility` (studies/allocati
 # Dividing one budget among words
 
 The field `allocation` of a mechanism gives a text one budget E and divides it among the words. Scores say which words need protection.
-These words get less epsilon, so more noise. [Paper 001](#what-the-paper-gets-wrong) proposes the method, and
+These words get less epsilon, so more noise. [Paper 001](#errors-of-the-paper) proposes the method, and
 [Theorem A](../../docs/spec/privacy.md#theorem-a) says when it is sound: a release costs E, whatever the scores are. The epsilons of the words are
 never released, because they depend on the text.
 
@@ -44,23 +44,23 @@ ablation of the paper leaves out one of its five scores: `scores = ["ic", "pos",
 
 [[figure]]
 
-## What the paper gets wrong
+## Errors of the paper
 
-* **The rule.** "Solve Ax = b" is one equation with n unknowns, and Σ A·x = b is not Σ x = b. The rule above is what the code of the paper
-  does.
-* **Information content** is taken from files of *counts* (the paper's example: "IC('dog') = 235"). So frequent words appear to be the most
+* **The rule.** "Solve Ax = b" is one equation with n unknowns, and Σ A·x = b is not Σ x = b. The rule above is the rule
+  of the paper's code.
+* **Information content** comes from files of *counts* (the paper's example: "IC('dog') = 235"). So frequent words appear to be the most
   informative, and unknown names the least. This is the wrong way round. All words except nouns and verbs count as harmless. Here the score
   is −log p, for all words, and a word without a count gets the highest score.
 * **Named entities** never count: the code asks `if 1 in ner_scores` of a list of pairs, and looks up spaCy's tokens by the positions of
   NLTK's tokens. The ablation "without NER" measured noise.
 * **Algorithm 3** (`sd`) prints the cosine, but the text asks for 1 − cosine. **Algorithm 2** (`wi`) agrees with the text, but the code
-  takes |cosine of the word and the whole text|, which is the opposite. `printed = true` uses the printed formulas, and `printed = "code"`
-  the parameters of the published code. Both need the counts of WordNet for `ic`: Algorithm 1 takes the largest count of a word's senses as a noun
-  or a verb, or 1, and the mean over five corpora; the code takes the mean over all senses, looks all of them up as nouns, and counts
+  uses |cosine of the word and the whole text|, which is the opposite. `printed = true` uses the printed formulas, and `printed = "code"`
+  the parameters of the published code. Both need the counts of WordNet for `ic`: Algorithm 1 uses the largest count of a word's senses as a noun
+  or a verb, or 1, and the mean over five corpora; the code uses the mean over all senses, looks all of them up as nouns, and counts
   missing ones as 0. Of the five corpora, those in the folder of NLTK's data are used; the last two rows above have only Brown.
 * **Exempt words.** A token with other characters than letters and digits ("n't", "$5.00", an e-mail address, a phone number, "fair-trade")
   gets no epsilon and is released unchanged. So are stopwords. Here every word is drawn.
-* **A score of zero** becomes a weight of 4·10³⁰⁵, so the word takes the whole budget. Here s ≥ 10⁻⁶, and `eps_hi` limits the share.
+* **A score of zero** becomes a weight of 4·10³⁰⁵, so the word uses the whole budget. Here s ≥ 10⁻⁶, and `eps_hi` limits the share.
 * **The budget** is epsilon times the *average length of the private data set*, which is a private statistic. Here E is a constant in the
   policy. (The row for BBC uses 399.94 and prints 399.34.)
 * **The mechanisms.** The paper divides budgets of 1-Diffractor's geometric mechanism and, per sentence, of DP-BART. If the text itself
@@ -109,6 +109,6 @@ leaves a part of E unspent. So these scores protect by spending little on all ot
 [[conclusion]]
 
 Two more costs: rho of a divided budget is at most ε_max·E/8. With `eps_hi` at four even shares, this is four times the rho of the even
-division ([what is lost](../../docs/spec/privacy.md#allocation-zcdp)), so several releases of one person compose worse. Scores also need about
+division ([the loss](../../docs/spec/privacy.md#allocation-zcdp)), so several releases of one person compose worse. Scores also need about
 1.5 ms of a CPU per short text.
 """

@@ -29,7 +29,7 @@ ROWS = {"custext": 1_000, "dpmlm": 200}
 PER_WORD = {"custext": (3.0, 8.0, 20.0), "dpmlm": (20.0, 40.0)}
 """E of a text is one of these times the mean number of public words of the data set, rounded: a literal in a policy."""
 BETWEEN = {"custext": (2.0, 4.0, 5.5, 11.0, 14.0), "dpmlm": (14.0, 28.0)}
-"""More of them for the even division only: what it does at the use of another division lies between two of these."""
+"""More of them for the even division only. Its result at the use of another division lies between two of these."""
 ALONE = 8.0
 NOTHING = (
     "**Dividing by these scores brings nothing here that a smaller E for all words does not bring, too**, and a "
@@ -60,12 +60,12 @@ def measured(
 ) -> dict[str, float]:
     """Release once and measure everything; figures that are there are not measured again."""
     key = (mechanism, data.name, len(data.texts), way, total, seed)
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
 
     def of(what: str) -> float:
-        if not found:
-            found.update(measures.figures(data, make()))
-        return found[what]
+        if not means:
+            means.update(measures.figures(data, make()))
+        return means[what]
 
     names = [name for name in TITLES if name != "secret" or data.secrets is not None]
     return {name: kept.figure((*key, name), partial(of, name)) for name in names}
@@ -73,7 +73,7 @@ def measured(
 
 def cells(kept: FigureCache, data: DataSet, mechanism: str) -> Cells:
     """Measure a data set: every way at every budget, three keys each."""
-    found: Cells = {}
+    figures_of: Cells = {}
     for total in totals(data, mechanism):
         each = total / round(data.words)
         ways = [UNIFORM] if each in BETWEEN[mechanism] else [UNIFORM, SCORED]
@@ -87,10 +87,10 @@ def cells(kept: FigureCache, data: DataSet, mechanism: str) -> Cells:
                     return measures.release(mechanism, way, total, data.texts)
 
                 runs.append(measured(kept, data, mechanism, way, total, seed, make))
-            found[way, total] = {name: [run[name] for run in runs] for name in runs[0]}
-            details = {name: round(statistics.fmean(values), 3) for name, values in found[way, total].items()}
+            figures_of[way, total] = {name: [run[name] for run in runs] for name in runs[0]}
+            details = {name: round(statistics.fmean(values), 3) for name, values in figures_of[way, total].items()}
             print(mechanism, data.name, way, total, details, flush=True)
-    return found
+    return figures_of
 
 
 def shown(values: Sequence[float]) -> str:
@@ -109,13 +109,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
-def lines(data: DataSet, found: Cells, ways: Sequence[str]) -> str:
+def lines(data: DataSet, results: Cells, ways: Sequence[str]) -> str:
     """Write all figures of a data set."""
-    names = [name for name in TITLES if name in next(iter(found.values()))]
+    names = [name for name in TITLES if name in next(iter(results.values()))]
     titles = [data.secret + " found" if name == "secret" else TITLES[name] for name in names]
     rows = [
         [f"{total:g}", way, *(shown(values[name]) for name in names)]
-        for (way, total), values in sorted(found.items(), key=lambda item: item[0][1])
+        for (way, total), values in sorted(results.items(), key=lambda item: item[0][1])
         if way in ways
     ]
     return table(["E", "division", *titles], rows)
@@ -130,52 +130,57 @@ def level(curve: Sequence[tuple[float, float]], use: float) -> float | None:
     return None
 
 
-def at_level(found: Cells, way: str, use: str, attack: str) -> list[tuple[float, float]]:
+def at_level(results: Cells, way: str, use: str, attack: str) -> list[tuple[float, float]]:
     """Return pairs of attacks at equal use: of this division, and of the even one at another budget."""
-    mean = {cell: {name: statistics.fmean(values) for name, values in held.items()} for cell, held in found.items()}
-    curve = [(held[use], held[attack]) for (other, _), held in mean.items() if other == UNIFORM]
-    pairs = [(held[attack], level(curve, held[use])) for (other, _), held in mean.items() if other == way]
+    mean = {
+        cell: {name: statistics.fmean(values) for name, values in values_of.items()}
+        for cell, values_of in results.items()
+    }
+    curve = [(values_of[use], values_of[attack]) for (other, _), values_of in mean.items() if other == UNIFORM]
+    pairs = [
+        (values_of[attack], level(curve, values_of[use])) for (other, _), values_of in mean.items() if other == way
+    ]
     return [(ours, even) for ours, even in pairs if even is not None]
 
 
-def counts(found: dict[str, Cells]) -> dict[str, tuple[int, int, int]]:
+def counts(results: dict[str, Cells]) -> dict[str, tuple[int, int, int]]:
     """Count cells over all data sets: better, worse, all; for use, for protection, and for protection at equal use."""
     counted = {}
     for title, names, better in (("use", USES, 1), ("protection", ATTACKS, -1)):
         apart = [
-            better * clear(held[what], table_[UNIFORM, total][what])
-            for table_ in found.values()
-            for (way, total), held in table_.items()
+            better * clear(values_of[what], table_[UNIFORM, total][what])
+            for table_ in results.values()
+            for (way, total), values_of in table_.items()
             if way == SCORED
             for what in names
-            if what in held
+            if what in values_of
         ]
         counted[title] = (sum(each > 0 for each in apart), sum(each < 0 for each in apart), len(apart))
     pairs = [
         pair
-        for table_ in found.values()
+        for table_ in results.values()
         for attack in ATTACKS
-        if all(attack in held for held in table_.values())
+        if all(attack in values_of for values_of in table_.values())
         for pair in at_level(table_, SCORED, "read", attack)
     ]
     level_ = (sum(ours < even for ours, even in pairs), sum(ours > even for ours, even in pairs), len(pairs))
     return {**counted, "protection at equal use": level_}
 
 
-def verdict(found: dict[str, Cells]) -> str:
+def verdict(results: dict[str, Cells]) -> str:
     """Say in how many cells scores help, and in how many they cost."""
     sentences = []
-    for title, (good, bad, every) in counts(found).items():
+    for title, (good, bad, every) in counts(results).items():
         rest = f", {every - good - bad} not distinguished" if "equal" not in title else ""
         sentences.append(f"* **{title}**: better in {good} of {every} cells, worse in {bad}{rest}.")
     sentences[-1] += " (*Label read* is equal; the even division then has another budget. Differences may be noise.)"
     return "\n".join(sentences)
 
 
-def conclusion(found: dict[str, dict[str, Cells]]) -> str:
-    """Say in words what the counts say, mechanism by mechanism."""
+def conclusion(results: dict[str, dict[str, Cells]]) -> str:
+    """Say the counts in words, mechanism by mechanism."""
     sentences, brought = [], False
-    for mechanism, cells_ in found.items():
+    for mechanism, cells_ in results.items():
         (use, lost, _), (safe, open_, _), (level_, _, pairs) = counts(cells_).values()
         brought |= level_ >= pairs * SHARE
         sentences.append(
@@ -193,39 +198,39 @@ def unspent(data: DataSet) -> str:
 
 
 def page(parts: dict[str, str]) -> str:
-    """Write the page: what is said, with the figures in their places."""
+    """Write the page, with the figures in their places."""
     text = PAGE_TEXT
     for name, part in parts.items():
         text = text.replace(f"[[{name}]]", part)
     return text
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kept", action="store_true", help="write the page from figures at hand, measure nothing")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     kept = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept)
-    parts, found, alone = {"figure": figure(DATA / "nltk_data")}, {}, []
+    parts, results, alone = {"figure": figure(DATA / "nltk_data")}, {}, []
     for mechanism, rows in ROWS.items():
         sets = [data.first(rows) for data in measures.data_sets(DATA, max(ROWS.values()))]
-        found[mechanism] = {data.name: cells(kept, data, mechanism) for data in sets}
-        details = [verdict(found[mechanism])]
+        results[mechanism] = {data.name: cells(kept, data, mechanism) for data in sets}
+        details = [verdict(results[mechanism])]
         for data in sets:
-            here = found[mechanism][data.name]
+            here = results[mechanism][data.name]
             details += [f"**{data.name}**: {len(data.texts):,} texts of {data.words:.1f} words."]
             details += [lines(data, here, (UNIFORM, SCORED, TURNED))]
             if mechanism == "custext":
                 total = ALONE * round(data.words)
-                some = {cell: held for cell, held in here.items() if cell[1] == total}
+                some = {cell: values_of for cell, values_of in here.items() if cell[1] == total}
                 alone += [f"**{data.name}**:", lines(data, some, (UNIFORM, SCORED, *FIVE))]
         parts[mechanism] = "\n\n".join(details)
     parts |= {
         "single": "\n\n".join([*alone, unspent(sets[-1])]),
-        "conclusion": conclusion(found),
+        "conclusion": conclusion(results),
         "longest": str(measures.LONGEST),
     }
     PAGE.write_text(page({**parts, "when": f"Last run {datetime.now(UTC).date().isoformat()}."}), encoding="utf-8")

@@ -41,23 +41,24 @@ def files(text: str) -> set[str]:
 
 def messages() -> dict[str, set[str]]:
     """Return the constant messages of raised errors, with the modules that hold them."""
-    found = defaultdict(set)
+    modules_of = defaultdict(set)
     for folder in ("dptext_etl", "models/dptext_etl_models", "eval/dptext_etl_eval"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
                     text = node.exc.args[0]
                     if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                        found[text.value].add(str(path.relative_to(ROOT)))
-    return found
+                        modules_of[text.value].add(str(path.relative_to(ROOT)))
+    return modules_of
 
 
 def main() -> None:
     """Print the counts, and in how many modules the messages of errors are."""
     for task, (_, count) in tasks().items():
         print(f"{count:3} files: {task}")
-    found = messages()
-    print(f"messages of errors that one module holds: {sum(len(held) == 1 for held in found.values())} of {len(found)}")
+    modules_of = messages()
+    single = sum(len(modules) == 1 for modules in modules_of.values())
+    print(f"messages of errors that one module holds: {single} of {len(modules_of)}")
 
 
 if __name__ == "__main__":

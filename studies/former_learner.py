@@ -43,8 +43,12 @@ def main() -> None:
         clv = DPBart(variant="clv", model=MODEL, epsilon=epsilon, n_rec=N_REC, num_beams=1)
         lines[f"DP-BART-CLV at {epsilon:,g}"] = [released(clv, texts) for _ in range(KEYS)]
     print("Snips, macro-F1 on raw test texts", "learner of `dptext evaluate`", "former learner", sep=" | ")
-    for name, found in lines.items():
-        print(name, *(f"{np.mean([learn(out, snips) for out in found]):.3f}" for learn in (f1, former)), sep=" | ")
+    for name, figures_of_line in lines.items():
+        print(
+            name,
+            *(f"{np.mean([learn(out, snips) for out in figures_of_line]):.3f}" for learn in (f1, former)),
+            sep=" | ",
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`make -C studies latent-utility`: measure ADePT and DP-BART on two public data sets, as rows of the tidy file.
 
 The small BART of `models/` is pruned (PR) and trained under noise (PR+) on public text, ADePT's autoencoder is trained
-on the same text; what was trained before is taken as it is. Releases are made by the library's own column path under
+on the same text; models that were trained before are used unchanged. The library's column path makes releases under
 one throw-away key each, as paper 003 does: training texts are released, a classifier learns from them, and is tested on
 original texts.
 """
@@ -37,7 +37,7 @@ MODEL = "english-autoencoder"
 SHIPPED = ROOT / "models" / "dptext_etl_models" / MODEL
 EPSILONS = (math.inf, 2500.0, 1000.0, 750.0, 500.0, 250.0, 100.0, 50.0, 10.0)
 PLUS = (2500.0, 1000.0, 500.0, 250.0)
-"""Budgets at which a PR+ model is trained; a release takes the model whose budget is the nearest by ratio."""
+"""Budgets at which a PR+ model is trained; a release uses the model whose budget is the nearest by ratio."""
 N_REC = 10_000
 
 
@@ -54,7 +54,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Models:
-    """Folders of what is compared."""
+    """Folders of the compared models."""
 
     bart: str
     pruned: Path
@@ -64,27 +64,27 @@ class Models:
 
 def corpora(data: Path, rows: int) -> list[Corpus]:
     """Read Snips and ATIS: some of the training texts, drawn at random, and all test texts."""
-    found = []
+    names = []
     for name, title in (("snips", "Snips"), ("atis", "ATIS")):
         frame = pl.read_parquet(data / name / f"{name}.parquet").select("split", "text", "label")
         train = frame.filter(pl.col("split") == "train")
         train = train.sample(min(rows, len(train)), seed=0, shuffle=True)
         test = frame.filter(pl.col("split") == "test")
-        found.append(Corpus(title, *(part[name].to_list() for part in (train, test) for name in ("text", "label"))))
-    return found
+        names.append(Corpus(title, *(part[name].to_list() for part in (train, test) for name in ("text", "label"))))
+    return names
 
 
 def mechanisms(models: Models, epsilon: float, beams: int) -> dict[str, LatentMechanism]:
-    """What is compared at a budget, in the paper's expected order."""
+    """The compared mechanisms at a budget, in the paper's expected order."""
     common: dict[str, Any] = {"epsilon": epsilon, "n_rec": N_REC, "num_beams": beams}
-    found: dict[str, LatentMechanism] = {}
+    mechanisms_: dict[str, LatentMechanism] = {}
     if models.plus:
         nearest = min(models.plus, key=lambda trained: abs(math.log(trained / epsilon)))
-        found["DP-BART-PR+"] = DPBart(variant="pr_plus", model=str(models.plus[nearest]), **common)
-    found["DP-BART-PR"] = DPBart(variant="pr", model=str(models.pruned), **common)
-    found["DP-BART-CLV"] = DPBart(variant="clv", model=models.bart, **common)
-    found["ADePT"] = Adept(model=str(models.adept), **common)
-    return found
+        mechanisms_["DP-BART-PR+"] = DPBart(variant="pr_plus", model=str(models.plus[nearest]), **common)
+    mechanisms_["DP-BART-PR"] = DPBart(variant="pr", model=str(models.pruned), **common)
+    mechanisms_["DP-BART-CLV"] = DPBart(variant="clv", model=models.bart, **common)
+    mechanisms_["ADePT"] = Adept(model=str(models.adept), **common)
+    return mechanisms_
 
 
 def released(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
@@ -96,7 +96,7 @@ def released(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
 
 
 def without_noise(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
-    """Encode, clip and decode: what is left at an infinite budget; public texts only."""
+    """Encode, clip and decode: the result at an infinite budget; public texts only."""
     model = mechanism.latent_model
     out: list[str] = []
     for start in range(0, len(texts), model.rows):
@@ -113,7 +113,7 @@ def without_noise(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]
 
 
 def bleu(before: Sequence[str], after: Sequence[str]) -> float:
-    """Corpus BLEU of texts against what they were, 0 to 100, in lower case."""
+    """Corpus BLEU of texts against the originals, 0 to 100, in lower case."""
     from sacrebleu.metrics.bleu import BLEU
 
     return float(BLEU(lowercase=True, force=True).corpus_score(list(after), [list(before)]).score)
@@ -184,11 +184,11 @@ def steps(models: Models) -> dict[str, int]:
     folders = {"PR": models.pruned, **{f"PR+ at {epsilon:g}": path for epsilon, path in models.plus.items()}}
     written = {name: json.loads((path / "training.json").read_bytes()) for name, path in folders.items()}
     written["ADePT"] = json.loads((models.adept / "config.json").read_bytes())
-    return {name: int(found["steps"]) for name, found in written.items()}
+    return {name: int(facts["steps"]) for name, facts in written.items()}
 
 
 def shown(row: dict[str, Any]) -> list[str]:
-    """Return what is printed of a row."""
+    """Return the printed cells of a row."""
     return [f"{row['epsilon']:g}", row["name"], f"{row['bleu']:.2f}", f"{row['f1']:.3f}"]
 
 
@@ -207,28 +207,30 @@ def tidy_rows(results: dict[str, list[dict[str, Any]]], texts: int, facts: dict[
     Args:
         results: Figures of every data set, the original texts first.
         texts: How many texts of a data set were released.
-        facts: What a reader must know of the models, by name.
+        facts: Facts of the models for readers, by name.
     """
     fixed = {"reading": "per text, with δ", "delta": 1e-6, "guarantee": "APPROX_LDP", "discloses": "nullness"}
-    found = [{"dataset": MODELS_SET, "kind": "kept", "figure": name, "value": value} for name, value in facts.items()]
+    row_facts = [
+        {"dataset": MODELS_SET, "kind": "kept", "figure": name, "value": value} for name, value in facts.items()
+    ]
     for name, (original, *rows) in results.items():
         for row in rows:
             mechanism, variant = LINES[row["name"]]
             budget = {"epsilon": row["epsilon"], "epsilon_per_text": row["epsilon"], "n": texts, "key": 0}
             common = {"dataset": f"{name}, as paper 003", "mechanism": mechanism, "variant": variant, **budget, **fixed}
             common["kind"] = "kept"
-            found.append({**common, "figure": "BLEU, 0 to 100", "value": round(row["bleu"], 2)})
+            row_facts.append({**common, "figure": "BLEU, 0 to 100", "value": round(row["bleu"], 2)})
             learnt = {"value": round(row["f1"], 5), "raw": round(original["f1"], 5)}
-            found.append({**common, "figure": "macro-F1 on raw test texts", **learnt})
-    return found
+            row_facts.append({**common, "figure": "macro-F1 on raw test texts", **learnt})
+    return row_facts
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing, measure, and write the figures and the page."""
+    """Train missing models, measure, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, default=ROOT / "target" / "latent-utility", help="folder of models")
     parser.add_argument("--bart", default=str(SHIPPED), help="the model that is pruned")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of each training at most; ADePT takes three times")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each training at most; ADePT uses three times")
     parser.add_argument("--plus", type=float, nargs="*", default=PLUS, help="budgets of PR+ models")
     parser.add_argument("--rows", type=int, default=1000, help="texts of each data set that are released")
     parser.add_argument("--beams", type=int, default=3)

@@ -93,7 +93,7 @@ class Fluency:
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of a set, with what an attacker wants to know."""
+    """Rows of a set, with the attribute that an attacker infers."""
 
     texts: tuple[str, ...]
     attribute: Any
@@ -101,7 +101,7 @@ class Sample:
 
 def samples(rows: int) -> dict[str, Sample]:
     """Read the sets: the first words of texts of five words and more, equally many of every value."""
-    found = {}
+    samples_ = {}
     for name, (path, attribute) in SETS.items():
         frame = pl.read_parquet(DATA / path).with_columns(pl.col(attribute).cast(pl.String)).drop_nulls(attribute)
         cut = [" ".join(words_of(text)[:LONGEST]) for text in frame["text"]]
@@ -113,8 +113,8 @@ def samples(rows: int) -> dict[str, Sample]:
             for value in common
         ]
         frame = pl.concat(parts).sample(fraction=1.0, seed=1, shuffle=True)
-        found[name] = Sample(tuple(frame["text"]), np.array(frame[attribute].to_list()))
-    return found
+        samples_[name] = Sample(tuple(frame["text"]), np.array(frame[attribute].to_list()))
+    return samples_
 
 
 def public_texts(count: int) -> list[str]:
@@ -144,7 +144,7 @@ def rewritten(model: str, texts: Sequence[str]) -> list[str]:
     files = language_model.model_files(model)
     loaded, tokenizer = language_model.sequence_model(files), language_model.tokenizer(files)
     prompts = Prompts(tokenizer, TEMPLATE, 120, 100, continued=False)
-    found: list[str] = []
+    texts_: list[str] = []
     for start in range(0, len(texts), 50):
         encoded = prompts.encode(texts[start : start + 50])
         width = max(len(prompt or ()) for prompt in encoded)
@@ -154,8 +154,8 @@ def rewritten(model: str, texts: Sequence[str]) -> list[str]:
             made = loaded.generate(
                 input_ids=ids, attention_mask=ids != padding, max_new_tokens=2 * LONGEST, do_sample=False, num_beams=1
             )
-        found += [" ".join(words_of(prompts.decode(row))) for row in made.tolist()]
-    return found
+        texts_ += [" ".join(words_of(prompts.decode(row))) for row in made.tolist()]
+    return texts_
 
 
 def figures(sample: Sample, texts: Sequence[str], fluency: Fluency) -> dict[str, float]:
@@ -177,12 +177,12 @@ def measured(rows: int, draws: int, tuned: dict[str, dict[str, str]]) -> pl.Data
     Args:
         rows: Rows of each set.
         draws: Releases of each column, each under a new key.
-        tuned: Folders of tuned rewriters, by mechanism and by what they are called.
+        tuned: Folders of tuned rewriters, by mechanism and by their names.
     """
     fluency = Fluency(public_texts(8_000))
-    found: list[dict[str, Any]] = []
+    measured_rows: list[dict[str, Any]] = []
     for name, sample in samples(rows).items():
-        found.append(
+        measured_rows.append(
             {"set": name, "mechanism": "raw", "rewriter": "-", "draw": 0} | figures(sample, sample.texts, fluency)
         )
         for label, mechanism in MECHANISMS.items():
@@ -192,41 +192,41 @@ def measured(rows: int, draws: int, tuned: dict[str, dict[str, str]]) -> pl.Data
                 for rewriter, model in models.items():
                     after = texts if model is None else rewritten(model, texts)
                     key = {"set": name, "mechanism": label, "rewriter": rewriter, "draw": number}
-                    found.append(key | figures(sample, after, fluency))
+                    measured_rows.append(key | figures(sample, after, fluency))
             sys.stderr.write(f"{name}, {label}\n")
-    return pl.DataFrame(found)
+    return pl.DataFrame(measured_rows)
 
 
 NAMES = {"perplexity": 0, "BLEU": 1, "cosine": 3, "static": 3, "adaptive": 3}
 
 
-def page(found: pl.DataFrame, rows: int) -> str:
+def page(table: pl.DataFrame, rows: int) -> str:
     """Return the page: what rewriting changes over all sets and draws, and the figures of every set."""
-    draws = found.select(pl.max("draw")).item() + 1
+    draws = table.select(pl.max("draw")).item() + 1
     return (
         INTRO.format(rows=rows, draws=draws, longest=LONGEST)
-        + _answer(found)
-        + _changes(found)
-        + _tables(found)
+        + _answer(table)
+        + _changes(table)
+        + _tables(table)
         + WITHOUT_A_MODEL
         + OPEN
     )
 
 
-def changes(found: pl.DataFrame) -> pl.DataFrame:
+def changes(table: pl.DataFrame) -> pl.DataFrame:
     """Return after minus before, per set, mechanism, rewriter and draw; perplexity as a ratio."""
     keys = ["set", "mechanism", "draw"]
-    before = found.filter((pl.col("rewriter") == "-") & (pl.col("mechanism") != "raw"))
-    after = found.filter(pl.col("rewriter") != "-").join(before, on=keys, suffix=" before")
+    before = table.filter((pl.col("rewriter") == "-") & (pl.col("mechanism") != "raw"))
+    after = table.filter(pl.col("rewriter") != "-").join(before, on=keys, suffix=" before")
     ratio = (pl.col("perplexity") / pl.col("perplexity before")).alias("perplexity")
     others = [(pl.col(name) - pl.col(f"{name} before")).alias(name) for name in NAMES if name != "perplexity"]
     return after.select(*keys, "rewriter", ratio, *others)
 
 
-def _answer(found: pl.DataFrame) -> str:
+def _answer(table: pl.DataFrame) -> str:
     """Say of every rewriter in how many releases each figure moved, and whether an attacker's change exceeds chance."""
     lines = ["## Does it help?", ""]
-    for (mechanism, rewriter), some in sorted(changes(found).group_by("mechanism", "rewriter")):
+    for (mechanism, rewriter), some in sorted(changes(table).group_by("mechanism", "rewriter")):
         count = len(some)
         fluent, alike, near = (
             int((some[name] < edge).sum()) for name, edge in (("perplexity", 1), ("BLEU", 0), ("cosine", 0))
@@ -242,8 +242,8 @@ def _answer(found: pl.DataFrame) -> str:
     return "\n".join([*lines, "", CONCLUSION, ""])
 
 
-def _changes(found: pl.DataFrame) -> str:
-    each = changes(found)
+def _changes(table: pl.DataFrame) -> str:
+    each = changes(table)
     lines = [
         "## What changes",
         "",
@@ -264,9 +264,9 @@ def _changes(found: pl.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tables(found: pl.DataFrame) -> str:
+def _tables(table: pl.DataFrame) -> str:
     lines: list[str] = []
-    for (name,), some in found.group_by("set", maintain_order=True):
+    for (name,), some in table.group_by("set", maintain_order=True):
         lines += ["", f"## {str(name).capitalize()}", "", "| released by | rewriter | " + " | ".join(NAMES) + " |"]
         lines.append("| --- | --- |" + " --- |" * len(NAMES))
         for (mechanism, rewriter), rows in some.group_by("mechanism", "rewriter", maintain_order=True):
@@ -277,27 +277,27 @@ def _tables(found: pl.DataFrame) -> str:
 
 def main() -> None:
     """Measure, and write the page; or write it from figures that were measured before."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--rows", type=int, default=ROWS)
-    asked.add_argument("--draws", type=int, default=DRAWS)
-    asked.add_argument("--tuned", action="append", default=[], metavar="MECHANISM[:TEXTS]=FOLDER")
-    asked.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    parser.add_argument("--tuned", action="append", default=[], metavar="MECHANISM[:TEXTS]=FOLDER")
+    parser.add_argument(
         "--figures", type=Path, help="Parquet file of all figures; it is written, or read if it is there."
     )
-    asked.add_argument("--out", type=Path, default=PAGE)
-    given = asked.parse_args()
+    parser.add_argument("--out", type=Path, default=PAGE)
+    given = parser.parse_args()
     names = {label.partition(",")[0].lower(): label for label in MECHANISMS}
     tuned: dict[str, dict[str, str]] = {}
     for item in given.tuned:
         (mechanism, _, texts), folder = item.partition("=")[0].partition(":"), item.partition("=")[2]
         tuned.setdefault(names[mechanism], {})[f"tuned on {texts}" if texts else "tuned"] = folder
     if given.figures is not None and given.figures.is_file():
-        found = pl.read_parquet(given.figures)
+        table = pl.read_parquet(given.figures)
     else:
-        found = measured(given.rows, given.draws, tuned)
+        table = measured(given.rows, given.draws, tuned)
         if given.figures is not None:
-            found.write_parquet(given.figures)
-    given.out.write_text(page(found, given.rows), encoding="utf-8")
+            table.write_parquet(given.figures)
+    given.out.write_text(page(table, given.rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ separate keys. `make -C studies rewriting-again` writes it.
 * *ships* is `english-denoiser`, which never saw the mechanism. *tuned* is the same model after `dptext train rewriter
   --texts 3000 --words 20 --rate 5e-4 --longest 64` on utterances and Wikipedia, half of each, which the mechanism
   privatized. *tuned on 30,000* used ten times as many texts. To measure your own, pass `--tuned custext=FOLDER
-  --tuned dp-mlm:30,000=FOLDER`. All models take the most likely token each time.
+  --tuned dp-mlm:30,000=FOLDER`. All models use the most likely token each time.
 * *Perplexity* is computed by a trigram model of public text, which no mechanism or rewriter uses; it differs in kind
   from the networks that rewrite, but it was counted in texts of the same corpora. Lower is more fluent. A
   model that writes frequent words for any input is fluent, too.
@@ -31,7 +31,7 @@ WITHOUT_A_MODEL = """
 A rewriter needs no network. Counts of public words can choose among function words. We measured this, and it does not
 ship. It replaced only articles and determiners, prepositions, conjunctions, auxiliaries, and pronouns (but not *not*,
 *no*, *nor*, *never*, *without*, *against*) by other words of the same class, along the path that `english-3gram`
-finds most likely among 40. It moved, added, and dropped no word. *Any* takes function words of any class. *Careful*
+finds most likely among 40. It moved, added, and dropped no word. *Any* uses function words of any class. *Careful*
 changes a word only if that makes the text e⁴ times as likely.
 
 The figures are for 500 rows of SST-2 and of Snips, with three keys, for the same release before and after.
@@ -56,13 +56,13 @@ on raw texts. Brackets hold the standard error over keys.
 | Snips | DP-MLM, ε = 50 | careful | 4% | 0.89 | -0.7 (0.4) | 0.0 (0.2) | -3.7 | -0.017 |
 
 All variants look better to the trigram counts, and all lower something that users need. The prepositions and pronouns
-of a request say what it asks for, so Snips loses up to 10 points. DP-MLM mostly had the right function words before.
+of a request decide its meaning, so Snips loses up to 10 points. DP-MLM mostly had the right function words before.
 """
 OPEN = """
 ## What remains open
 
 The rewriters have 1.6 million weights and were trained for minutes. Paper 002 tunes Flan-T5-large (780 million
-weights) on 100,000 texts. A large model knows what a sentence is likely to mean and may repair meaning, where these
+weights) on 100,000 texts. A large model knows the likely meaning of a sentence and may repair meaning, where these
 small models only put frequent words in order. So this page answers the question only for small models. To test your
 model, run `dptext evaluate` before and after rewriting, on a public set that is similar to your data.
 """

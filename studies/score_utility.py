@@ -2,8 +2,8 @@
 
 Its figures are rows of `docs/frontier.parquet`.
 
-The guarantee and the price are the same for the three; what differs is what a draw knows of the draws before it. Public
-data only; releases are made by the library's own column path under one throw-away key each.
+The guarantee and the price are the same for the three; they differ in how much a draw knows of the draws before it.
+Public data only; releases are made by the library's own column path under one throw-away key each.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Corpus:
 
 def corpora(data: Path, rows: int = ROWS) -> list[Corpus]:
     """Read the two data sets: texts of five words and more of the splits that are not for training, some of them."""
-    found = []
+    names = []
     for name, path in (("SST-2", "sst2/sst2.parquet"), ("Snips", "snips/snips.parquet")):
         frame = pl.read_parquet(data / path).with_columns(pl.col("label").cast(pl.String))
         frame = frame.with_columns(text=pl.Series([plain(text) for text in frame["text"]]))
@@ -84,8 +84,8 @@ def corpora(data: Path, rows: int = ROWS) -> list[Corpus]:
         some = frame.filter((pl.col("split") != "train") & (pl.col("text").str.count_matches(r"\S+") >= 5))
         some = some.unique("text", maintain_order=True).sample(rows, seed=0, shuffle=True)
         parts = [some["text"], some["label"], learned["text"], learned["label"]]
-        found.append(Corpus(name, *(part.to_list() for part in parts)))
-    return found
+        names.append(Corpus(name, *(part.to_list() for part in parts)))
+    return names
 
 
 def plain(text: str) -> str:
@@ -142,8 +142,8 @@ class Classifiers:
     def released(self, texts: Sequence[str]) -> Numbers:
         """Return the same for what learned from the other released texts, in folds."""
         words = counted(texts)
-        found = guess(words, words, self._labels)
-        return np.asarray(found.guessed == found.truth, np.float64)
+        guesses = guess(words, words, self._labels)
+        return np.asarray(guesses.guessed == guesses.truth, np.float64)
 
 
 def figures(
@@ -176,8 +176,8 @@ def measured(corpus: Corpus, vectors: WordVectors, model: str, clip: Any = None)
         bleu, each = figures(corpus, vectors, classifiers, texts)
         shown_epsilon = None if epsilon == NOTHING else epsilon
         tight = None if shown_epsilon is None else mechanism._epsilon_tight
-        found = {"name": name, "epsilon": shown_epsilon, "tight": tight, "whole": bleu, "each": each}
-        rows.append({**found, "rate": words / took if epsilon != NOTHING else None})
+        row = {"name": name, "epsilon": shown_epsilon, "tight": tight, "whole": bleu, "each": each}
+        rows.append({**row, "rate": words / took if epsilon != NOTHING else None})
         print(corpus.name, *shown(rows[-1]), sep=" | ", flush=True)
     return rows
 
@@ -230,24 +230,24 @@ def tidy_rows(name: str, rows: Sequence[dict[str, Any]], texts: int) -> Iterator
             yield {**common, "figure": f"{title}{LESS}", "value": round(gap, 5), **ends}
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default=MODEL, help="name or folder of a masked language model")
     parser.add_argument("--rows", type=int, default=ROWS, help="texts of each data set")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     began = time.process_time()
     vectors = WordVectors.load()
-    found = [
+    rows = [
         row
         for corpus in corpora(DATA, given.rows)
         for row in tidy_rows(corpus.name, measured(corpus, vectors, given.model), given.rows)
     ]
     from frontier import page, tidy
 
-    tidy.put("score_utility", found)
+    tidy.put("score_utility", rows)
     page.write()
     print(f"written to {tidy.FILE.relative_to(ROOT)}, {(time.process_time() - began) / 60:.0f} CPU-minutes")
 

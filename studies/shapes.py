@@ -1,4 +1,4 @@
-"""Shapes of text that are easily taken for something else, and what becomes of each, asked of the kernel itself."""
+"""Shapes of text that resemble something else, and the kernel's result for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KNOWN = (
     *("don't", "well", "known", "the", "price", "is", "mail", "to", "see", "film", "good", "we", "like", "tag", "you"),
     *("cooperate", "a", "mask", "naïve", "école"),
 )
-"""The vocabulary of the table: what is not in it is unknown."""
+"""The vocabulary of the table; all other words are unknown."""
 
 SHAPES: dict[str, str] = {
     "contraction": "Don't",

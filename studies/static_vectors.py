@@ -23,16 +23,16 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 def summed(words: Sequence[str], tokenizer: Any, weights: Floats) -> Floats:
     """Return the sum of the token vectors of every word, shape (words, dimensions)."""
-    found = np.zeros((len(words), weights.shape[1]))
+    sums = np.zeros((len(words), weights.shape[1]))
     for place, word in enumerate(words):
         ids = [one for one in tokenizer.encode(word, add_special_tokens=False).ids if one < len(weights)]
-        found[place] = weights[ids].sum(axis=0)
-    return found
+        sums[place] = weights[ids].sum(axis=0)
+    return sums
 
 
 def joined(static: Floats, place: Corpus, share: float) -> Floats:
     """Append the vectors of the words of a corpus' encoder, as the share of the squared length of its texts."""
-    own = place.encoder.vectors.astype(np.float64)
+    vectors = place.encoder.vectors.astype(np.float64)
 
     def unit(table: Floats) -> Floats:
         encoder = WordEncoder(place.encoder.words, np.zeros((len(table), 1), np.int16))
@@ -40,10 +40,10 @@ def joined(static: Floats, place: Corpus, share: float) -> Floats:
         scaled: Floats = table / np.sqrt(sum(float((table[row].sum(axis=0) ** 2).sum()) for row in numbers))
         return scaled
 
-    return np.concatenate([unit(static) * np.sqrt(1 - share), unit(own) * np.sqrt(share)], axis=1)
+    return np.concatenate([unit(static) * np.sqrt(1 - share), unit(vectors) * np.sqrt(share)], axis=1)
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the file."""
     from tokenizers import Tokenizer
 
@@ -52,15 +52,15 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("weights", type=Path, help="one tensor with a vector per token, .safetensors")
     parser.add_argument("out", type=Path, help=".npz file of word vectors")
     parser.add_argument("--share", type=float, default=0.0, help="share of the vectors of everyday-30k")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     (weights,) = load_file(given.weights).values()
     place = Corpus.open("everyday-30k")
     words = list(place.encoder.words)
-    found = summed(words, Tokenizer.from_file(str(given.tokenizer)), weights.astype(np.float64))
+    vectors = summed(words, Tokenizer.from_file(str(given.tokenizer)), weights.astype(np.float64))
     if given.share:
-        found = joined(found, place, given.share)
-    np.savez(given.out, words=np.array(words), vectors=found.astype(np.float32))
-    print(f"{len(words):,} words of {found.shape[1]} dimensions: {given.out}")
+        vectors = joined(vectors, place, given.share)
+    np.savez(given.out, words=np.array(words), vectors=vectors.astype(np.float32))
+    print(f"{len(words):,} words of {vectors.shape[1]} dimensions: {given.out}")
 
 
 if __name__ == "__main__":

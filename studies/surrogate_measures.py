@@ -38,7 +38,7 @@ SNIPS_BY_DOMAIN = {
     "Movies": "SearchScreeningEvent",
     "Media": "SearchCreativeWork",
 }
-"""What a classifier that knows only public dialogues can infer about Snips: five of its seven intents."""
+"""Intents of Snips that a classifier with only public dialogues can infer: five of its seven intents."""
 
 FEW = {"Snips": 2_000, "SST-2": 2_000, "UCI sentences": 2_000, "IMDb": 500}
 """Numbers of texts that a sentence model encodes in minutes."""
@@ -56,7 +56,7 @@ class DataSet:
         train: Texts that are released, and their labels.
         test: Raw texts and labels of the test.
         public: Public labeled texts of other sources; empty where there are none.
-        names: What each label is called, for a classifier that knows only names; empty where names say nothing.
+        names: The name of each label, for a classifier that knows only names; empty where names say nothing.
     """
 
     name: str
@@ -79,7 +79,7 @@ def data_sets(data: Path) -> dict[str, DataSet]:
     turns = turns.with_columns(label=pl.col("domain").replace_strict(SNIPS_BY_DOMAIN, default=None)).drop_nulls("label")
     films = _rows(_train(imdb, 4_000))
     sentences, phrases = _rows(uci), _rows(_train(sst, 10_000))
-    found = [
+    sets = [
         DataSet("Snips", _rows(_train(snips, 10_000)), _rows(_test(snips)), _rows(_some(turns, 10_000))),
         DataSet(SMALL, _rows(_train(snips, 3_000)), _rows(_test(snips))),
         DataSet("ATIS", _rows(_train(atis)), _rows(_test(atis))),
@@ -90,10 +90,10 @@ def data_sets(data: Path) -> dict[str, DataSet]:
         DataSet("DrugLib, condition", _rows(_train(drugs)), _rows(_test(drugs))),
         DataSet("Blogs, gender", _rows(blogs[:4_500]), _rows(blogs[4_500:])),
     ]
-    found += [few(one, FEW[one.name]) for one in found if one.name in FEW]
+    sets += [few(one, FEW[one.name]) for one in sets if one.name in FEW]
     return {
         one.name: replace(one, names={label: _called(label) for label in set(one.test[1] + one.train[1])})
-        for one in found
+        for one in sets
     }
 
 
@@ -189,7 +189,7 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
             task = [Source(labelled, label="label")]
         options = Options(
             name=name,
-            licence="that of the source: for measuring",
+            license="that of the source: for measuring",
             provenance=f"{made.source}, see DATA.md next to it",
             cleaning=Cleaning(5, 25, made.sentences),
             encoder="sentence-transformers" if model else "task" if task else "words",
@@ -205,8 +205,8 @@ def _read(source: str, data: Path) -> pl.DataFrame:
     """Return the public texts of which a corpus is made."""
     if source == EVERYDAY:
         return pl.DataFrame({"text": everyday_texts()})
-    found = pl.read_parquet(data / "public_corpus" / f"{source}.parquet")
-    return found.sample(SOURCE_ROWS[source], seed=1, shuffle=True)
+    table = pl.read_parquet(data / "public_corpus" / f"{source}.parquet")
+    return table.sample(SOURCE_ROWS[source], seed=1, shuffle=True)
 
 
 def model_folder(room: Path) -> str | None:
@@ -223,13 +223,13 @@ def model_folder(room: Path) -> str | None:
 
 def remember() -> None:
     """Let a sentence model encode each public text once, 64 at a time: the same texts are released again and again."""
-    encode, known = SentenceModel.encode, dict[str, Any]()
+    encode, memory = SentenceModel.encode, dict[str, Any]()
 
     def once(self: SentenceModel, texts: Sequence[str]) -> Any:
         self._batch = 64
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        known.update(zip(new, encode(self, new) if new else (), strict=True))
-        return np.stack([known[text] for text in texts])
+        new = [text for text in dict.fromkeys(texts) if text not in memory]
+        memory.update(zip(new, encode(self, new) if new else (), strict=True))
+        return np.stack([memory[text] for text in texts])
 
     SentenceModel.encode = once  # type: ignore[method-assign]
 
@@ -267,22 +267,24 @@ def f1(train: Rows, test: Rows, place: Corpus | None = None, *, words: bool = Tr
     truth = np.array(train[1])
     if place is None:
         return float(macro_f1(np.array(test[1]), fit(counted(train[0]), truth)(counted(test[0]))))
-    learned, asked = (csr_array(encoded(place, texts) / _UNIT) for texts in (train[0], test[0]))
+    learned, tested = (csr_array(encoded(place, texts) / _UNIT) for texts in (train[0], test[0]))
     if words:
         counts = counted(train[0])
         weighted = TfidfTransformer(sublinear_tf=True).fit(counts)
         there = np.unique(counts.indices)
         learned = hstack([weighted.transform(counts)[:, there], learned]).tocsr()
-        asked = hstack([weighted.transform(counted(test[0]))[:, there], asked]).tocsr()
-    return float(macro_f1(np.array(test[1]), learner().fit(learned, truth).predict(asked)))
+        tested = hstack([weighted.transform(counted(test[0]))[:, there], tested]).tocsr()
+    return float(macro_f1(np.array(test[1]), learner().fit(learned, truth).predict(tested)))
 
 
 def named(data: DataSet, guess: Callable[[Any, Sequence[str]], Any]) -> float:
     """Return the macro-F1 on raw test texts of a guess that knows the names of labels and no private text."""
     labels = np.array(sorted(data.names))
     called = np.array([data.names[label] for label in labels])
-    found = guess(called, data.test[0])
-    return math.nan if found is None else float(macro_f1(np.array([data.names[one] for one in data.test[1]]), found))
+    guesses = guess(called, data.test[0])
+    return (
+        math.nan if guesses is None else float(macro_f1(np.array([data.names[one] for one in data.test[1]]), guesses))
+    )
 
 
 def guessing(test: Rows, train: Rows) -> float:

@@ -89,16 +89,16 @@ def scores(kept: FigureCache, data: DataSet, place: Corpus, line: Line, epsilon:
 
 def free(kept: FigureCache, data: DataSet) -> dict[str, float]:
     """Return the F1 of raw training texts, and of what needs no private text: not looking, names, public texts."""
-    found = {
+    guesses_ = {
         "raw": kept.figure(("raw", data.name, len(data.train[0])), lambda: measures.f1(data.train, data.test)),
         "guessing": measures.guessing(data.test, data.train),
     }
     for name, guess in GUESSES.items():
         if data.names:
-            found[name] = kept.figure((name, data.name), partial(measures.named, data, guess))
+            guesses_[name] = kept.figure((name, data.name), partial(measures.named, data, guess))
     if data.public[0]:
-        found[OTHERS] = kept.figure((OTHERS, data.name), lambda: measures.f1(data.public, data.test))
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+        guesses_[OTHERS] = kept.figure((OTHERS, data.name), lambda: measures.f1(data.public, data.test))
+    return {name: value for name, value in guesses_.items() if not math.isnan(value)}
 
 
 def section(
@@ -128,17 +128,17 @@ def section(
         if place.encoder_kind == "sentence-transformers" and kept.measures:
             encoded(place, data.train[0])  # in batches; `remember` keeps the vectors
         for epsilon in epsilons:
-            found = scores(kept, data, place, line, epsilon)
-            print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in found), sep=" | ", flush=True)
+            scores_ = scores(kept, data, place, line, epsilon)
+            print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in scores_), sep=" | ", flush=True)
             at = {"variant": line.title, "epsilon": epsilon, "epsilon_per_text": epsilon}
-            yield from _by_key({**common, **at, "figure": F1}, found, **context)
+            yield from _by_key({**common, **at, "figure": F1}, scores_, **context)
 
 
-def _by_key(common: dict[str, Any], found: Sequence[float], **context: float) -> Iterator[dict[str, Any]]:
+def _by_key(common: dict[str, Any], values: Sequence[float], **context: float) -> Iterator[dict[str, Any]]:
     """Yield one row per key, where all were measured."""
     rounded = {name: round(value, 5) for name, value in context.items()}
-    if not any(map(math.isnan, found)):
-        yield from ({**common, **rounded, "key": key, "value": round(value, 5)} for key, value in enumerate(found))
+    if not any(map(math.isnan, values)):
+        yield from ({**common, **rounded, "key": key, "value": round(value, 5)} for key, value in enumerate(values))
 
 
 LEARNED: dict[str, dict[str, bool]] = {
@@ -165,9 +165,9 @@ def learners(kept: FigureCache, data: DataSet, place: Corpus) -> Iterator[dict[s
                 return measures.f1((out, labels), data.test, **by)
 
             key = ("learner", title, data.name, len(texts), place.sha256, epsilon)
-            found = [kept.figure((*key, seed), once) for seed in SEEDS]
+            values = [kept.figure((*key, seed), once) for seed in SEEDS]
             at = {"variant": title, "epsilon": epsilon, "epsilon_per_text": epsilon}
-            yield from _by_key({**common, **at, "figure": F1}, found)
+            yield from _by_key({**common, **at, "figure": F1}, values)
 
 
 WORDS = (4.0, 8.0, 12.0)
@@ -186,9 +186,9 @@ def word_mechanisms(kept: FigureCache, data: DataSet) -> Iterator[dict[str, Any]
                 mechanism = make(epsilon) if make is not None else kind(epsilon=epsilon)
                 return measures.f1((measures.released(mechanism, data.train[0]), data.train[1]), data.test)
 
-            found = kept.figure(("word", name, data.name, len(data.train[0]), epsilon), once)
+            value = kept.figure(("word", name, data.name, len(data.train[0]), epsilon), once)
             at = {"mechanism": name, "reading": "per word", "epsilon": epsilon, "epsilon_per_text": epsilon * mean}
-            yield from _by_key({**common, **at, "figure": F1}, [found])
+            yield from _by_key({**common, **at, "figure": F1}, [value])
 
 
 BATCHES = {"texts per CPU-second, one by one": 1, "texts per CPU-second, in batches": 64}
@@ -240,13 +240,13 @@ def everything(kept: FigureCache, sets: dict[str, DataSet], only: Sequence[str])
     yield from word_mechanisms(kept, sets[SMALL])
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
     parser.add_argument("--only", nargs="*", help="data sets to measure; nothing is written unless all are")
     parser.add_argument("--encoders", action="store_true", help="measure encoders instead; see measures.MINILM")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     if given.encoders and measures.model_folder(WORK_FOLDER) is None:
@@ -255,11 +255,11 @@ def main(asked: Sequence[str] | None = None) -> None:
     only = list(plan) if given.only is None else given.only
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     kept, sets = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept), measures.data_sets(DATA)
-    found = list((encoders if given.encoders else everything)(kept, sets, only))
+    rows = list((encoders if given.encoders else everything)(kept, sets, only))
     if only == list(plan):
         from frontier import page, tidy
 
-        tidy.put("encoder_utility" if given.encoders else "surrogate_utility", found)
+        tidy.put("encoder_utility" if given.encoders else "surrogate_utility", rows)
         page.write()
         print(f"written to {tidy.FILE.relative_to(ROOT)}")
 

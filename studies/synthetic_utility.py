@@ -70,8 +70,8 @@ def data_sets() -> list[Set]:
     others = measures.data_sets(DATA)
 
     def read(name: str) -> pl.DataFrame:
-        found = pl.read_parquet(DATA / name / f"{name}.parquet")
-        return found.select("text", "split", label=pl.col("label").cast(pl.String))
+        content = pl.read_parquet(DATA / name / f"{name}.parquet")
+        return content.select("text", "split", label=pl.col("label").cast(pl.String))
 
     def rows(some: pl.DataFrame) -> Rows:
         return some["text"].to_list(), some["label"].to_list()
@@ -101,8 +101,8 @@ def summed(data: Set, statistic: Statistic, seed: int) -> Noisy:
 
 def vectors(place: Statistic, texts: Sequence[str]) -> Floats:
     """Return the vectors of texts, of length 1."""
-    found: Floats = encoded(place, pa.array(texts, pa.large_string())) / 127.0
-    return found
+    points: Floats = encoded(place, pa.array(texts, pa.large_string())) / 127.0
+    return points
 
 
 def f1(truth: Sequence[str], guessed: Sequence[str]) -> float:
@@ -126,66 +126,75 @@ def by_words(_: Statistic, train: Rows, test: Rows) -> float:
     return f1(test[1], fit(counted(train[0]), np.array(train[1]))(counted(test[0])))
 
 
-def drawn(found: Noisy, rows: int = ROWS) -> Rows:
+def drawn(sums: Noisy, rows: int = ROWS) -> Rows:
     """Return the table of a statistic as texts and labels."""
-    made = table(found, rows)
+    made = table(sums, rows)
     return made["text"].to_pylist(), made["label"].to_pylist()
 
 
-def _weighted(found: Noisy, logs: Floats) -> Rows:
+def _weighted(sums: Noisy, logs: Floats) -> Rows:
     """Draw as many texts for each label, in proportion to exp(logs), logs of shape (m, labels)."""
     random = np.random.default_rng(0)
     chances = np.exp(logs - logs.max(axis=0))
     chances /= chances.sum(axis=0)
-    labels, texts = found.statistic.labels, found.statistic.corpus.texts
+    labels, texts = sums.statistic.labels, sums.statistic.corpus.texts
     each = ROWS // len(labels)
     picked = [random.choice(len(texts), each, p=chances[:, label]) for label in range(len(labels))]
     return [texts[row] for row in np.concatenate(picked)], [label for label in labels for _ in range(each)]
 
 
-def _slopes(found: Noisy) -> tuple[Floats, Floats, Floats]:
+def _slopes(released_sums: Noisy) -> tuple[Floats, Floats, Floats]:
     """Return points of the corpus, and sums and counts with names, as `nearest_mean` has them."""
-    statistic, k = found.statistic, len(found.statistic.labels)
+    statistic, k = released_sums.statistic, len(released_sums.statistic.labels)
     weight = 6.0 * statistic.sigma
-    sums, counts = found.vectors[:k] + weight * _names(statistic, {}), floored(found.counts[:k]) + weight
+    sums, counts = (
+        released_sums.vectors[:k] + weight * _names(statistic, {}),
+        floored(released_sums.counts[:k]) + weight,
+    )
     return _points(statistic, statistic.corpus.vectors), sums, counts
 
 
-def maxent(found: Noisy, sharp: float = 1.0) -> Rows:
+def maxent(released_sums: Noisy, sharp: float = 1.0) -> Rows:
     """Draw from each label's distribution over the whole corpus."""
-    points, sums, counts = _slopes(found)
-    return _weighted(found, sharp * points @ fitted(points, sums, counts, found.statistic.sigma**2).T)
+    points, sums, counts = _slopes(released_sums)
+    return _weighted(released_sums, sharp * points @ fitted(points, sums, counts, released_sums.statistic.sigma**2).T)
 
 
-def pooled(found: Noisy, sharp: float = 1.0) -> Rows:
+def pooled(released_sums: Noisy, sharp: float = 1.0) -> Rows:
     """Draw from distributions with a common slope, and deviations from it."""
-    points, sums, counts = _slopes(found)
-    variance = found.statistic.sigma**2
+    points, sums, counts = _slopes(released_sums)
+    variance = released_sums.statistic.sigma**2
     common = fitted(points, sums.sum(axis=0)[None], counts.sum()[None], variance * len(sums))
     weights = np.exp(points @ common[0] - (points @ common[0]).max())
     random = np.random.default_rng(0)
     base = random.choice(len(points), len(points), p=weights / weights.sum())
-    own = fitted(points[base], sums, counts, variance)
-    return _weighted(found, points @ (sharp * own + common).T)
+    fitted_weights = fitted(points[base], sums, counts, variance)
+    return _weighted(released_sums, points @ (sharp * fitted_weights + common).T)
 
 
-def top(found: Noisy) -> Rows:
+def top(released_sums: Noisy) -> Rows:
     """Take the texts of highest score of each label."""
-    statistic = found.statistic
-    scores = nearest_mean(found).scores(statistic.corpus.vectors)
+    statistic = released_sums.statistic
+    scores = nearest_mean(released_sums).scores(statistic.corpus.vectors)
     most = max(20, len(scores) // 2 // max(len(statistic.labels), 20))
     best = np.argsort(-scores, axis=0, kind="stable")[:most]
     texts = [statistic.corpus.texts[row] for row in best.T.ravel()]
     return texts, [label for label in statistic.labels for _ in range(most)]
 
 
-def labeled(found: Noisy) -> Rows:
+def labeled(released_sums: Noisy) -> Rows:
     """Give every text of the corpus its nearest label; each label has its 20 best texts, too."""
-    texts, labels = top(found)
-    scores, most = nearest_mean(found).scores(found.statistic.corpus.vectors), len(texts) // len(found.statistic.labels)
+    texts, labels = top(released_sums)
+    scores, most = (
+        nearest_mean(released_sums).scores(released_sums.statistic.corpus.vectors),
+        len(texts) // len(released_sums.statistic.labels),
+    )
     kept = [row for row in range(len(texts)) if row % most < 20]
-    own = [found.statistic.labels[number] for number in scores.argmax(axis=1)]
-    return [*found.statistic.corpus.texts, *(texts[row] for row in kept)], [*own, *(labels[row] for row in kept)]
+    labels_of_rows = [released_sums.statistic.labels[number] for number in scores.argmax(axis=1)]
+    return [*released_sums.statistic.corpus.texts, *(texts[row] for row in kept)], [
+        *labels_of_rows,
+        *(labels[row] for row in kept),
+    ]
 
 
 def voted(data: Set, statistic: Statistic, seed: int, candidates: int) -> Rows:
@@ -196,12 +205,12 @@ def voted(data: Set, statistic: Statistic, seed: int, candidates: int) -> Rows:
     first = summed(data, replace(statistic, variance=2 * statistic.variance), seed)
     scores = nearest_mean(first).scores(statistic.corpus.vectors)
     sigma = math.sqrt(statistic.variance) / statistic.projection.clip  # votes differ by sqrt(2), sums by 2 clips
-    own, random, labels = vectors(statistic, data.train[0]), np.random.default_rng(seed), np.array(data.train[1])
+    points, random, labels = vectors(statistic, data.train[0]), np.random.default_rng(seed), np.array(data.train[1])
     texts: list[str] = []
     shares = shares_of_rows(floored(first.counts[: len(statistic.labels)]), ROWS)
     for number, (label, share) in enumerate(zip(statistic.labels, shares, strict=True)):
         best = np.argsort(-scores[:, number], kind="stable")[:candidates]
-        nearest = (own[labels == label] @ statistic.corpus.vectors[best].T).argmax(axis=1)
+        nearest = (points[labels == label] @ statistic.corpus.vectors[best].T).argmax(axis=1)
         votes = np.bincount(nearest, minlength=candidates) + random.normal(0, sigma, candidates)
         weights = np.where(votes > sigma, votes, 0.0)
         weights = weights if weights.any() else np.ones(candidates)
@@ -234,15 +243,15 @@ def baselines(kept: FigureCache, data: Set) -> dict[str, float]:
     def once(name: str, measure: Callable[[], float]) -> float:
         return kept.figure((name, data.name, place.corpus.sha256), measure)
 
-    found = {
+    scores = {
         "raw": once("raw", lambda: by_vectors(place, data.train, data.test)),
         "raw, words": once("raw, words", lambda: by_words(place, data.train, data.test)),
         "names": once("names", lambda: by_vectors(place, drawn(blank()), data.test)),
         "names, nearest": once("names, nearest", lambda: f1(data.test[1], nearest_mean(blank()).predict(data.test[0]))),
     }
     if data.public[0]:
-        found["public"] = once("public", lambda: by_vectors(place, data.public, data.test))
-    return found
+        scores["public"] = once("public", lambda: by_vectors(place, data.public, data.test))
+    return scores
 
 
 def measured(
@@ -252,14 +261,14 @@ def measured(
     statistic = describe(Corpus.open(corpus), epsilon=epsilon, delta=DELTA, labels=data.labels)
 
     def once(seed: int) -> float:
-        found = summed(data, statistic, seed)
+        released_sums = summed(data, statistic, seed)
         if what == NEAREST:
-            return f1(data.test[1], nearest_mean(found).predict(data.test[0]))
+            return f1(data.test[1], nearest_mean(released_sums).predict(data.test[0]))
         if what in VOTES:
             return by_vectors(statistic, voted(data, statistic, seed, VOTES[what]), data.test)
         if what == WORDS:
-            return by_words(statistic, drawn(found), data.test)
-        return by_vectors(statistic, CANDIDATES[what](found), data.test)
+            return by_words(statistic, drawn(released_sums), data.test)
+        return by_vectors(statistic, CANDIDATES[what](released_sums), data.test)
 
     return [kept.figure((what, data.name, statistic.cfg(), seed), partial(once, seed)) for seed in seeds]
 
@@ -281,9 +290,9 @@ def lines(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int]) -> Itera
     for data in sets:
         base = baselines(kept, data)
         public = _shown(base["public"]) if "public" in base else "none"
-        shown = f"{data.name}, {len(data.train[0]):,} texts, {len(data.labels)} labels"
+        title = f"{data.name}, {len(data.train[0]):,} texts, {len(data.labels)} labels"
         names = f"{_shown(base['names'])}, nearest {_shown(base['names, nearest'])}"
-        yield f"| {shown} | {_shown(base['raw'])} | {public} | {names} | table | {cells(data, DEFAULT)} |"
+        yield f"| {title} | {_shown(base['raw'])} | {public} | {names} | table | {cells(data, DEFAULT)} |"
         yield f"| | {_shown(base['raw, words'])} | | | table, learner on words | {cells(data, WORDS)} |"
         yield f"| | | | | nearest mean | {cells(data, NEAREST)} |"
     yield ""
@@ -306,14 +315,14 @@ def brief(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int], corpus: 
         yield f"| {data.name} | {' | '.join(cells)} |"
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write the tables of the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
     parser.add_argument("--only", nargs="*", help="data sets to measure; nothing is written unless all are")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="keys to measure")
     parser.add_argument("--brief", metavar="CORPUS", help="print a short table over this corpus, and write nothing")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
@@ -322,14 +331,12 @@ def main(asked: Sequence[str] | None = None) -> None:
     if given.brief:
         print("\n".join(brief(kept, sets, SEEDS[: given.seeds], given.brief)))
         return
-    found = list(lines(kept, sets, SEEDS[: given.seeds]))
-    print("\n".join(found))
+    rows = list(lines(kept, sets, SEEDS[: given.seeds]))
+    print("\n".join(rows))
     if not given.only and given.seeds == len(SEEDS):
         before, _, rest = PAGE.read_text("utf-8").partition("<!-- figures: start -->\n")
         after = rest.partition("<!-- figures: end -->")[2]
-        PAGE.write_text(
-            f"{before}<!-- figures: start -->\n{chr(10).join(found)}\n<!-- figures: end -->{after}", "utf-8"
-        )
+        PAGE.write_text(f"{before}<!-- figures: start -->\n{chr(10).join(rows)}\n<!-- figures: end -->{after}", "utf-8")
 
 
 if __name__ == "__main__":

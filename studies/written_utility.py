@@ -2,7 +2,7 @@
 
 `python studies/written_utility.py --vectors FILE --model FOLDER|GGUF` runs the commands that the head of each policy
 lists, once per key and epsilon, on public data sets in the place of private ones. `static_vectors.py` writes FILE.
-`--written FOLDER` takes NAME.parquet from there in the place of new texts. Work and figures are kept in
+`--written FOLDER` reads NAME.parquet from there in the place of new texts. Work and figures are kept in
 `target/written-utility/`: a stopped run continues.
 """
 
@@ -77,23 +77,23 @@ def prepared(
 
 def released(folder: Path, recipe: Path, epsilon: float, key: int) -> dict[str, float]:
     """Run the policy at an epsilon under a key, in a separate folder, and return macro-F1 of each figure."""
-    own = folder / f"epsilon-{epsilon:g}-key-{key}"
-    kept = own / "figures.json"
+    own_folder = folder / f"epsilon-{epsilon:g}-key-{key}"
+    kept = own_folder / "figures.json"
     if not kept.exists():
-        shutil.rmtree(own, ignore_errors=True)
-        own.mkdir()
+        shutil.rmtree(own_folder, ignore_errors=True)
+        own_folder.mkdir()
         for path in (*folder.glob("*.parquet"), folder / "corpus"):
-            (own / path.name).symlink_to(path.absolute())
+            (own_folder / path.name).symlink_to(path.absolute())
         text = (folder / "policy.toml").read_text("utf-8").replace("epsilon = 1.0", f"epsilon = {epsilon}")
-        (own / "policy.toml").write_text(text, "utf-8")
+        (own_folder / "policy.toml").write_text(text, "utf-8")
         secret = _kernel.Secret.from_bytes(hashlib.sha256(f"synthetic-utility {key}".encode()).digest())
-        secret.write(str(own / "noise.key"))
-        with chdir(own):
-            found: dict[str, Any] = {}
+        secret.write(str(own_folder / "noise.key"))
+        with chdir(own_folder):
+            results: dict[str, Any] = {}
             for words in commands(recipe, {}):
                 if words[0] in {"run", "evaluate"}:
-                    found = dptext(*words)
-        (column,) = found["columns"]
+                    results = dptext(*words)
+        (column,) = results["columns"]
         scores = column["metrics"][0]["scores"]
         figures = {one["what"].removeprefix("macro-F1, "): one["value"] for one in scores if "macro-F1" in one["what"]}
         kept.write_text(json.dumps(figures))
@@ -101,19 +101,19 @@ def released(folder: Path, recipe: Path, epsilon: float, key: int) -> dict[str, 
 
 
 def lines(
-    found: Mapping[str, Mapping[float, Sequence[Mapping[str, float]]]], minutes: Mapping[str, float]
+    results: Mapping[str, Mapping[float, Sequence[Mapping[str, float]]]], minutes: Mapping[str, float]
 ) -> Iterator[str]:
     """Yield a table: a row per data set and figure, with the mean over keys at each epsilon."""
     yield "| data set | figure | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " | keys | minutes |"
     yield "|---|---|" + "---|" * (len(EPSILONS) + 2)
-    for name, by_epsilon in found.items():
+    for name, by_epsilon in results.items():
         keys = len(next(iter(by_epsilon.values())))
         for figure in next(iter(by_epsilon.values()))[0]:
             cells = (f"{statistics.mean(one[figure] for one in by_epsilon[epsilon]):.3f}" for epsilon in EPSILONS)
             yield f"| {name} | {figure} | {' | '.join(cells)} | {keys} | {minutes[name]:.0f} |"
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the recipes, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--vectors", type=Path, required=True, help="file of static_vectors.py, for the corpora")
@@ -121,10 +121,10 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("--written", type=Path, help="folder with NAME.parquet and NAME.json of an earlier run")
     parser.add_argument("--only", nargs="*", default=list(NAMES.values()), help="recipes to run")
     parser.add_argument("--keys", type=int, help="keys of every recipe")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
-    found: dict[str, dict[float, list[dict[str, float]]]] = {}
+    results: dict[str, dict[float, list[dict[str, float]]]] = {}
     minutes: dict[str, float] = {}
     for data in data_sets():
         name = NAMES.get(data.name, "")
@@ -136,9 +136,9 @@ def main(asked: Sequence[str] | None = None) -> None:
         began = time.monotonic()
         prepared(folder, recipe, tables, files, given.written and given.written / f"{name}.parquet")
         keys = range(given.keys or KEYS[name])
-        found[name] = {epsilon: [released(folder, recipe, epsilon, key) for key in keys] for epsilon in EPSILONS}
+        results[name] = {epsilon: [released(folder, recipe, epsilon, key) for key in keys] for epsilon in EPSILONS}
         minutes[name] = (time.monotonic() - began) / 60
-    print("\n".join(lines(found, minutes)))
+    print("\n".join(lines(results, minutes)))
 
 
 if __name__ == "__main__":

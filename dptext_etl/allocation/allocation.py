@@ -1,11 +1,11 @@
 """Describe how the budget of a record is divided among its draws, and divide it.
 
-Four ways are sound, and a policy takes one of them (docs/spec/privacy.md#allocation-allowed):
+Four ways are sound, and a policy uses one of them (docs/spec/privacy.md#allocation-allowed):
 
 * `scores` only: by the words of the text itself, between texts with as many draws over one output set (Theorem A).
 * `scores` and `first`: by the words of a first release of the text, which costs `first`.
 * `template`: by the position of a draw, whatever the text.
-* `scores`, `templates` and `choosing`: by one of several public templates, drawn near what the scores ask for.
+* `scores`, `templates` and `choosing`: by one of several public templates, drawn near the shares of the scores.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Allocation(Tools):
     Attributes:
         total: Epsilon of all draws of a record together: a public constant, never an average over private texts.
         scores: Names of the scores whose average divides the budget.
-        first: Epsilon of a first release of the whole record, from whose words the scores are taken.
+        first: Epsilon of a first release of the whole record, whose words are scored.
         template: Shares by position, the last of which counts for all positions beyond; "uniform" for equal ones.
         templates: Public templates, one of which is chosen.
         choosing: Epsilon of that choice.
@@ -121,11 +121,11 @@ class Allocation(Tools):
         return float(exact(self.total) + self.before)
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return the parts of a record's epsilon in the order of their draws: what each pays for, and how much."""
+        """Return the parts of a record's epsilon in the order of their draws, each with its use and its amount."""
         names = ", ".join(self.scores)
         how = {
             "text": f"all draws, divided by {names} of the text",
-            "first": f"all draws of the second pass, divided by {names} of what the first released",
+            "first": f"all draws of the second pass, divided by {names} of the text that the first released",
             "template": "all draws, divided by their positions",
             "chosen": "all draws, divided by the chosen template",
         }
@@ -162,12 +162,12 @@ class Allocation(Tools):
         return self.total if self.eps_hi is None else min(self.eps_hi, self.total)
 
     def problem(self, draws: int) -> str | None:
-        """Return what is wrong with the budget of that many draws; None if every draw gets a part of it."""
+        """Return the problem with the budget of that many draws; None if every draw gets a part of it."""
         low, _ = self.bounds(draws)
         if draws * low > in_millionths(self.total):
             return f"eps_lo times {draws} draws, the most of any text, exceeds total: lower eps_lo or the longest text"
         if low < 1 or (self.first is not None and self.even(draws) < 1):
-            return f"a millionth is the least epsilon of a draw, and a text may take {draws} draws: raise the budget"
+            return f"a millionth is the least epsilon of a draw, and a text may have {draws} draws: raise the budget"
         return None
 
     def event(self, draws: int, outputs: int | None, metric: MetricClaim | None = None) -> Event:
@@ -267,7 +267,7 @@ def _mean(numbers: Sequence[Any]) -> float:
 
 
 TEMPLATE = 7  # purpose number of the choice of a template, at position 0
-PASS = 256  # what a pass adds to purpose numbers
+PASS = 256  # added to purpose numbers by a pass
 
 Epsilons = npt.NDArray[np.float64]
 Found = TypeVar("Found")

@@ -53,7 +53,7 @@ class Score(ABC):
     """A number from 0 to 1 for each word of a text: 1 asks for most protection, so for the least epsilon.
 
     Attributes:
-        title: What the paper calls it.
+        title: Its name in the paper.
 
     Args:
         tools: The public tools that it may use.
@@ -119,7 +119,7 @@ def load(name: str) -> type[Score]:
     return extensions.load("scores", name, Score)  # type: ignore[type-abstract]
 
 
-FLOOR = 1e-6  # least score: a score of 0 would take the whole budget
+FLOOR = 1e-6  # least score: a score of 0 would use the whole budget
 _UNIT = 2.0**40
 
 
@@ -194,7 +194,7 @@ def artifacts(source: str) -> dict[str, Artifact]:
 @lru_cache(maxsize=1)
 def words_encoder() -> tuple[WordEncoder, Artifact]:
     corpus = Corpus.open(CORPUS)
-    stated = {"provenance": corpus.description["provenance"], "licence": corpus.description["licence"]}
+    stated = {"provenance": corpus.description["provenance"], "license": corpus.description["licence"]}
     return corpus.encoder, Artifact.open(corpus.path, **stated)
 
 

@@ -150,7 +150,7 @@ def files(source: str) -> list[Path]:
 def artifacts(source: str) -> dict[str, Artifact]:
     """Return the public inputs behind a source, by role."""
     paths = files(source)
-    stated = {"provenance": "trained for dptext_etl", "licence": "CC BY-SA 4.0"} if source == ENGLISH else {}
+    stated = {"provenance": "trained for dptext_etl", "license": "CC BY-SA 4.0"} if source == ENGLISH else {}
     roles = ["tagger"] if len(paths) == 1 else [f"tagger_{number}" for number in range(len(paths))]
     return {role: Artifact.open(path, **stated) for role, path in zip(roles, paths, strict=True)}
 

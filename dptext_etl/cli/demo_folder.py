@@ -188,7 +188,7 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
 
     from dptext_etl.corpora import building
     from dptext_etl.corpora.building import Source
-    from dptext_etl.corpora.shipped.everyday_30k import LICENCE, PROVENANCE, generate
+    from dptext_etl.corpora.shipped.everyday_30k import LICENSE, PROVENANCE, generate
     from dptext_etl.corpora.shipped.everyday_30k_2 import LEFT_OUT
 
     topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
@@ -197,7 +197,7 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
     building.build(
-        [Source(source, "text")], place.corpus, building.Options(name="demo", licence=LICENCE, provenance=PROVENANCE)
+        [Source(source, "text")], place.corpus, building.Options(name="demo", license=LICENSE, provenance=PROVENANCE)
     )
     return topics
 

@@ -60,7 +60,7 @@ def guarantee(claim: Guarantee) -> dict[str, Any]:
         "class": claim.guarantee_class.value,
         "meaning": claim.guarantee_class.meaning,
         "unit": claim.unit,
-        "neighbors": claim.neighbours,
+        "neighbors": claim.neighbors,
         "disclosures": {item.value: item.meaning for item in sorted(claim.disclosures)},
         "assumptions": sorted(claim.assumptions),
         "assumptions_without_a_ledger": sorted(claim.without_ledger().assumptions),

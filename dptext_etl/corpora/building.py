@@ -3,7 +3,7 @@
 Dropped texts are counted by reason. The order of what stays follows the hashes of texts: it depends neither on the
 order of the sources nor on the machine.
 
-Everything in it is public and stays what it is: the file's hash names it in policies, plans and the ledger.
+Everything in it is public and never changes: the file's hash names it in policies, plans and the ledger.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Options:
     """Say how a corpus is built."""
 
     name: str  # name for people
-    licence: str  # terms of the texts' license
+    license: str  # terms of the texts' license
     provenance: str  # where the texts come from
     cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
     # most texts; None keeps all of corpora and up to 20,000 of files; of more, those with the smallest hashes are used
@@ -211,14 +211,11 @@ class Options:
     share: float = SHARE  # share of the task's directions
 
     def __post_init__(self) -> None:
-        for name, stated in (("license", self.licence), ("provenance", self.provenance)):
+        for name, stated in (("license", self.license), ("provenance", self.provenance)):
             if not stated.strip():
                 raise PolicyError(f"a corpus states its {name}, got nothing", f"give it with --{name}; {_HINT}")
         if self.texts is not None and self.texts < FEWEST_TEXTS:
-            raise PolicyError(
-                f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more",
-                "raise --texts",
-            )
+            raise PolicyError(f"{self.texts:,} texts are too few; allowed: {FEWEST_TEXTS:,} and more", "raise --texts")
         if (self.encoder == "sentence-transformers") != (self.model is not None):
             raise PolicyError(
                 "a model belongs to the encoder sentence-transformers, and that encoder needs one",
@@ -291,7 +288,7 @@ def build(
     }
     description = {
         "name": options.name,
-        "licence": options.licence,
+        "licence": options.license,
         "provenance": options.provenance,
         "encoder": {"kind": options.encoder, **facts},
         "hits": {repr(hit.epsilon): f"{hit.hit:.4f}" for hit in hits},
@@ -409,7 +406,7 @@ def _write_card(corpus: Corpus, folder: Path) -> None:
         f"# Corpus {facts['name']}",
         "",
         "**Every text of this corpus is published text.** A release that uses it shows texts of this corpus and no",
-        "others: do not put in it what must not be shown.",
+        "others: do not put in it text that must not be shown.",
         "",
         f"* texts: {facts['texts']:,}",
         f"* SHA-256 of `corpus.safetensors`: `{facts['sha256']}`",

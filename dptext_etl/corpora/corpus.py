@@ -234,7 +234,7 @@ def add_directions(
 ) -> WordEncoder:
     """Return an encoder with further coordinates, one per label (one altogether for two labels).
 
-    What must survive (sentiment, an intent) may be a weak direction of word vectors. A ridge regression from text
+    The meaning to keep (sentiment, an intent) may be a weak direction of word vectors. A ridge regression from text
     vectors to public labels finds it. Every word gets its inner product with it as further coordinates, so that the
     vector of a text stays a sum of integers over its words.
     """
@@ -247,7 +247,12 @@ def add_directions(
             "name public labeled texts with --task and their column of labels with --label",
         )
     rows, numbers = word_numbers(encoder, texts)
-    wanted = _words_of_labels(rows, numbers, codes, (len(encoder.words), len(names)))
+    counts = np.zeros((len(encoder.words), len(names)))
+    np.add.at(counts, (numbers, codes[rows]), 1.0)
+    shares = counts.sum(axis=0) / counts.sum()
+    expected = counts.sum(axis=1, keepdims=True) * shares
+    # smoothed logarithms of how much more often a word occurs in texts of a label, shape (v, labels)
+    wanted: Reals = np.log((counts + _PRIOR * shares) / (expected + _PRIOR * shares))
     table = _regression(encoder, texts, codes, len(names)) + wanted
     table = (table[:, 1] - table[:, 0])[:, None] if width == 1 else table - table.mean(axis=1, keepdims=True)
     plain = _sums(encoder.vectors.astype(np.float64), rows, numbers, len(texts))
@@ -258,18 +263,8 @@ def add_directions(
     return WordEncoder(encoder.words, np.rint(joined * (LARGEST / most)).astype(np.int16))
 
 
-def _words_of_labels(rows: Integers, numbers: Integers, codes: Integers, shape: tuple[int, int]) -> Reals:
-    """Return smoothed logarithms of how much more often a word occurs in texts of a label, shape (v, labels)."""
-    counts = np.zeros(shape)
-    np.add.at(counts, (numbers, codes[rows]), 1.0)
-    shares = counts.sum(axis=0) / counts.sum()
-    expected = counts.sum(axis=1, keepdims=True) * shares
-    logs: Reals = np.log((counts + _PRIOR * shares) / (expected + _PRIOR * shares))
-    return logs
-
-
 def _regression(encoder: WordEncoder, texts: Sequence[str], codes: Integers, labels: int) -> Reals:
-    """Return what a ridge regression over text vectors says of every single word, known to the texts or not."""
+    """Return the scores of a ridge regression over text vectors for every single word, known to the texts or not."""
     points = encoder.encode(texts).astype(np.float64) / 127.0
     targets = np.eye(labels)[codes]
     targets -= targets.mean(axis=0)
@@ -317,8 +312,8 @@ class Corpus:
             raise ArtifactError(f"{path.name} is not a corpus ({FORMAT})", _HINT)
         with seam(f"reading the corpus {path.name}", ArtifactError, _HINT):
             facts: dict[str, Any] = json.loads(metadata["description"])
-        licence, provenance = str(facts.get("licence", "not stated")), str(facts.get("provenance", "not stated"))
-        return cls(replace(artifact, licence=licence, provenance=provenance, description=facts), facts)
+        terms, provenance = str(facts.get("licence", "not stated")), str(facts.get("provenance", "not stated"))
+        return cls(replace(artifact, license=terms, provenance=provenance, description=facts), facts)
 
     @classmethod
     def save(

@@ -5,7 +5,7 @@ Specification: docs/spec/stream.md#mixture-weights.
 
 A release keeps much where near texts are drawn often, and where near texts are really near: more near texts raise the
 first and lower the second (docs/spec/surrogate.md#calibrate). For a given epsilon the expected likeness of a public
-text and its release is computed exactly for every number of near texts, and the best one is taken. Without labels,
+text and its release is computed exactly for every number of near texts, and the best number is used. Without labels,
 likeness is a power of the cosine of the two vectors, so that a little likeness counts for little: with 1.5, the best
 hit rates were those that kept most of the public domain labels of Schema-Guided Dialogue. With public labels, likeness
 is the agreement of the label of the text with what neighbors say of the text of the corpus.
@@ -110,7 +110,7 @@ def hit_rate(m: int, d: int, epsilon: float) -> float:
 def near_weight(m: int, d: int, epsilon: float) -> float:
     """Return the probability that a draw comes from the near part of the mixture, and not from all texts evenly.
 
-    It is the hit rate less what the even part hits: (h - d/m) / (1 - d/m).
+    It is the hit rate less the hits of the even part: (h - d/m) / (1 - d/m).
     """
     inside, outside = weights(m, d, Decimal(repr(min(epsilon, _MOST_EPSILON))))
     return d * (inside - outside) / (m * outside + d * (inside - outside))

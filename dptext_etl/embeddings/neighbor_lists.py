@@ -150,8 +150,8 @@ class NeighborLists:
             "vocabulary": vocabulary,
         }
         facts = {
-            name: "; ".join(dict.fromkeys(getattr(vectors.artifact, name) for vectors in embeddings))
-            for name in ("provenance", "licence")
+            "provenance": "; ".join(dict.fromkeys(vectors.artifact.provenance for vectors in embeddings)),
+            "licence": "; ".join(dict.fromkeys(vectors.artifact.license for vectors in embeddings)),
         }
         artifact = store(
             description,
@@ -165,8 +165,8 @@ class NeighborLists:
         artifact = Artifact.open(path)
         words, lists, facts = _read(artifact.path, artifact.sha256)
         provenance = str(facts.get("provenance", artifact.provenance))
-        licence = str(facts.get("licence", artifact.licence))
-        return cls(words, lists, replace(artifact, provenance=provenance, licence=licence, description=facts))
+        terms = str(facts.get("licence", artifact.license))
+        return cls(words, lists, replace(artifact, provenance=provenance, license=terms, description=facts))
 
     def save(self, path: str | Path) -> Path:
         """Copy the file to `path`, where `open` can read it."""

@@ -122,7 +122,7 @@ class NearestWords:
         for start in range(0, len(points), rows):
             some = torch.from_numpy(np.ascontiguousarray(points[start : start + rows])).to(where)
             keys = (some @ matrix).mul_(-2).add_(norms, alpha=self._step)
-            # take the first of equal ones: argmin does not promise that on every device
+            # use the first of equal ones: argmin does not promise that on every device
             ties = keys == keys.min(dim=1, keepdim=True).values
             numbers = torch.arange(len(norms), device=where)
             first = torch.where(ties, numbers, len(norms)).min(dim=1).values

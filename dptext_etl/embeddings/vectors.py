@@ -89,13 +89,13 @@ class WordVectors:
                 lambda out: convert(path, kind, limit, out),
                 suffix=".safetensors",
                 provenance=f"public, as declared by the user who named it: {path.name}, SHA-256 {sha256}",
-                licence="that of the source",
+                license="that of the source",
             )
         words, vectors, facts = _grid(artifact.path, artifact.sha256)
         artifact = replace(
             artifact,
             provenance=str(facts.get("provenance", artifact.provenance)),
-            licence=str(facts.get("licence", artifact.licence)),
+            license=str(facts.get("licence", artifact.license)),
             description={**artifact.description, **facts},
         )
         return cls(words, vectors, float(facts["scale"]), artifact)
@@ -431,7 +431,7 @@ def stopwords(source: str | Path = "english") -> WordList:
     """
     is_shipped = source == "english"
     path = _ENGLISH if is_shipped else Path(source)
-    stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if is_shipped else {}
+    stated = {"provenance": "written for dptext_etl", "license": "Apache-2.0"} if is_shipped else {}
     artifact = Artifact.open(path, **stated)
     words: dict[str, None] = {}
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):

@@ -232,7 +232,7 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def epsilon_per_draw(self) -> Fraction:
-        """Return epsilon of one draw; of several, each takes an equal share, cut to millionths."""
+        """Return epsilon of one draw; of several, each has an equal share, cut to millionths."""
         if self.most_positions == 1:
             return exact(self.epsilon)
         return Fraction(int(exact(self.epsilon) * MICRO / self.most_positions), MICRO)
@@ -338,7 +338,7 @@ class ChoiceMechanism(Mechanism):
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 
     def event(self, positions: int) -> Event:
-        """Return that many draws; a text takes `most_positions`.
+        """Return that many draws; a text has `most_positions`.
 
         A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
         multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md#spend).
@@ -360,7 +360,7 @@ class ChoiceMechanism(Mechanism):
     def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
         """Encode every part of every text where a model does it, and say on which rows it failed.
 
-        What a model computes for a text depends only on this text: texts go through it one by one. A text on which it
+        The result of a model for a text depends only on this text: texts go through it one by one. A text on which it
         fails becomes the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
         """
         if not self.has_model:

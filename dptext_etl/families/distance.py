@@ -434,7 +434,11 @@ class DistanceMechanism(VectorMechanism):
         """Draw an output for every word; unknown ones uniformly."""
         order, chosen = draws.by_word(), np.empty(len(draws.words), np.uint32)
         known_count = len(order) - int(np.count_nonzero(draws.words == UNKNOWN))
-        chosen[order[known_count:]] = self._uniform(draws.take(order[known_count:]))
+        drawn = _kernel.uniform_choices(
+            *draws.take(order[known_count:]).arrays(), TOKEN, self.pair_weights.width, len(self._output_ids)
+        )
+        outputs: npt.NDArray[np.int64] = self._output_ids[to_numpy(pa.array(drawn))]
+        chosen[order[known_count:]] = outputs
         self._draw_known(draws, order[:known_count], chosen)
         return chosen
 
@@ -442,11 +446,6 @@ class DistanceMechanism(VectorMechanism):
         self.pair_weights.draw(draws, order, chosen)
         if not self._ids_are_indices:
             chosen[order] = self._output_ids[chosen[order]]
-
-    def _uniform(self, draws: Draws) -> npt.NDArray[np.int64]:
-        drawn = _kernel.uniform_choices(*draws.arrays(), TOKEN, self.pair_weights.width, len(self._output_ids))
-        outputs: npt.NDArray[np.int64] = self._output_ids[to_numpy(pa.array(drawn))]
-        return outputs
 
     @property
     def _epsilon_per_word(self) -> float:

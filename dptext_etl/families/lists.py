@@ -193,7 +193,7 @@ class TemDistribution:
         return max(worst, ratio), max(steepest, ratio / self.reach)
 
     def mixture_loss(self, lists: Sequence[Order]) -> float | None:
-        """Return the exact largest log ratio of a uniform mixture over lists of one vocabulary; None if it takes long.
+        """Return the exact largest log ratio of a uniform mixture over lists of one vocabulary; None if that is slow.
 
         The computation covers every pair of inputs and every output. Words that are near an output in some list are
         compared one by one; all others differ only in their sums of weights.

@@ -33,7 +33,7 @@ from dptext_etl.parameters import Epsilon
 from dptext_etl.sampling import TOKEN, Slots, WordSampler, largest_range_bounded
 
 LONGEST_PADDED = 100_000
-"""Largest public length: every text takes as many draws, and as much time and memory, as one of that length."""
+"""Largest public length: every text costs as many draws, and as much time and memory, as one of that length."""
 STRICT_INPUT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass"}
 FAITHFUL_INPUT = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass"}
 
@@ -67,7 +67,7 @@ class WordByWord(Mechanism):
         reason = self._length_is_shown_by
         if reason is not None:
             msg = f'length "{self.length}" would hide nothing: {reason}; use length "disclose", or a '
-            msg += "mechanism whose words disclose nothing: `dptext explain NAME` lists what each can hide"
+            msg += "mechanism whose words disclose nothing: `dptext explain NAME` lists the facts that each can hide"
             raise ValueError(msg)
         least = 2 if self.length == "noisy" else 1
         if "n_max" not in self.model_fields_set or not least <= self.n_max <= LONGEST_PADDED:
@@ -115,7 +115,7 @@ class WordByWord(Mechanism):
         return Guarantee(
             guarantee_class=GuaranteeClass.COND_PURE,
             disclosures=frozenset(disclosures),
-            neighbours="two texts of one record that agree on everything disclosed and differ in any words",
+            neighbors="two texts of one record that agree on everything disclosed and differ in any words",
             unit=self._unit("word"),
         )
 
@@ -173,7 +173,7 @@ class Simulated(Protocol):
         """Simulate `trials` draws, and return how often the word comes back."""
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
-        """Simulate pairs of independent draws, which take the words in turn, and return how many pairs agree."""
+        """Simulate pairs of independent draws, which use the words in turn, and return how many pairs agree."""
 
 
 def by_word(mechanism: Mechanism) -> WordByWord | None:
@@ -347,7 +347,7 @@ def release_divided(
 
 
 def units_of_known_words(mechanism: WordMechanism, text: str) -> tuple[list[str], Marked]:
-    """Return the words of a public text that take a share where unknown words vanish before words are counted."""
+    """Return the words of a public text that get a share where unknown words vanish before words are counted."""
     read = mechanism._division.reader.encode(pa.array([text], pa.large_string()), _policy(mechanism))[0]
     marks = _marked(mechanism, text, pa.array(read).to_numpy(), max(1, len(read)))
     return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
@@ -379,7 +379,7 @@ def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: 
 def _marked_again(
     names: Sequence[str], marks: Sequence[Marked], counts: Sequence[int], chosen: Indices
 ) -> list[Marked]:
-    """Put what was drawn into the places of the words; padding represents no word."""
+    """Put the drawn words into the places of the words; padding represents no word."""
     outputs, marked = iter(chosen.tolist()), []
     for (tokens, places, most), count in zip(marks, counts, strict=True):
         words, drawn = list(tokens), [names[next(outputs)] for _ in range(count)]
@@ -436,7 +436,7 @@ class WordMechanism(WordByWord):
 
     @property
     def _unit_epsilon(self) -> float:
-        """Return the epsilon of the dearest draw as tables take it: per unit of the scores or of the distances."""
+        """Return the epsilon of the dearest draw in the unit of tables: per unit of the scores or of the distances."""
         if self.allocation is None:
             return self.epsilon
         return float(exact(self.allocation.largest) / exact(self._loss_range))
@@ -517,7 +517,7 @@ class WordMechanism(WordByWord):
         return allocation.event(positions, None, claim)
 
     def _units(self, text: str) -> tuple[list[str], Marked]:
-        """Return the words of a public text; those that vanish before words are counted, or stay, take no share."""
+        """Return the words of a public text; those that vanish before words are counted, or stay, get no share."""
         known_only = self._unknown == "drop" or self.mode == "faithful"
         return units_of_known_words(self, text) if known_only else super()._units(text)
 
@@ -555,7 +555,7 @@ class WordMechanism(WordByWord):
         """Return an upper bound of the probability that two independent draws of `word` agree: sum P(y)^2.
 
         With weights, it grows with epsilon. Much noise, however, piles up words at the ends, so where a budget of noise
-        is divided the largest probability of any word is taken.
+        is divided the largest probability of any word is used.
         """
         if self.allocation is not None:
             return self._dearest.collision(word) if self._bounded_range else self.largest_probability()

@@ -124,7 +124,10 @@ class CusText(TableMechanism):
                 remainder = sets.pop()
                 sets[-1] = np.concatenate([sets[-1], remainder])
             elif len(sets[-1]) == 1:  # a set of one would release its word; faithful mode counts this word as unknown
-                vectors, sets = _without_last(vectors, sets)
+                *kept, (dropped,) = sets
+                words = vectors.words[:dropped] + vectors.words[dropped + 1 :]
+                vectors = vectors.take(words)
+                sets = [np.where(members > dropped, members - 1, members) for members in kept]
         return vectors, sets
 
     def _weights(self, vectors: WordVectors, sets: Sets) -> list[npt.NDArray[np.uint64]]:
@@ -215,10 +218,3 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
 
 def _cut(members: npt.NDArray[np.int64], k: int) -> Sets:
     return [members[start : start + k] for start in range(0, len(members), k)]
-
-
-def _without_last(vectors: WordVectors, sets: Sets) -> tuple[WordVectors, Sets]:
-    """Drop the word of the last set, a set of one, from the vocabulary."""
-    *kept, (dropped,) = sets
-    words = vectors.words[:dropped] + vectors.words[dropped + 1 :]
-    return vectors.take(words), [np.where(members > dropped, members - 1, members) for members in kept]

@@ -14,7 +14,7 @@ own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What ho
   operations. These numbers represent a continuous density: this is the assumption IDEAL_LAPLACE, which every ledger row
   states.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
-  the ledger charges this product; `Madlib.aligned` takes the product as its parameter.
+  the ledger charges this product; `Madlib.aligned` has the product as its parameter.
 * A budget may be divided by position, by a chosen template or by a first release, never by the text itself.
 * Unknown words and numbers have no vector. They are drawn as if they were the first word of the vocabulary, so that
   the number of released words is the number of words (docs/spec/privacy.md#unknown-words). Faithful mode drops them.
@@ -41,7 +41,6 @@ from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import device, threads
-from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.embeddings.vectors import written
 from dptext_etl.errors import PolicyError
@@ -64,7 +63,7 @@ def longest_noise(dimensions: int) -> float:
 def least_tail(dimensions: int, distance: float) -> float:
     """Return a lower bound of the probability that the noise goes farther than `distance` in one direction.
 
-    It is a sum from below over the values t of T: P[t <= T < t'] P[R >= distance / t]. The first factor takes the
+    It is a sum from below over the values t of T: P[t <= T < t'] P[R >= distance / t]. The first factor uses the
     smaller end of a monotone density. The second is the regularized upper incomplete gamma function, which grows with
     t.
     """
@@ -88,31 +87,6 @@ def least_tail(dimensions: int, distance: float) -> float:
 
 
 _NEAR = 128
-
-
-def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, slack: float) -> int:
-    """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|)."""
-    squared = words.squared_distances([number], slice(None))[0]
-    near = np.argsort(squared, kind="stable")[: _NEAR + 1]
-    near = near[near != number]
-    steps: npt.NDArray[np.float64] = words.vectors[near].astype(np.float64) - words.vectors[number].astype(np.float64)
-    lengths = np.linalg.norm(steps, axis=1)
-    limits = rate * (lengths**2 / 2 + slack * lengths + 1e-6)
-    return int(np.count_nonzero((_noise(trials, steps.shape[1]) @ steps.T <= limits).all(axis=1)))
-
-
-def radial_collisions(words: WordVectors, numbers: Sequence[int], rate: float, pairs: int) -> int:
-    """Count how many of `pairs` of independent draws give the same word, taking `numbers` in turn."""
-    random = np.random.default_rng()
-    vectors = words.vectors.astype(np.float32)
-    half = (vectors.astype(np.float64) ** 2).sum(axis=1).astype(np.float32) / 2
-    start = vectors[[numbers[pair % len(numbers)] for pair in range(pairs)]]
-    drawn = []
-    for _ in range(2):
-        moved = start + (_radial(random, pairs, vectors.shape[1]) / rate).astype(np.float32)
-        nearest = [(moved[at : at + _NEAR] @ vectors.T - half).argmax(axis=1) for at in range(0, pairs, _NEAR)]
-        drawn.append(np.concatenate(nearest))
-    return int(np.count_nonzero(drawn[0] == drawn[1]))
 
 
 @lru_cache(maxsize=2)
@@ -255,7 +229,7 @@ class Madlib(VectorMechanism):
         return self._nearest(draws, np.broadcast_to(self._rate, len(draws.words)), self.search, VECTOR)
 
     def _nearest(self, draws: Draws, rates: Floats, search: NearestWords, purpose: int) -> Indices:
-        """Add noise to every word's vector and take the nearest word, some draws after the others or next to them."""
+        """Add noise to every word's vector and choose the nearest word, some draws after the others or next to them."""
         words, where = self.words.vectors, device()
         dimensions, chosen = words.shape[1], np.empty(len(draws.words), np.uint32)
         workers = threads() if where == "cpu" else 1
@@ -286,7 +260,7 @@ class Madlib(VectorMechanism):
         epsilons: Sequence[Epsilons],
         purpose: int,
     ) -> Indices:
-        """Add noise at its own rate to every word's vector, and take the nearest word."""
+        """Add noise at its own rate to every word's vector, and choose the nearest word."""
         rates, least = self.noise_rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
         reaches = self._reaches(rates)
         bits = np.maximum(least, (reaches[:, None] <= longest_reaches(self.words)).sum(axis=1) - 1)
@@ -332,15 +306,33 @@ class Madlib(VectorMechanism):
         if not self._knows(word):
             return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
-        return radial_survivals(self.words, self._number_of(word), self._rate, trials, slack)
+        number = self._number_of(word)
+        squared = self.words.squared_distances([number], slice(None))[0]
+        near = np.argsort(squared, kind="stable")[: _NEAR + 1]
+        near = near[near != number]
+        vectors = self.words.vectors
+        steps: npt.NDArray[np.float64] = vectors[near].astype(np.float64) - vectors[number].astype(np.float64)
+        lengths = np.linalg.norm(steps, axis=1)
+        limits = self._rate * (lengths**2 / 2 + slack * lengths + 1e-6)
+        return int(np.count_nonzero((_noise(trials, steps.shape[1]) @ steps.T <= limits).all(axis=1)))
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
-        return radial_collisions(self.words, [self._number_of(word) for word in words], self._rate, pairs)
+        numbers = [self._number_of(word) for word in words]
+        random = np.random.default_rng()
+        vectors = self.words.vectors.astype(np.float32)
+        half = (vectors.astype(np.float64) ** 2).sum(axis=1).astype(np.float32) / 2
+        start = vectors[[numbers[pair % len(numbers)] for pair in range(pairs)]]
+        drawn = []
+        for _ in range(2):
+            moved = start + (_radial(random, pairs, vectors.shape[1]) / self._rate).astype(np.float32)
+            nearest = [(moved[at : at + _NEAR] @ vectors.T - half).argmax(axis=1) for at in range(0, pairs, _NEAR)]
+            drawn.append(np.concatenate(nearest))
+        return int(np.count_nonzero(drawn[0] == drawn[1]))
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability of any single output word.
 
-        The probability of the word's own place is at most what it would be if the nearest other place were as far away
+        The probability of the word's own place is at most its value if the nearest other place were as far away
         as the diameter. The probability of any other place is at most 1/2. Both hold up to the rounding of the noisy
         vector.
         """

@@ -4,13 +4,13 @@ Paper: Yue et al. 2021, "Differential Privacy for Text Analytics via Natural Tex
 P(y | x) is proportional to exp(-epsilon d(x, y) / 2), where d is the Euclidean distance in the vectors' own units. The
 published code has defects, which this mechanism avoids (docs/spec/privacy.md#santext):
 
-* The code takes its vocabulary and its sensitive words from the private texts; here both are public.
+* The code reads its vocabulary and its sensitive words from the private texts; here both are public.
 * The code forks one public seed to all workers, so documents share draws; here every draw has its own key.
 * The metric guarantee holds for the real numbers of the formula. For the integers of the sampler it is claimed only
   under a certificate (docs/spec/privacy.md#metric-certificate), and never between an unknown word and another word,
   since unknown words are drawn uniformly.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
-  the ledger charges this product; `SanText.aligned` takes the product as its parameter.
+  the ledger charges this product; `SanText.aligned` has the product as its parameter.
 * SanText+ shows words that are not sensitive unchanged with probability 1 - p, so it has no finite epsilon (class
   UMLDP). With p = 1 it is SanText onto the sensitive words, and has a finite epsilon.
 """
@@ -170,11 +170,11 @@ class SanText(DistanceMechanism):
         stated = super().guarantee
         if not self.shows_words:
             return stated
-        neighbours = (
+        neighbors = (
             "two texts of one record that agree on everything disclosed and differ in sensitive words alone; a word "
             "that is not sensitive is shown with probability 1 - p"
         )
-        return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)
+        return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbors=neighbors)
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""

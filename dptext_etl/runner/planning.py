@@ -404,7 +404,7 @@ def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
     meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
-    return {**claim, "neighbors": mechanism.guarantee.neighbours, "meanings": meanings, **facts}
+    return {**claim, "neighbors": mechanism.guarantee.neighbors, "meanings": meanings, **facts}
 
 
 def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> dict[str, float | str]:

@@ -1,4 +1,4 @@
-"""Guess labels without any private text: what a release must beat to be worth its cost."""
+"""Guess labels without any private text, for figures that a release must beat to be worth its cost."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\-./]+")
 
 def guesses(free: Free, labels: Values, texts: Sequence[str]) -> dict[str, Values | None]:
     """Return a label for each text, by name of the guess; None if no name of a label has a vector."""
-    found = {NAMES: label_names(labels, texts), PUBLIC: public_data(labels, texts)}
+    guesses_of = {NAMES: label_names(labels, texts), PUBLIC: public_data(labels, texts)}
     for title, rows in ((WRITTEN, free.written), (GIVEN, free.public)):
         if rows is not None:
-            found[title] = fit(counted(rows[0]), rows[1])(counted(texts))
+            guesses_of[title] = fit(counted(rows[0]), rows[1])(counted(texts))
     if free.model is not None:
         topics = {str(label): free.names.get(str(label), _in_words(label)) for label in labels}
-        found[ZERO_SHOT] = np.array(_zero_shot()(free.model, free.about, topics, texts))
-    return found
+        guesses_of[ZERO_SHOT] = np.array(_zero_shot()(free.model, free.about, topics, texts))
+    return guesses_of
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,20 @@ class Asked:
         )
 
 
-def labeled_texts(place: str, text: str, label: str) -> Rows:
-    """Read a table of public texts with labels."""
-    frame = Files.at(place).scan()
-    known = schema_of(frame).names()
-    if missing := [name for name in (text, label) if name not in known]:
-        hint = meant(missing, known, why_hidden(frame))
+def public_rows(frame: pl.LazyFrame, text: str, label: str) -> pl.DataFrame:
+    """Read two columns of a public table, without rows that lack a value."""
+    columns = schema_of(frame).names()
+    if missing := [name for name in (text, label) if name not in columns]:
+        hint = meant(missing, columns, why_hidden(frame))
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", hint)
     with seam("reading the public table", InputError, READ_HINT):
-        rows: Any = frame.select(pl.col(text, label).cast(pl.String)).drop_nulls().collect()
+        return frame.select(text, label).drop_nulls().collect()
+
+
+def labeled_texts(place: str, text: str, label: str) -> Rows:
+    """Read a table of public texts with labels."""
+    with seam("reading the public table", InputError, READ_HINT):
+        rows = public_rows(Files.at(place).scan(), text, label).cast(pl.String)
     if rows[label].n_unique() < 2:
         raise InputError("the public table has fewer than two labels", "name another table, or another column")
     return tuple(rows[text]), rows[label].to_numpy().astype(str)
@@ -130,5 +135,5 @@ def _nearest(labels: Values, vectors: Any) -> Values | None:
     named = Corpus.open(CORPUS).encoder.encode([_in_words(name) for name in labels]).astype(np.int64)
     if not named.any():
         return None
-    found: Values = labels[(np.asarray(vectors).astype(np.int64) @ named.T).argmax(axis=1)]
-    return found
+    nearest: Values = labels[(np.asarray(vectors).astype(np.int64) @ named.T).argmax(axis=1)]
+    return nearest

@@ -35,7 +35,7 @@ OF_NUMBERS: Mapping[str, Figure] = {"Pearson correlation": pearson, "Spearman co
 
 @dataclass(frozen=True)
 class Guesses:
-    """What a classifier guessed, and the blind guess."""
+    """A classifier's guesses, and the blind guess."""
 
     truth: Values  # True values, shape (n,); numbers in a regression
     guessed: Values  # guesses of the classifier, shape (n,)
@@ -48,8 +48,8 @@ def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
 
     Equal questions are answered once.
     """
-    known = (target, train, test, pairs.seed)
-    if known not in pairs.memory:
+    key = (target, train, test, pairs.seed)
+    if key not in pairs.memory:
         paired = target == LABEL and pairs.second is not None
         truth: Any = getattr(pairs, target)
         if target == LABEL and pairs.numbers is not None:
@@ -58,14 +58,9 @@ def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
             require_classes(truth, target)
         learned, tested = (_counts(pairs, which, paired=paired) for which in (train, test))
         rest = _rest(pairs, target, train, truth.dtype, paired=paired)
-        pairs.memory[known] = guess(learned, tested, truth, pairs.subject, rest, seed=pairs.seed, split=pairs.split)
-    found: Guesses = pairs.memory[known]
-    return found
-
-
-def figures_of(guesses: Guesses) -> Mapping[str, Figure]:
-    """Return the figures of classes, or of numbers."""
-    return OF_NUMBERS if guesses.truth.dtype.kind == "f" else FIGURES
+        pairs.memory[key] = guess(learned, tested, truth, pairs.subject, rest, seed=pairs.seed, split=pairs.split)
+    guesses: Guesses = pairs.memory[key]
+    return guesses
 
 
 def counted(texts: Sequence[str]) -> Any:
@@ -132,28 +127,28 @@ def guess(
     elif rest is not None and len((others := rest.without(groups)).truth) >= (FOLDS - 1) * len(truth):
         folds, rest = [(everything[:0], everything)], others
     for learnt, judged in folds or _folds(truth, groups, seed):
-        words, known = train[learnt], truth[learnt]
+        words, words_and_truth = train[learnt], truth[learnt]
         if rest is not None:
             more = rest if split else rest.without(None if groups is None else groups[judged])
             words = library("scipy.sparse").vstack([words, more.words], format="csr")
-            known = np.concatenate([known, more.truth])
-        values, counts = np.unique(known, return_counts=True)
-        blind[judged] = known.mean() if known.dtype.kind == "f" else values[counts.argmax()]
-        guessed[judged] = blind[judged] if len(values) < 2 else fit(words, known)(test[judged])
+            words_and_truth = np.concatenate([words_and_truth, more.truth])
+        values, counts = np.unique(words_and_truth, return_counts=True)
+        blind[judged] = words_and_truth.mean() if words_and_truth.dtype.kind == "f" else values[counts.argmax()]
+        guessed[judged] = blind[judged] if len(values) < 2 else fit(words, words_and_truth)(test[judged])
     return Guesses(truth, guessed, blind, groups)
 
 
 def scores(
-    found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] | None = None
+    guesses: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] | None = None
 ) -> list[Score]:
     """Return figures of guesses, next to figures from raw texts and from a blind guess (`unseen`)."""
-    figures = figures_of(found) if figures is None else figures
+    figures = (OF_NUMBERS if guesses.truth.dtype.kind == "f" else FIGURES) if figures is None else figures
     return [
         Score(
             what.format(figure=name),
-            figure(found.truth, found.guessed),
-            bootstrapped(figure, found.truth, found.guessed, groups),
-            blind=unseen(figure, found.truth, found.blind),
+            figure(guesses.truth, guesses.guessed),
+            bootstrapped(figure, guesses.truth, guesses.guessed, groups),
+            blind=unseen(figure, guesses.truth, guesses.blind),
             raw=figure(raw.truth, raw.guessed),
         )
         for name, figure in figures.items()
@@ -161,10 +156,10 @@ def scores(
 
 
 def _counts(pairs: Pairs, which: str, *, paired: bool) -> Any:
-    known = ("counted", which, paired)
-    if known not in pairs.memory:
-        pairs.memory[known] = _counted(pairs.texts(which), pairs.seconds(which) if paired else None)
-    return pairs.memory[known]
+    key = ("counted", which, paired)
+    if key not in pairs.memory:
+        pairs.memory[key] = _counted(pairs.texts(which), pairs.seconds(which) if paired else None)
+    return pairs.memory[key]
 
 
 def _counted(texts: Sequence[str], seconds: Sequence[str] | None) -> Any:
@@ -175,28 +170,28 @@ def _rest(pairs: Pairs, target: str, train: str, kind: np.dtype[Any], *, paired:
     """Return the rows outside the sample, counted once for each kind of text."""
     if pairs.rest is None:
         return None
-    known = ("counted rest", train, paired)
-    if known not in pairs.memory:
+    key = ("counted rest", train, paired)
+    if key not in pairs.memory:
         seconds = pairs.rest[SECOND[train]].to_list() if paired else None
-        pairs.memory[known] = _counted(pairs.rest[train].to_list(), seconds)
+        pairs.memory[key] = _counted(pairs.rest[train].to_list(), seconds)
     truth = pairs.rest[target].to_numpy().astype(str)
     if kind.kind == "f":
         truth = rest_numbers(truth)
     groups = None if pairs.subject is None else pairs.rest[SUBJECT].to_numpy().astype(str)
-    return Rest(pairs.memory[known], truth, groups)
+    return Rest(pairs.memory[key], truth, groups)
 
 
 def rest_numbers(truth: Values) -> Any:
     """Return labels of rows outside the sample as numbers."""
     try:
-        found = truth.astype(np.float64)
+        numbers = truth.astype(np.float64)
     except ValueError:
-        found = np.array([np.nan])
-    if not np.isfinite(found).all():
+        numbers = np.array([np.nan])
+    if not np.isfinite(numbers).all():
         raise InputError(
             "labels of some rows are numbers, and of others not", "name a column of numbers, or of classes"
         )
-    return found
+    return numbers
 
 
 def require_classes(truth: Values, target: str) -> None:
@@ -234,7 +229,8 @@ def fit(words: Any, truth: Values) -> Any:
         there = np.unique(learnt.indices)  # words that no text holds get the weight 0; leaving them out is much faster
         if not len(there):
             there = np.arange(1)
-        model = (_ridge() if truth.dtype.kind == "f" else learner()).fit(learnt[:, there], truth)
+        ridge = library("sklearn.linear_model").Ridge(alpha=1.0, solver="lsqr")
+        model = (ridge if truth.dtype.kind == "f" else learner()).fit(learnt[:, there], truth)
     return lambda judged: model.predict(weighted.transform(judged)[:, there])
 
 
@@ -243,7 +239,3 @@ def learner() -> Any:
     regression = library("sklearn.linear_model").LogisticRegression
     one_by_one = library("sklearn.multiclass").OneVsRestClassifier
     return one_by_one(regression(C=3.0, solver="liblinear", class_weight="balanced"))
-
-
-def _ridge() -> Any:
-    return library("sklearn.linear_model").Ridge(alpha=1.0, solver="lsqr")

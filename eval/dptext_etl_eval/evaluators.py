@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dptext_etl.errors import DPTextError, InputError
 
 SMALL = "english-small"
-"""The masked language model of dptext-etl-models, which measures take if no other is named."""
+"""The masked language model of dptext-etl-models, which measures use if no other is named."""
 LONGEST = 256
 """Tokens of a text that an encoder and a causal model read."""
 _ROWS = 32
@@ -59,9 +59,9 @@ class Evaluators:
 
 def of_rows(given: Mapping[str, Any], *more: str) -> list[str]:
     """Return the options that were given and are for releases whose rows belong to records."""
-    asked = {name: given.get(name) for name in (*more, "split", "text_pair")}
-    asked |= {"seeds": given.get("seeds", 1) > 1, **(given.get("evaluators") or Evaluators()).named()}
-    return [f"--{name.replace('_', '-')}" for name, value in asked.items() if value]
+    options = {name: given.get(name) for name in (*more, "split", "text_pair")}
+    options |= {"seeds": given.get("seeds", 1) > 1, **(given.get("evaluators") or Evaluators()).named()}
+    return [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
 
 
 def loaded(kind: str, name: str) -> tuple[Any, Any]:
@@ -107,9 +107,9 @@ def sentence_vectors(name: str, texts: Sequence[str]) -> Vectors:
     for first in range(0, len(order), _ROWS):
         given = _tokens(tokenizer, [texts[row] for row in order[first : first + _ROWS]])
         with torch.inference_mode():
-            found = (model.get_encoder() if model.config.is_encoder_decoder else model)(**given)[0].float()
+            states = (model.get_encoder() if model.config.is_encoder_decoder else model)(**given)[0].float()
             real = given["attention_mask"][..., None]
-            mean = (found * real).sum(1) / real.sum(1).clamp(min=1)
+            mean = (states * real).sum(1) / real.sum(1).clamp(min=1)
             made.append(torch.nn.functional.normalize(mean, dim=1).numpy())
     vectors = np.concatenate(made)
     placed = np.empty_like(vectors)
@@ -126,7 +126,7 @@ def surprise(name: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
 
     tokenizer, model = loaded("AutoModelForCausalLM", name)
     start = tokenizer.bos_token_id
-    found = np.zeros((len(texts), 2))
+    sums = np.zeros((len(texts), 2))
     for row, text in enumerate(texts):
         tokens = tokenizer.encode(text, add_special_tokens=False, truncation=True, max_length=LONGEST)
         ids = torch.as_tensor([[*([] if start is None else [start]), *tokens]])
@@ -134,11 +134,11 @@ def surprise(name: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
             continue
         with torch.inference_mode():
             logs = model(ids).logits[0, :-1].float().log_softmax(-1)
-        found[row] = float(-logs.gather(1, ids[0, 1:, None]).sum()), ids.shape[1] - 1
-    return found
+        sums[row] = float(-logs.gather(1, ids[0, 1:, None]).sum()), ids.shape[1] - 1
+    return sums
 
 
 def _tokens(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:
     most = min(LONGEST, tokenizer.model_max_length)
-    held = tokenizer(list(texts), padding=True, truncation=True, max_length=most, return_tensors="pt")
-    return {field: held[field] for field in ("input_ids", "attention_mask")}
+    tokens = tokenizer(list(texts), padding=True, truncation=True, max_length=most, return_tensors="pt")
+    return {field: tokens[field] for field in ("input_ids", "attention_mask")}

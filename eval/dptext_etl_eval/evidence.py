@@ -35,7 +35,7 @@ class Measured:
 
     measure: Measure  # the metric or attack
     scores: tuple[Score, ...]  # its figures
-    seconds: float  # how long it took
+    seconds: float  # duration
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
@@ -58,10 +58,10 @@ class Evidence:
         column: Name of the text column.
         rows: Rows that were measured.
         of: Rows that both tables share.
-        metrics: What the release keeps.
-        attacks: What an attacker gets.
+        metrics: Figures of the use that the release keeps.
+        attacks: Figures of attacks.
         left_out: Titles of measures that lack a column, with the columns that they need.
-        cost: What the release cost, in words, from the policy or the manifest; {} if not known.
+        cost: The cost of the release, in words, from the policy or the manifest; {} if not known.
         examples: Raw texts and releases that share most; () unless they may be shown.
     """
 
@@ -82,8 +82,8 @@ class Evidence:
             "rows": self.rows,
             "of": self.of,
             "cost": dict(self.cost),
-            "metrics": [found.as_dict() for found in self.metrics],
-            "attacks": [found.as_dict() for found in self.attacks],
+            "metrics": [one.as_dict() for one in self.metrics],
+            "attacks": [one.as_dict() for one in self.attacks],
             "left_out": {title: list(needs) for title, needs in self.left_out.items()},
         }
 
@@ -103,19 +103,22 @@ def evaluate(
 ) -> Evidence:
     """Measure a release.
 
-    A model is a folder, a name on a hub, or the name of a model of dptext-etl-models. One that is given here takes the
-    place of the memory of `pairs`. `join` takes the columns of splits and of second texts.
+    A model is a folder, a name on a hub, or the name of a model of dptext-etl-models. One that is given here replaces
+    the memory of `pairs`. `join` names the columns of splits and of second texts.
 
     Args:
         pairs: Raw texts and their releases.
         column: Name of the text column.
-        cost: What the release cost, in words.
+        cost: The cost of the release, in words.
         progress: Called before every measure.
         classifier: Model to fine-tune on labels and attributes.
         encoder: Sentence encoder.
         masked_model: Masked language model that infers words.
         perplexity_model: Causal language model.
         seeds: How often measures with something random are repeated; they give means and deviations.
+
+    Returns:
+        The figures of all measures, and the names of those that were left out.
 
     Raises:
         InputError: The label or the attribute has one value only or too many, a library is missing, or a model cannot
@@ -130,16 +133,16 @@ def evaluate(
     every: Sequence[Measure] = (*metrics(), *attacks())
     fit = [measure for measure in every if measure.needs <= pairs.has]
     left_out = {measure.title: tuple(sorted(measure.needs - pairs.has)) for measure in every if measure not in fit}
-    found, began = [], time.monotonic()
+    results, began = [], time.monotonic()
     for number, measure in enumerate(fit):
         started = time.monotonic()
         if progress is not None:
             done, ahead = (sum(item.weight for item in part) for part in (fit[:number], fit[number:]))
             left = (started - began) / done * ahead if number else None
             progress(number + 1, len(fit), measure.title, left)
-        found.append(measured(measure, pairs, seeds))
-    learnt = tuple(item for item in found if isinstance(item.measure, Attack))
-    kept = tuple(item for item in found if not isinstance(item.measure, Attack))
+        results.append(measured(measure, pairs, seeds))
+    learnt = tuple(item for item in results if isinstance(item.measure, Attack))
+    kept = tuple(item for item in results if not isinstance(item.measure, Attack))
     return Evidence(column, len(pairs), pairs.of or len(pairs), kept, learnt, left_out, cost or {}, _examples(pairs))
 
 
@@ -147,8 +150,8 @@ def measured(measure: Measure, pairs: Pairs, seeds: int = 1) -> Measured:
     """Compute the figures of one measure, as means over that many seeds."""
     started, each = time.monotonic(), range(seeds if measure.seeded else 1)
     with seam(f"measuring: {measure.title}", InputError):
-        found = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in each])
-        return Measured(measure, found, time.monotonic() - started)
+        scores = averaged([measure.of(replace(pairs, seed=pairs.seed + seed)) for seed in each])
+        return Measured(measure, scores, time.monotonic() - started)
 
 
 def without_rows(

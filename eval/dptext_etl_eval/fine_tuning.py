@@ -65,11 +65,11 @@ def ways(pairs: Pairs) -> list[tuple[str, Callable[..., Guesses]]]:
 
 def tuned(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
     """Guess a column of the tested rows by a model that was fine-tuned on the others; see `classifier.crossed`."""
-    known = ("tuned", target, pairs.classifier, pairs.seed)
-    if known not in pairs.memory:
-        pairs.memory[known] = _every_way(pairs, target)
-    found: Guesses = pairs.memory[known][train, test]
-    return found
+    key = ("tuned", target, pairs.classifier, pairs.seed)
+    if key not in pairs.memory:
+        pairs.memory[key] = _every_way(pairs, target)
+    guesses: Guesses = pairs.memory[key][train, test]
+    return guesses
 
 
 def _every_way(pairs: Pairs, target: str) -> dict[tuple[str, str], Guesses]:
@@ -159,10 +159,10 @@ def fine_tuned(name: str, side: Side, truth: Any, *, seed: int = 0) -> Callable[
         trainer.remove_callback(transformers.trainer_callback.PrinterCallback)
         trainer.train()
 
-    def guess(asked: Side) -> Any:
+    def guess(side_rows: Side) -> Any:
         with seam("guessing with a fine-tuned model", InputError), _quiet(seed):
-            found = trainer.predict(_rows(tokenizer, asked, reads)).predictions
-        return found[:, 0].astype(np.float64) if names is None else names[found.argmax(1)]
+            predictions = trainer.predict(_rows(tokenizer, side_rows, reads)).predictions
+        return predictions[:, 0].astype(np.float64) if names is None else names[predictions.argmax(1)]
 
     return guess
 
@@ -204,8 +204,8 @@ def _positions(model: Any) -> int:
 
 def _rows(tokenizer: Any, side: Side, longest: int, truth: Any = None) -> list[dict[str, Any]]:
     given = (side.texts,) if side.seconds is None else (side.texts, side.seconds)
-    held = tokenizer(*map(list, given), truncation=True, max_length=longest)
-    rows = [dict(zip(held, row, strict=True)) for row in zip(*held.values(), strict=True)]
+    tokens = tokenizer(*map(list, given), truncation=True, max_length=longest)
+    rows = [dict(zip(tokens, row, strict=True)) for row in zip(*tokens.values(), strict=True)]
     return rows if truth is None else [{**row, "labels": one} for row, one in zip(rows, truth.tolist(), strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Release public rows in every form that the library has, at an equal epsilon per person, and say what a person loses.
+"""Release public rows in every form that the library has, at an equal epsilon per person, and report a person's loss.
 
 Row-wise forms protect each text by its own draw. Table-wide forms have a central guarantee: it trusts the curator.
 No ledger is opened; keys are thrown away.
@@ -37,14 +37,14 @@ STEP = 0.25
 
 @dataclass(frozen=True)
 class Released:
-    """What a form publishes, and what it costs."""
+    """The output of a form, and its cost."""
 
     texts: Sequence[str]  # released texts
     labels: Values  # their labels, shape (texts,)
     epsilon: float  # mean epsilon per record that the ledger would charge
     person: float  # the most that all records of a person are charged
     delta: float = 0.0  # delta that goes with `person`
-    discloses: tuple[str, ...] = ()  # what is released exactly; the bound holds between tables that agree on it
+    discloses: tuple[str, ...] = ()  # facts that are released exactly; the bound holds between tables that agree on it
     # the classifier that comes with the release; None where one must learn from `texts` and `labels`
     predict: Callable[[Sequence[str]], Sequence[str]] | None = None
 
@@ -56,7 +56,7 @@ class Form:
     # releases rows at an epsilon per record; a person with several records loses at most the product
     release: Callable[[StandIn, float, int], Released]
     model: str  # "local" or "central"
-    says: str  # what it publishes, whom it trusts, and what it does not protect
+    says: str  # its output, whom it trusts, and its limits
 
 
 def _surrogate(rows: StandIn, epsilon: float, per_person: int) -> Released:
@@ -74,7 +74,7 @@ def _linked(given: Mapping[str, Any], rows: StandIn, per_person: int) -> Release
 
 
 def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], Any, tuple[str, ...]]:
-    """Return drawn texts, the epsilon of each, and what the mechanism discloses."""
+    """Return drawn texts, the epsilon of each, and the mechanism's disclosures."""
     mechanism = catalog.build(dict(given))
     ids = pa.array([str(row) for row in range(len(texts))])
     drawn = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
@@ -90,11 +90,11 @@ def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
     for label, count in zip(*np.unique(rows.labels, return_counts=True), strict=True):
         if count < 2:
             continue  # an unlinked release holds two records or more
-        own = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
-        draw, central, charged = cheapest_draw(two_digits(len(own)), delta, per_person, epsilon, rows.corpus)
-        texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": rows.corpus}, own)[0])
-        labels += [label] * len(own)
-        charges += [central] * len(own)
+        own_texts = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
+        draw, central, charged = cheapest_draw(two_digits(len(own_texts)), delta, per_person, epsilon, rows.corpus)
+        texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": rows.corpus}, own_texts)[0])
+        labels += [label] * len(own_texts)
+        charges += [central] * len(own_texts)
         deltas.append(charged)
     return Released(
         texts,
@@ -127,26 +127,26 @@ def cheapest_draw(
         central = unlinked.epsilon(law)
         return (draw, central, unlinked.charged_delta(law)) if central <= exact(epsilon) else None
 
-    found, low, high = None, math.floor(epsilon / STEP), max(1, round(LARGEST_DRAW / STEP)) + 1
+    cheapest, low, high = None, math.floor(epsilon / STEP), max(1, round(LARGEST_DRAW / STEP)) + 1
     while high - low > 1:
         middle = (low + high) // 2
         tried = charge(middle * STEP)
-        found, low, high = (tried, middle, high) if tried else (found, low, middle)
-    return found or (epsilon, exact(epsilon), exact(delta))
+        cheapest, low, high = (tried, middle, high) if tried else (cheapest, low, middle)
+    return cheapest or (epsilon, exact(epsilon), exact(delta))
 
 
 def _synthetic(rows: StandIn, epsilon: float, per_person: int) -> Released:
     """Publish a synthetic table as large as the corpus, from one noisy statistic of texts and labels."""
-    found = _statistic(rows, epsilon, per_person)
-    made = table(found, len(found.statistic.corpus))
+    statistic = _statistic(rows, epsilon, per_person)
+    made = table(statistic, len(statistic.statistic.corpus))
     texts, labels = made["text"].to_pylist(), np.array(made["label"].to_pylist())
-    return Released(texts, labels, *_charged(found.statistic))
+    return Released(texts, labels, *_charged(statistic.statistic))
 
 
 def _nearest_mean(rows: StandIn, epsilon: float, per_person: int) -> Released:
-    """Publish the same statistic, and take the classifier that comes with it."""
-    found = _statistic(rows, epsilon, per_person)
-    return Released((), np.array([]), *_charged(found.statistic), predict=nearest_mean(found).predict)
+    """Publish the same statistic, and use the classifier that comes with it."""
+    statistic = _statistic(rows, epsilon, per_person)
+    return Released((), np.array([]), *_charged(statistic.statistic), predict=nearest_mean(statistic).predict)
 
 
 def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
@@ -154,8 +154,8 @@ def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
     labels = sorted({str(label) for label in rows.labels})
     reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
     variance = variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
-    own = zcdp_epsilon(float_above(rho_of(reach, variance)), delta)
-    statistic = describe(corpus, epsilon=own, delta=delta, labels=labels, per_subject=per_person)
+    epsilon_of_release = zcdp_epsilon(float_above(rho_of(reach, variance)), delta)
+    statistic = describe(corpus, epsilon=epsilon_of_release, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])
     columns = (pa.array([str(one) for one in given], pa.large_string()) for given in (rows.texts, rows.labels))

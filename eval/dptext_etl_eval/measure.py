@@ -31,7 +31,7 @@ WAYS = {
     MASKED_MODEL: "add --models, or name --masked-model",
     ROW_LINKS: "no row of the release belongs to a record",
 }
-"""What a user does to have what measures need."""
+"""How a user provides the inputs of measures."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Score:
     """One figure.
 
     Attributes:
-        what: What was measured, in words.
+        what: The measured quantity, in words.
         value: The figure; None where it is not defined, and `note` says why.
         interval: Its 95% interval.
         blind: The same figure for a blind guess, which does not use the texts.
         raw: The same figure with raw texts in the place of released ones.
         unit: "share" for figures from 0 to 1, which the page draws; else "number".
-        note: What a reader must know.
+        note: A remark for readers.
         deviation: The standard deviation of `value` over seeds; None if there is one seed, or no seed matters.
     """
 
@@ -63,29 +63,29 @@ class Score:
         return asdict(self)
 
 
-def averaged(found: Sequence[Sequence[Score]]) -> tuple[Score, ...]:
+def averaged(runs: Sequence[Sequence[Score]]) -> tuple[Score, ...]:
     """Return the means of the figures of several seeds, with the standard deviations of the values.
 
     An interval is the mean one: it is of rows, and the deviation is of seeds.
     """
-    return tuple(map(_mean, zip(*found, strict=True)))
+    return tuple(map(_mean, zip(*runs, strict=True)))
 
 
 def _mean(scores: Sequence[Score]) -> Score:
     def mean(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return statistics.fmean(known) if len(known) == len(values) else None
+        numbers = [value for value in values if value is not None]
+        return statistics.fmean(numbers) if len(numbers) == len(values) else None
 
     values = [score.value for score in scores]
     ends = [mean([score.interval and score.interval[end] for score in scores]) for end in (0, 1)]
-    known = [value for value in values if value is not None]
+    numbers = [value for value in values if value is not None]
     return replace(
         next((score for score in scores if score.value is None), scores[0]),
         value=mean(values),
         interval=None if ends[0] is None or ends[1] is None else (ends[0], ends[1]),
         blind=mean([score.blind for score in scores]),
         raw=mean([score.raw for score in scores]),
-        deviation=statistics.stdev(known) if len(known) == len(values) > 1 else None,
+        deviation=statistics.stdev(numbers) if len(numbers) == len(values) > 1 else None,
     )
 
 
@@ -93,11 +93,11 @@ class Measure(ABC):
     """Base of metrics and attacks; each is the one subclass in its own module, named by an entry point.
 
     Attributes:
-        title: What the measure is called.
-        says: What it measures, in one or two sentences.
-        needs: What it is left out without: "label", "attribute", "subject", and other names in `WAYS`.
+        title: The name of the measure.
+        says: A description, in one or two sentences.
+        needs: Inputs without which it is left out: "label", "attribute", "subject", and other names in `WAYS`.
         order: Place on the page; small numbers first.
-        weight: How long it takes, relative to others; the time that is left is estimated by it.
+        weight: Its duration, relative to others; the remaining time is estimated from it.
         seeded: Whether its figures depend on `Pairs.seed`.
     """
 
@@ -114,14 +114,14 @@ class Measure(ABC):
 
 
 class Metric(Measure):
-    """A figure of what a release keeps."""
+    """A figure of the use that a release keeps."""
 
 
 class Attack(Measure):
     """A figure of what someone learns from a release.
 
     Attributes:
-        knows: What the attacker has, next to the release.
+        knows: The attacker's knowledge in addition to the release.
     """
 
     knows: ClassVar[str]

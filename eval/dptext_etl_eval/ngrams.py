@@ -1,6 +1,6 @@
 """Score words by a small language model over public text: interpolated counts of one, two and three words.
 
-The probability of a word after two others is what is left of its count after absolute discounting, plus what the
+The probability of a word after two others is the rest of its count after absolute discounting, plus the share that
 discounts give to the model of the order below (Ney, Essen and Kneser 1994, section 2). Sequences that were pruned from
 the file give their whole mass to the order below, so all probabilities of a context sum to 1. Perplexity and attacks
 use it; no mechanism does. `studies/shipped_data/ngrams.py` writes the file.
@@ -62,7 +62,7 @@ class Ngrams:
         self._seen_one = np.bincount(sequences[1] >> BITS, counts[1], size)  # kept pairs only, by their first word
         self._kinds_one = np.bincount(sequences[1] >> BITS, minlength=size)
         self._total_one = np.where(single > 0, single, 0.0)
-        self._total_one[START] = self._seen_one[START]  # texts are not counted: what is kept is all there is
+        self._total_one[START] = self._seen_one[START]  # texts are not counted: the rest is complete
         place = np.searchsorted(sequences[1], sequences[2] >> BITS)
         self._seen_two = np.bincount(place, counts[2], len(sequences[1]))
         self._kinds_two = np.bincount(place, minlength=len(sequences[1]))
@@ -98,9 +98,9 @@ class Ngrams:
         """Return the probability of the third word after the first two, elementwise."""
         pair, context = (second << BITS) | third, (first << BITS) | second
         one = _Context(self._total_one[second], self._seen_one[second], self._kinds_one[second])
-        place, known = self._found(1, context)
+        place, is_known = self._found(1, context)
         two = _Context(
-            *(np.where(known, part[place], 0) for part in (self._counts[1], self._seen_two, self._kinds_two))
+            *(np.where(is_known, part[place], 0) for part in (self._counts[1], self._seen_two, self._kinds_two))
         )
         below = self._interpolated(self._counted(1, pair), one, self.unigrams[third])
         return self._interpolated(self._counted(2, (context << BITS) | third), two, below)
@@ -120,11 +120,11 @@ class Ngrams:
         return -np.log(np.where(third == self.other, chances / OTHERS, chances))
 
     def _found(self, order: int, wanted: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        known = self._sequences[order]
-        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        return place, known[place] == wanted
+        sequences = self._sequences[order]
+        place = np.minimum(np.searchsorted(sequences, wanted), len(sequences) - 1)
+        return place, sequences[place] == wanted
 
     def _counted(self, order: int, wanted: Ids) -> Ids:
-        place, known = self._found(order, wanted)
-        counted: Ids = np.where(known, self._counts[order][place], 0)
+        place, is_known = self._found(order, wanted)
+        counted: Ids = np.where(is_known, self._counts[order][place], 0)
         return counted

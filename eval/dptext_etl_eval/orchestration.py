@@ -1,4 +1,4 @@
-"""Make the asset of a report: what a published release keeps of its raw table, and what an attacker gets from it.
+"""Make the asset of a report on the use that a published release keeps, and on an attacker's gain from it.
 
 The report is made of exact statistics of raw texts. It stays inside the boundary: the asset counts as raw, so no other
 asset may read it; it has no check, nothing waits for it, and its metadata holds counts and a path, no figure of it
@@ -25,7 +25,7 @@ from dptext_etl_eval.published import evidence_of
 
 @dataclass(frozen=True)
 class EvidenceReport:
-    """What a report measures, and where it lies.
+    """The subject of a report, and its location.
 
     Attributes:
         folder: Folder of the report, inside the boundary; each partition has a folder in it.
@@ -54,7 +54,7 @@ def _asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -> dg.Ass
     @dg.asset(
         key=name.evidence,
         deps=[name.raw, name.published],
-        description=f"What the release keeps and what an attacker gets. {INSIDE}",
+        description=f"Figures of the use that the release keeps, and of attacks. {INSIDE}",
         kinds={"html"},
         tags={RAW_TAG: ""},
         group_name=name.group,
@@ -86,18 +86,18 @@ def _measured(
             f"{where}{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left")
         )
 
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "label": wanted.label,
         "attribute": wanted.attribute,
         "rows": wanted.rows,
         "models": wanted.models,
     }
-    found = list(evidence_of(policy, out, progress=report_progress, partition=partition, **asked))
-    page, _ = report.write(found, out)
+    evidence = list(evidence_of(policy, out, progress=report_progress, partition=partition, **options))
+    page, _ = report.write(evidence, out)
     return {
         "report": dg.MetadataValue.path(str(page)),
-        "rows measured": sum(item.rows for item in found),
-        "measures": sum(len(item.metrics) + len(item.attacks) for item in found),
-        "left out": ", ".join(sorted({title for item in found for title in item.left_out})) or "nothing",
+        "rows measured": sum(item.rows for item in evidence),
+        "measures": sum(len(item.metrics) + len(item.attacks) for item in evidence),
+        "left out": ", ".join(sorted({title for item in evidence for title in item.left_out})) or "nothing",
         "warning": INSIDE,
     }

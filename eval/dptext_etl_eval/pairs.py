@@ -1,6 +1,6 @@
 """Hold raw texts next to their releases, joined by id: the input of every metric and attack.
 
-What is computed from pairs of rows is an exact statistic of raw text. It stays inside the boundary and decides nothing
+A figure computed from pairs of rows is an exact statistic of raw text. It stays inside the boundary and decides nothing
 (docs/spec/privacy.md#no-row-decision).
 """
 
@@ -68,19 +68,19 @@ class Pairs:
         raw: Raw texts.
         released: Their releases, in the same order.
         label: What analysts want to learn from a text, one value per row; None if not given.
-        attribute: What an attacker wants to learn about the writer, one value per row; None if not given.
+        attribute: The attribute of the writer that an attacker infers, one value per row; None if not given.
         subject: The person behind each row; None if not given.
-        of: The number of rows that were there before a sample was taken.
+        of: The number of rows that were there before a sample was drawn.
         rest: The rows that the sample leaves out, with the columns of this class as texts: classifiers learn from them,
             too. None without a sample.
-        show_texts: Whether raw texts may appear in what is written; it stays inside the boundary anyway.
+        show_texts: Whether raw texts may appear in the report, which stays inside the boundary anyway.
         mechanism: The mechanism that made the releases; attackers know it, and no key. None if it is not known.
-        models: Whether measures may run the small language models, which need torch and take minutes.
+        models: Whether measures may run the small language models, which need torch and run for minutes.
         evaluators: The language models that were given; each is used where a measure can use it.
         second: The second texts of pairs, raw and released; None if rows hold one text. Only the label is about both.
         split: Whether the rows are the test rows of a split, and `rest` its training rows: then no row here is learned
             from.
-        seed: Number of what is drawn at random: folds, initial weights, orders of rows.
+        seed: Number of the random draws: folds, initial weights, orders of rows.
         free: What guesses the labels without any private text.
         memory: What measures share, by name; it depends only on the other attributes.
     """
@@ -116,11 +116,25 @@ class Pairs:
         return len(self.raw)
 
     def texts(self, which: str) -> tuple[str, ...]:
-        """Return the "raw" or the "released" texts."""
+        """Return the raw or the released texts.
+
+        Args:
+            which: "raw" or "released".
+
+        Returns:
+            One text per row.
+        """
         return self.raw if which == RAW else self.released
 
     def seconds(self, which: str) -> tuple[str, ...] | None:
-        """Return the second texts of pairs, "raw" or "released"; None if rows hold one text."""
+        """Return the second texts of pairs.
+
+        Args:
+            which: "raw" or "released".
+
+        Returns:
+            One text per row; None if rows hold one text.
+        """
         return None if self.second is None else self.second[which == RELEASED]
 
     @cached_property
@@ -139,23 +153,30 @@ class Pairs:
         return self.evaluators.masked_model or SMALL
 
     def words(self, which: str) -> list[list[str]]:
-        """Return the words of every text in lower case, as mechanisms look them up; computed once."""
+        """Return the words of every text in lower case, as mechanisms look them up; computed once.
+
+        Args:
+            which: "raw" or "released".
+
+        Returns:
+            The words of each row.
+        """
         if (which, "words") not in self.memory:
             self.memory[which, "words"] = [words_of(text) for text in self.texts(which)]
-        found: list[list[str]] = self.memory[which, "words"]
-        return found
+        words: list[list[str]] = self.memory[which, "words"]
+        return words
 
     @property
     def has(self) -> frozenset[str]:
         """Return which of the optional columns and of the other things that measures need are there."""
-        found = {name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None}
+        names = {name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None}
         given = {
             CLASSES: self.label is not None and self.numbers is None,
             WORD_MECHANISM: isinstance(self.mechanism, WordMechanism),
             CLASSIFIER: self.models or self.evaluators.classifier is not None,
             MASKED_MODEL: self.models or self.evaluators.masked_model is not None,
         }
-        return frozenset(found | {name for name, there in given.items() if there})
+        return frozenset(names | {name for name, there in given.items() if there})
 
 
 def words_of(text: str) -> list[str]:
@@ -174,10 +195,10 @@ def numbers_of(labels: Values) -> npt.NDArray[np.float64] | None:
     (array([3.8, 0. ]), None, None)
     """
     try:
-        found = labels.astype(np.float64)
+        numbers = labels.astype(np.float64)
     except ValueError:
         return None
-    return found if np.isfinite(found).all() and (found % 1).any() else None
+    return numbers if np.isfinite(numbers).all() and (numbers % 1).any() else None
 
 
 @bare
@@ -200,7 +221,7 @@ def join(
     models: bool = False,
     evaluators: Evaluators | None = None,
 ) -> Pairs:
-    """Join a raw table and its release by id, and take a sample to test; classifiers also learn from the other rows.
+    """Join a raw table and its release by id, and draw a sample to test; classifiers also learn from the other rows.
 
     Rows that the release lacks are left out: a run may have quarantined them. Null texts count as empty. Rows whose
     label, attribute or subject is null are left out. With a split, classifiers learn from all rows that say "train",
@@ -212,17 +233,20 @@ def join(
         id: Column of record ids, in both.
         text: Text column of the raw table.
         released_text: Text column of the released table; None if it has the same name.
-        label: Column of labels, taken from the raw table.
-        attribute: Column of attributes of writers, taken from the raw table.
-        subject: Column of persons, taken from the raw table.
+        label: Column of labels, in the raw table.
+        attribute: Column of attributes of writers, in the raw table.
+        subject: Column of persons, in the raw table.
         split: Column of the raw table that says "train" or "test"; other rows are left out. Subjects may be in both.
         text_pair: Column of second texts, in both tables; a label is then about both texts of a row.
         rows: Largest number of rows to test.
         seed: Number of the sample.
-        show_texts: Let raw texts appear in what is written.
+        show_texts: Let raw texts appear in the report.
         mechanism: The mechanism that made the releases.
         models: Let measures run the small language models.
         evaluators: Language models for measures.
+
+    Returns:
+        The pairs to test, and the other rows as `rest`.
 
     Raises:
         InputError: A column is missing or null in nearly all rows, ids repeat or are null, the release has ids that the
@@ -246,7 +270,12 @@ def join(
     with seam("reading the two tables", InputError, "are both files intact and readable?"):
         first, second = left.collect(), right.collect()
     for frame, name in ((first, "raw"), (second, "released")):
-        _refuse_ids(frame["id"], name)
+        ids = frame["id"]
+        if ids.null_count():
+            raise InputError(f"{ids.null_count():,} ids of the {name} table are null", "every row needs an id")
+        repeated = len(ids) - ids.n_unique()
+        if repeated:
+            raise InputError(f"{repeated:,} ids of the {name} table are repeated", "ids are unique in both tables")
     joined = second.join(first, on="id", how="inner", maintain_order="left")
     if joined.height < second.height:
         msg = f"{second.height - joined.height:,} of {second.height:,} released rows have ids that the raw table lacks"
@@ -273,39 +302,39 @@ def join(
 def _parts(joined: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the test rows and the training rows of a split."""
     test, train = (joined.filter(pl.col(_SPLIT) == part) for part in (TEST, TRAIN))
-    for part, found in ((TEST, test), (TRAIN, train)):
-        if found.height < FEWEST:
-            msg = f"{found.height} rows of both tables say {part!r} in the split column; {FEWEST} are the fewest"
+    for part, rows_of_part in ((TEST, test), (TRAIN, train)):
+        if rows_of_part.height < FEWEST:
+            msg = f"{rows_of_part.height} rows of both tables say {part!r} in the split column; {FEWEST} are the fewest"
             raise InputError(msg, f"--split names a column of the raw table that says {TRAIN!r} or {TEST!r}")
     return test, train
 
 
 def raw_sample(
-    found: pl.DataFrame, text: str, label: str, rows: int, *, what: str, subject: str | None = None
+    frame: pl.DataFrame, text: str, label: str, rows: int, *, what: str, subject: str | None = None
 ) -> Pairs:
     """Return a sample of raw texts with their labels, for releases whose rows belong to no record."""
     roles = {RAW: text, LABEL: label, **({} if subject is None else {SUBJECT: subject})}
-    named = found.select(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items())
+    named = frame.select(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items())
     taken, rest = _divided(named.with_columns(pl.lit("").alias(RELEASED)), rows, seed=0)
     if taken.height < FEWEST:
         raise InputError(f"{taken.height} raw rows have {what}; {FEWEST} are the fewest", "use a table with more rows")
     extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in roles if role != RAW}
-    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=found.height, rest=rest, **extra)
+    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=frame.height, rest=rest, **extra)
 
 
-def _divided(found: pl.DataFrame, rows: int, seed: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+def _divided(frame: pl.DataFrame, rows: int, seed: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
     """Return a sample of rows, and the other rows; None if there are none."""
-    shuffled = found.sample(fraction=1.0, seed=seed, shuffle=True)
-    return shuffled[:rows], shuffled[rows:] if rows < found.height else None
+    shuffled = frame.sample(fraction=1.0, seed=seed, shuffle=True)
+    return shuffled[:rows], shuffled[rows:] if rows < frame.height else None
 
 
 def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyFrame:
     with seam(f"reading the columns of the {which} table", InputError):
-        known = frame.collect_schema().names()
-    missing = [name for name in wanted if name not in known]
+        columns = frame.collect_schema().names()
+    missing = [name for name in wanted if name not in columns]
     if missing:
         msg = f"the {which} table has no column {', '.join(map(repr, missing))}"
-        raise InputError(msg, meant(missing, known, why_hidden(frame)))
+        raise InputError(msg, meant(missing, columns, why_hidden(frame)))
     return frame
 
 
@@ -319,11 +348,3 @@ def _refuse_nothing(joined: pl.DataFrame, named: Sequence[str]) -> None:
         if missing and joined.height - missing < FEWEST:
             msg = f"the {role} column is null in {missing:,} of {joined.height:,} rows; {FEWEST} values are the fewest"
             raise InputError(msg, f"does --{role} name the right column?")
-
-
-def _refuse_ids(ids: pl.Series, which: str) -> None:
-    if ids.null_count():
-        raise InputError(f"{ids.null_count():,} ids of the {which} table are null", "every row needs an id")
-    repeated = len(ids) - ids.n_unique()
-    if repeated:
-        raise InputError(f"{repeated:,} ids of the {which} table are repeated", "ids are unique in both tables")

@@ -28,13 +28,13 @@ PATTERNS = {
     "CARD": re.compile(r"\b\d(?:[ -]?\d){12,18}\b"),
     "PHONE": re.compile(r"(?<![\w.])\+?\(?\d(?:[\s().x/-]*\d){6,14}(?!\w)"),
 }
-"""What is looked for, in this order; a later pattern does not see what an earlier one has found."""
+"""The patterns to find, in this order; a later pattern does not see text that an earlier one matched."""
 
 
 class Span(NamedTuple):
     """Holds something in a raw text that should not be in its release."""
 
-    kind: str  # what it is, such as "EMAIL"
+    kind: str  # the kind, such as "EMAIL"
     text: str  # how it is written
 
 
@@ -43,7 +43,7 @@ Finder = Callable[[str], Sequence[Span]]
 
 @dataclass(frozen=True)
 class SurvivorCount:
-    """Counts, by kind, what was found in raw texts and what of it survived.
+    """Counts, by kind, of personal data in raw texts and of the part that survived.
 
     It adds up over shards and stays inside the boundary.
     """
@@ -68,29 +68,29 @@ class SurvivorCount:
 
 
 def by_patterns(text: str) -> list[Span]:
-    """Find what the patterns describe.
+    """Find the personal data that the patterns describe.
 
     >>> [span.kind for span in by_patterns("Write to a.b@example.org or call +49 30 901820.")]
     ['EMAIL', 'PHONE']
     """
-    found = []
+    spans = []
     for kind, pattern in PATTERNS.items():
         for match in pattern.finditer(text):
             if kind != "CARD" or _luhn(match.group()):
-                found.append(Span(kind, match.group()))
+                spans.append(Span(kind, match.group()))
                 text = f"{text[: match.start()]}{'_' * len(match.group())}{text[match.end() :]}"
-    return found
+    return spans
 
 
 def by_presidio(text: str) -> list[Span]:
     """Find what presidio-analyzer recognizes, names included; it needs its own language model."""
     with seam("looking for personal data", InputError, "install presidio-analyzer and its language model"):
-        found = _analyzer().analyze(text=text, language="en")
-        return [Span(item.entity_type, text[item.start : item.end]) for item in found]
+        results = _analyzer().analyze(text=text, language="en")
+        return [Span(item.entity_type, text[item.start : item.end]) for item in results]
 
 
 def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
-    """Count what is found in raw texts, and what of it is left in their releases."""
+    """Count the personal data of raw texts, and the part that is left in their releases."""
     if len(raw) != len(released):
         raise InputError(
             f"{len(raw)} texts, {len(released)} releases: one each per row", "pass columns of the same length"
@@ -101,14 +101,14 @@ def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patte
 
 def count_spans(spans: Iterable[Sequence[Span]], released: pl.Series) -> SurvivorCount:
     """Count given finds, row by row, and those that are left in the releases."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     survived: Counter[str] = Counter()
     for given, text in zip(spans, released, strict=True):
         words = _words(text or "") if given else ()
         for span in given:
-            found[span.kind] += 1
+            counts[span.kind] += 1
             survived[span.kind] += _holds(words, _words(span.text))
-    return SurvivorCount(dict(found), {kind: count for kind, count in survived.items() if count})
+    return SurvivorCount(dict(counts), {kind: count for kind, count in survived.items() if count})
 
 
 def _words(text: str) -> tuple[str, ...]:

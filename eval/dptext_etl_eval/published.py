@@ -1,4 +1,4 @@
-"""Find the raw table and the published one of a policy, and what the release cost, for a report."""
+"""Find the raw table and the published one of a policy, and the cost of the release, for a report."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from dptext_etl_eval.report import refuse_published
 def columns_of(
     policy: Policy, out: Path, *, released: str | None = None, partition: str | None = None, **given: Any
 ) -> Iterator[tuple[str, Pairs, dict[str, Any]]]:
-    """Yield name, pairs and cost of every text column of a policy, and of what is published next to a rewritten one.
+    """Yield name, pairs and cost of every text column of a policy, and of columns published next to a rewritten one.
 
-    What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
+    What post-processing made of a release follows no law of its mechanism, so measures that use the mechanism's law
     look only at the column of `keep_intermediate`.
     """
     if policy.synthetic is not None:
@@ -42,7 +42,9 @@ def columns_of(
             published_manifest(layout)  # refuses a sink without one
         table, claims = claimed(place, policy, layout.partition)
         if policy.ids != "keep":
-            table = _with_own_ids(table, policy, layout)
+            manifest = published_manifest(layout)
+            ids = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
+            table = table.collect().select(ids.alias(policy.id), pl.exclude(policy.id)).lazy()
     else:
         table, claims = staged(policy, layout)
     for column, intermediate in zip(
@@ -63,7 +65,7 @@ def evidence_of(
     policy: Policy,
     out: Path,
     *,
-    asked: Asked | None = None,
+    free_guesses: Asked | None = None,
     tested: str | None = None,
     progress: Listener | None = None,
     **given: Any,
@@ -72,14 +74,15 @@ def evidence_of(
     if policy.synthetic is not None:
         from dptext_etl_eval.synthetic import evaluate_table
 
-        yield evaluate_table(policy, out, asked=asked, tested=tested, progress=progress, **given)
+        yield evaluate_table(policy, out, asked=free_guesses, tested=tested, progress=progress, **given)
         return
-    asked = asked or Asked()
+    free_guesses = free_guesses or Asked()
     if tested is not None:
         raise PolicyError("--tested is for synthetic tables: other releases are compared row by row", "leave it out")
     if policy.unlinked is not None:
-        if asked.options:
-            msg = f"{', '.join(asked.options)}: guesses of labels, and of an unlinked release only shares are counted"
+        if free_guesses.options:
+            names = ", ".join(free_guesses.options)
+            msg = f"{names}: guesses of labels, and of an unlinked release only shares are counted"
             raise PolicyError(msg, "`dptext rehearse` compares them on public texts")
         from dptext_etl_eval.unlinked import evaluate_unlinked
 
@@ -87,15 +90,8 @@ def evidence_of(
         return
     seeds = given.pop("seeds", 1)
     for name, pairs, cost in columns_of(policy, out, **given):
-        free = asked.read(name, given.get("label"))
+        free = free_guesses.read(name, given.get("label"))
         yield evaluate(replace(pairs, free=free), column=name, cost=cost, progress=progress, seeds=seeds)
-
-
-def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
-    """Put the records' own ids, which staging holds, into a published table."""
-    manifest = published_manifest(layout)
-    own = pl.concat(ids_of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
-    return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 
 def table_of(place: str, storage: dict[str, Any] | None = None) -> Any:
@@ -106,7 +102,7 @@ def table_of(place: str, storage: dict[str, Any] | None = None) -> Any:
 def claimed(
     place: str, policy: Policy | None = None, partition: str | None = None
 ) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Return a released table, and what its manifest claims of every column; a plain file claims nothing.
+    """Return a released table, and the claims of its manifest for every column; a plain file claims nothing.
 
     Raises:
         InputError: A policy is given, and the table is of another release or configuration.
@@ -128,7 +124,7 @@ def claimed(
 
 
 def staged(policy: Policy, layout: Layout) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Return what a run of a policy that publishes nothing staged, and what the policy claims of every column."""
+    """Return the rows that a run staged without publishing, and the policy's claims for every column."""
     from dptext_etl_eval.staged import staged_rows
 
     rows, claims = staged_rows(policy, layout)
@@ -136,7 +132,7 @@ def staged(policy: Policy, layout: Layout) -> tuple[Any, dict[str, dict[str, Any
 
 
 def _facts(columns: list[dict[str, Any]], more: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is claimed of columns, in words, by their names."""
+    """Return the claims for columns, in words, by their names."""
     return {
         str(item["name"]): {name.replace("_", " "): value for name, value in item.items() if name != "name"} | more
         for item in columns

@@ -98,7 +98,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 @bare
 def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, SurvivorCount]:
-    """Count the personal data of the raw texts that is left in what a staged run publishes, by published text column.
+    """Count the personal data of the raw texts that is left in the output of a staged run, by published text column.
 
     A column with post-processing is judged as it is published, and as `NAME_intermediate` too where that is published.
     """
@@ -151,8 +151,8 @@ def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
             "comparing a column with its corpus", InputError, "the source must be there while its report is made"
         ):
             texts = raw.select(item.name).collect(engine="streaming")[item.name]
-        found = [line for text in texts if (line := normalized(text or "")) in public]
-        counts[item.name] = {"corpus": len(public), "standing": len(set(found)), "rows": len(found)}
+        lines = [line for text in texts if (line := normalized(text or "")) in public]
+        counts[item.name] = {"corpus": len(public), "standing": len(set(lines)), "rows": len(lines)}
     return counts
 
 
@@ -173,12 +173,12 @@ def _raw(staged: StagedRun) -> pl.LazyFrame:
 
 def _released(staged: StagedRun, shard: StagedShard) -> pl.DataFrame:
     """Return the rows of a shard as they are to be published: after post-processing, where a column has any."""
-    with seam("reading what was staged", InputError, "report before the run is published"):
+    with seam("reading the staged rows", InputError, "report before the run is published"):
         return Staging(staged.layout.staging).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
 def _published(policy: Policy) -> dict[str, str]:
-    """Return the raw column of every published text column; a column that is kept next to what was made of it, too."""
+    """Return the raw column of every published text column; also of a column that is kept unprocessed."""
     kept = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
     return {item.name: item.name for item in policy.columns} | kept
 
@@ -198,9 +198,9 @@ def _log(staged: StagedRun, what: str) -> None:
 
 
 def log_request(policy: Policy, staging: Storage, what: str) -> None:
-    """Log a request for exact figures of raw texts next to what is staged."""
-    asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
-    asked |= {"dataset": policy.dataset, "release": policy.release}
+    """Log a request for exact figures of raw texts next to the staged rows."""
+    request = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
+    request |= {"dataset": policy.dataset, "release": policy.release}
     with seam("logging a report", InputError):
-        staging.append(QUERIES, json.dumps(asked).encode())
+        staging.append(QUERIES, json.dumps(request).encode())
     log.warning("a report inside the boundary was asked for: %s", what)

@@ -1,4 +1,4 @@
-"""Release a public stand-in under several forms and budgets, and compare what is learned with what is free."""
+"""Release a public stand-in under several forms and budgets, and compare the learned labels with free guesses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1, unseen
 
 _UNCONDITIONAL = frozenset({Disclosure.NULLNESS.value})
-"""What a release may reveal exactly and still bound the odds between any two texts that are not null."""
+"""Disclosures with which a release still bounds the odds between any two texts that are not null."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Figure:
     person: float
     log10_odds: float  # decimal logarithm of the most by which a person's odds move, except for `delta`
     macro_f1: float  # macro-F1 on raw texts that were not released
-    discloses: tuple[str, ...] = ()  # what is released exactly; the odds hold between tables that agree on it
+    discloses: tuple[str, ...] = ()  # facts that are released exactly; the odds hold between tables that agree on it
     delta: float = 0.0  # the most that all records of a person cost in delta
     model: str = "local"  # "local" if each text is protected by its own draw, "central" if the curator is trusted
 
@@ -58,21 +58,21 @@ def rehearse(
         for epsilon in epsilons:
             if progress is not None:
                 progress(f"{len(figures) + 1} of {len(forms) * len(epsilons)}: {form} at epsilon {epsilon:g}")
-            found = FORMS[form].release(rows, epsilon, per_person)
-            if found.predict is None:
-                reached = score(found.texts, found.labels)
+            released = FORMS[form].release(rows, epsilon, per_person)
+            if released.predict is None:
+                reached = score(released.texts, released.labels)
             else:
-                reached = float(macro_f1(rows.test_labels, np.array(found.predict(rows.test_texts))))
+                reached = float(macro_f1(rows.test_labels, np.array(released.predict(rows.test_texts))))
             figures.append(
                 Figure(
                     form,
                     epsilon,
-                    found.epsilon,
-                    found.person,
-                    float(found.person / np.log(10)),
+                    released.epsilon,
+                    released.person,
+                    float(released.person / np.log(10)),
                     reached,
-                    found.discloses,
-                    found.delta,
+                    released.discloses,
+                    released.delta,
                     FORMS[form].model,
                 )
             )
@@ -95,19 +95,19 @@ def rehearse(
 def free(rows: StandIn, given: Free) -> dict[str, float]:
     """Return macro-F1 of guesses that need no private text; a guess by names is left out if no name has a vector."""
     names, counts = np.unique(rows.labels, return_counts=True)
-    found = {BLIND: unseen(macro_f1, rows.test_labels, np.repeat(names[counts.argmax()], len(rows.test_labels)))}
+    scores = {BLIND: unseen(macro_f1, rows.test_labels, np.repeat(names[counts.argmax()], len(rows.test_labels)))}
     for title, guessed in guesses(given, names, rows.test_texts).items():
         if guessed is not None:
-            found[title] = float(macro_f1(rows.test_labels, guessed))
-    return found
+            scores[title] = float(macro_f1(rows.test_labels, guessed))
+    return scores
 
 
 def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[str]:
-    """Return a line per epsilon: what each form reaches at the same loss of a person, and what the best guess does."""
+    """Return a line per epsilon with each form's result at the same loss of a person, and the best guess."""
     name = max(baselines, key=lambda one: baselines[one])
     lines = []
-    for asked in dict.fromkeys(figure.asked for figure in figures):
-        here = sorted((one for one in figures if one.asked == asked), key=lambda one: -one.macro_f1)
+    for epsilon in dict.fromkeys(figure.asked for figure in figures):
+        here = sorted((one for one in figures if one.asked == epsilon), key=lambda one: -one.macro_f1)
         sentence = ", ".join(f"{one.form} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
         most = at_most(max(one.person for one in here), 4)
         line = f"A person loses epsilon {most} at most: {sentence}; {name} {baselines[name]:.2f} at no loss."
@@ -118,8 +118,8 @@ def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[s
 
 
 def _bound(figure: Figure) -> str:
-    shown = ", ".join(sorted({*figure.discloses} - _UNCONDITIONAL))
-    return f"{figure.model}; reveals {shown} exactly" if shown else figure.model
+    facts = ", ".join(sorted({*figure.discloses} - _UNCONDITIONAL))
+    return f"{figure.model}; reveals {facts} exactly" if facts else figure.model
 
 
 def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) -> str:

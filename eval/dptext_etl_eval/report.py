@@ -1,4 +1,4 @@
-"""Write what was measured as a page for people and as JSON, in a folder that only its owner can read."""
+"""Write the measurements as a page for people and as JSON, in a folder that only its owner can read."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
 from dptext_etl_eval.measure import MEAN, WAYS, Attack, Score
 
 
-def in_short(found: Evidence) -> list[str]:
-    """Return what a reader must know, in sentences; each rests on figures of the page."""
+def in_short(evidence: Evidence) -> list[str]:
+    """Return the summary, in sentences; each rests on figures of the page."""
     return [
-        *_use(found.metrics),
-        *_table(found),
-        *_shares(found.metrics),
-        *_secrets(found.attacks),
-        *_words(found.metrics),
-        *_found_again(found.attacks),
-        *_read(found.attacks),
+        *_use(evidence.metrics),
+        *_table(evidence),
+        *_shares(evidence.metrics),
+        *_secrets(evidence.attacks),
+        *_words(evidence.metrics),
+        *_found_again(evidence.attacks),
+        *_read(evidence.attacks),
     ]
 
 
@@ -55,9 +55,9 @@ def _free(scores: Sequence[Score]) -> dict[str, float]:
     return {name: value for name in FREE if (value := by_name.get(name)) is not None}
 
 
-def _table(found: Evidence) -> Iterator[str]:
-    """Say what a synthetic table teaches, what is free, and what the table costs."""
-    for measured in _named(found.metrics, "synthetic"):
+def _table(evidence: Evidence) -> Iterator[str]:
+    """Summarize how much a synthetic table teaches, the free guesses, and the table's cost."""
+    for measured in _named(evidence.metrics, "synthetic"):
         by_name = {score.what.removeprefix("macro-F1, "): score for score in measured.scores}
         score = by_name["learned from the synthetic table"]
         if score.value is None or score.raw is None or score.blind is None:
@@ -75,7 +75,7 @@ def _table(found: Evidence) -> Iterator[str]:
             brought = max(score.value, values[MEAN]) > free[best]
             then = "" if brought else f" The table adds nothing for these labels: publish nothing, and use {best}."
             yield f"Without any private text: {text}.{then}"
-        cost = found.cost
+        cost = evidence.cost
         person = cost.get("epsilon of the whole table for a person")
         text = "a person with k records has k times the loss" if person is None else f"a person at most {person}"
         record = cost["epsilon of the whole table for one record"]
@@ -162,12 +162,12 @@ LEGEND = (
 )
 
 
-def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
+def write(evidence: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
     """Write the page and the JSON file of some columns."""
-    facts = json.dumps({"columns": [finite(item.as_dict()) for item in found]}, indent=1, ensure_ascii=False)
+    facts = json.dumps({"columns": [finite(item.as_dict()) for item in evidence]}, indent=1, ensure_ascii=False)
     with seam("writing the report", InputError, WRITABLE):
         files.make_folders(folder)
-        for name, text in ((PAGE, page(found)), (FACTS, facts + "\n")):
+        for name, text in ((PAGE, page(evidence)), (FACTS, facts + "\n")):
             files.write(folder / name, text.encode(), action="writing the report")
     return folder / PAGE, folder / FACTS
 
@@ -184,41 +184,45 @@ def refuse_published(folder: Path, sink: str) -> None:
         raise InputError("the report would lie in the published table", "give another folder: --out FOLDER")
 
 
-def page(found: Sequence[Evidence]) -> str:
+def page(evidence: Sequence[Evidence]) -> str:
     """Return the page of some columns."""
-    title = "Evidence: " + ", ".join(item.column for item in found)
-    body = f'<p class="inside">{escape(INSIDE)}</p>{"".join(map(_column, found))}'
+    title = "Evidence: " + ", ".join(item.column for item in evidence)
+    body = f'<p class="inside">{escape(INSIDE)}</p>{"".join(map(_column, evidence))}'
     return document(title, body, STYLE)
 
 
-def _column(found: Evidence) -> str:
-    sample = f"{found.rows:,} rows" if found.rows == found.of else f"{found.rows:,} rows, a sample of {found.of:,}"
-    short = "".join(f"<li>{escape(line)}</li>" for line in in_short(found))
-    parts = [f"<h2>{escape(found.column)}: {sample}</h2><ul>{short}</ul>"]
-    if found.cost:
-        parts.append(f"<h2>What it cost</h2>{_pairs(found.cost.items())}")
-    parts += [f"<h2>What the release keeps</h2>{LEGEND}", *map(_measured, found.metrics)]
-    parts += ["<h2>What an attacker gets</h2>", *map(_measured, found.attacks)]
-    if found.examples:
-        rows = "".join(f"<tr><td>{escape(raw)}</td><td>{escape(out)}</td></tr>" for raw, out in found.examples)
+def _column(evidence: Evidence) -> str:
+    sample = (
+        f"{evidence.rows:,} rows"
+        if evidence.rows == evidence.of
+        else f"{evidence.rows:,} rows, a sample of {evidence.of:,}"
+    )
+    short = "".join(f"<li>{escape(line)}</li>" for line in in_short(evidence))
+    parts = [f"<h2>{escape(evidence.column)}: {sample}</h2><ul>{short}</ul>"]
+    if evidence.cost:
+        parts.append(f"<h2>Cost</h2>{_pairs(evidence.cost.items())}")
+    parts += [f"<h2>Use of the release</h2>{LEGEND}", *map(_measured, evidence.metrics)]
+    parts += ["<h2>Attacks</h2>", *map(_measured, evidence.attacks)]
+    if evidence.examples:
+        rows = "".join(f"<tr><td>{escape(raw)}</td><td>{escape(out)}</td></tr>" for raw, out in evidence.examples)
         parts.append(
             "<h2>Rows that keep most of their words</h2><p class=inside>Raw texts, because --show-texts was given.</p>"
             f"<table><tr><th>raw</th><th>released</th></tr>{rows}</table>"
         )
-    if found.left_out:
+    if evidence.left_out:
         named = "".join(
             f"<li>{escape(title)}: {escape('; '.join(WAYS[need] for need in needs))}</li>"
-            for title, needs in found.left_out.items()
+            for title, needs in evidence.left_out.items()
         )
         parts.append(f"<h2>Left out</h2><ul>{named}</ul>")
     return "".join(parts)
 
 
-def _measured(found: Measured) -> str:
-    knows = f" The attacker knows {found.measure.knows}." if isinstance(found.measure, Attack) else ""
-    rows = "".join(map(_row, found.scores))
+def _measured(result: Measured) -> str:
+    knows = f" The attacker knows {result.measure.knows}." if isinstance(result.measure, Attack) else ""
+    rows = "".join(map(_row, result.scores))
     return (
-        f'<h3>{escape(found.measure.title)}</h3><p class="says">{escape(found.measure.says + knows)}</p>'
+        f'<h3>{escape(result.measure.title)}</h3><p class="says">{escape(result.measure.says + knows)}</p>'
         '<div class="scroll"><table class="figures"><tr><th>figure</th><th>released</th><th>95% interval</th>'
         f"<th>blind</th><th>raw</th><th></th></tr>{rows}</table></div>"
     )

@@ -18,15 +18,15 @@ from dptext_etl_eval.raw_reports import log_request
 
 
 def staged_rows(policy: Policy, layout: Layout) -> tuple[pl.LazyFrame, list[dict[str, Any]]]:
-    """Return the rows that a run staged, without canary rows, and what the policy claims of every text column.
+    """Return the rows that a run staged, without canary rows, and the policy's claims for every text column.
 
     Raises:
         InputError: Nothing of this release and configuration is staged.
     """
     hint = "`dptext run POLICY` stages its rows; with publish = false, they stay in staging"
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        known = ledger.releases.find_all(policy)
-    if missing := [item.column for item in policy.column_policies() if item.column not in known]:
+        releases = ledger.releases.find_all(policy)
+    if missing := [item.column for item in policy.column_policies() if item.column not in releases]:
         names = ", ".join(f"{name!r}" for name in missing)
         msg = f"the ledger has no release {policy.release!r} of {policy.dataset!r} with this configuration of {names}"
         raise InputError(msg, hint)
@@ -36,6 +36,6 @@ def staged_rows(policy: Policy, layout: Layout) -> tuple[pl.LazyFrame, list[dict
     if not shards:
         raise InputError(f"nothing is staged of the release {policy.release!r} of {policy.dataset!r}", hint)
     log_request(policy, layout.staging, "evaluate")
-    with seam("reading what was staged", InputError, hint):
+    with seam("reading the staged rows", InputError, hint):
         rows = pl.concat([staging.outcome(shard) for shard in shards], how="diagonal_relaxed")
     return rows.filter(~pl.col(CANARY)).drop(CANARY).lazy(), claims(policy)

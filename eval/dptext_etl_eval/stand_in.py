@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from dptext_etl.corpora.shipped.everyday_30k import SIZE, everyday_texts, generate
-from dptext_etl.errors import InputError, meant, seam
+from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.source import table
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
-from dptext_etl_eval.baselines import CORPUS
+from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl_eval.baselines import CORPUS, public_rows
 from dptext_etl_eval.classifier import require_classes
 from dptext_etl_eval.pairs import Values
 
@@ -47,26 +46,21 @@ def ships(source: str) -> bool:
 
 
 def _everyday() -> pl.LazyFrame:
-    held = frozenset(everyday_texts())
-    made = [(one.text, one.domain, one.kind) for one in generate(2 * SIZE) if one.text not in held]
+    shipped = frozenset(everyday_texts())
+    made = [(one.text, one.domain, one.kind) for one in generate(2 * SIZE) if one.text not in shipped]
     return pl.LazyFrame(made, schema=["text", "topic", "kind"], orient="row")
 
 
 def read(source: str, *, text: str, label: str, rows: int, words: int | None = None, corpus: str = CORPUS) -> StandIn:
     """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on."""
-    frame = _everyday() if ships(source) else Files.at(source).scan()
-    known = schema_of(frame).names()
-    if missing := [name for name in (text, label) if name not in known]:
-        hint = meant(missing, known, why_hidden(frame))
-        raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", hint)
+    public = public_rows(_everyday() if ships(source) else Files.at(source).scan(), text, label)
     with seam("reading the public table", InputError, READ_HINT):
-        found: Any = frame.select(text, label).drop_nulls().collect()
-        order = np.random.default_rng(0).permutation(found.height)
-        texts = [" ".join(str(one).split()[:words]) for one in found[text].to_list()]
-        labels: Values = np.array([str(one) for one in found[label].to_list()])
-    left = found.height - rows
+        order = np.random.default_rng(0).permutation(public.height)
+        texts = [" ".join(str(one).split()[:words]) for one in public[text].to_list()]
+        labels: Values = np.array([str(one) for one in public[label].to_list()])
+    left = public.height - rows
     if left < 20:
-        msg = f"{found.height:,} public rows with text and label; {rows:,} serve as private rows and 20 or more test"
+        msg = f"{public.height:,} public rows with text and label; {rows:,} serve as private rows and 20 or more test"
         raise InputError(msg, "give fewer --rows, or more public rows")
     stands, tested = order[:rows], order[rows : rows + MOST_TESTED]
     require_classes(labels[stands], "label")

@@ -99,7 +99,7 @@ def bootstrapped(
     """Return the 95% percentile interval of a figure over resampled rows (or groups of rows)."""
     random = np.random.default_rng(0)
     true, made = coded(truth, guessed)
-    found = np.empty(RESAMPLES)
+    means = np.empty(RESAMPLES)
     members: list[npt.NDArray[np.intp]] | None = None
     if groups is not None:
         _, codes = np.unique(groups, return_inverse=True)
@@ -109,6 +109,6 @@ def bootstrapped(
             rows = random.integers(0, len(truth), len(truth))
         else:
             rows = np.concatenate([members[at] for at in random.integers(0, len(members), len(members))])
-        found[number] = figure(true[rows], made[rows])
-    low, high = np.quantile(found, [0.025, 0.975])
+        means[number] = figure(true[rows], made[rows])
+    low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

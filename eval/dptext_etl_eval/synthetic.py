@@ -1,4 +1,4 @@
-"""Measure what a synthetic table keeps: what a classifier learns from it, next to what needs no private text.
+"""Measure how well a classifier learns from a synthetic table, next to guesses that need no private text.
 
 No row of the table belongs to a record, so whatever compares a row with its raw text is left out, by name.
 """
@@ -36,7 +36,7 @@ from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
 @dataclass(frozen=True)
 class LearnedFromTable(Metric):
-    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and to what is free."""
+    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and free guesses."""
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (
@@ -59,7 +59,7 @@ class LearnedFromTable(Metric):
         judged, listed = counted(pairs.raw), np.unique(raw.truth)
         learned: Values = fit(counted(self.texts), self.labels)(judged)
         mean = np.array(nearest_mean(self.statistic, self.names).predict(pairs.raw))
-        found = [
+        results = [
             _score("macro-F1, learned from the synthetic table", learned, raw, pairs, with_raw=True),
             Score(
                 "accuracy, learned from the synthetic table",
@@ -72,8 +72,8 @@ class LearnedFromTable(Metric):
         ]
         for what, guessed in guesses(self.free, listed, pairs.raw).items():
             without = Score(f"macro-F1, {what}", None, note=NO_WORDS)
-            found.append(without if guessed is None else _score(f"macro-F1, {what}", guessed, raw, pairs))
-        return found
+            results.append(without if guessed is None else _score(f"macro-F1, {what}", guessed, raw, pairs))
+        return results
 
 
 def _score(what: str, guessed: Values, raw: Guesses, pairs: Pairs, *, with_raw: bool = False) -> Score:
@@ -97,9 +97,16 @@ def evaluate_table(
 ) -> Evidence:
     """Measure the published synthetic table of a policy against its raw table, or against raw rows of another table.
 
-    `tested` is a table of the same columns that was not summed; `asked` names what is free.
+    `tested` is a table of the same columns that was not summed; `asked` names the free guesses.
     """
-    synthetic = _with_labels(policy, label)
+    synthetic = policy.synthetic
+    if synthetic is None or synthetic.labels is None:
+        msg = "the synthetic table has no labels, so no classifier learns from it"
+        raise PolicyError(msg, "`read_statistic` reads its mean; a table with labels names them in [synthetic]")
+    if label is not None and (label,) != synthetic.labels.all_columns:
+        names = ", ".join(map(repr, synthetic.labels.all_columns))
+        msg = f"the synthetic table has the labels of {names} only"
+        raise PolicyError(msg, "leave out --label; other labels need their own table")
     _refuse_links(given)
     place = released or Layout.of(policy).sink
     refuse_published(out, place)
@@ -123,7 +130,7 @@ def evaluate_table(
 
 
 def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
-    """Return what the whole table costs a record, and a person where persons are known, rounded up; all is public."""
+    """Return the charge of the whole table for a record, and for a person if known, rounded up; all is public."""
     (column,) = manifest.columns
     statistic = column["statistic"]
     facts = {
@@ -138,31 +145,19 @@ def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
     return {**facts, "rows": column["synthetic"]["rows"], "assumptions": column["assumptions"]}
 
 
-def _with_labels(policy: Policy, label: str | None) -> Synthetic:
-    synthetic = policy.synthetic
-    if synthetic is None or synthetic.labels is None:
-        msg = "the synthetic table has no labels, so no classifier learns from it"
-        raise PolicyError(msg, "`read_statistic` reads its mean; a table with labels names them in [synthetic]")
-    if label is not None and (label,) != synthetic.labels.all_columns:
-        names = ", ".join(map(repr, synthetic.labels.all_columns))
-        msg = f"the synthetic table has the labels of {names} only"
-        raise PolicyError(msg, "leave out --label; other labels need their own table")
-    return synthetic
-
-
 def _refuse_links(given: dict[str, Any]) -> None:
     """Refuse what compares a row of the release with its raw text: no row of a synthetic table belongs to a record."""
-    if asked := of_rows(given, "attribute", "subject", "models", "show_texts", "partition"):
+    if refused := of_rows(given, "attribute", "subject", "models", "show_texts", "partition"):
         names = ", ".join(sorted(type(one).__module__.rpartition(".")[2] for one in attacks()))
-        msg = f"{', '.join(asked)}: no row of a synthetic table belongs to a record, so these attacks are left out: "
+        msg = f"{', '.join(refused)}: no row of a synthetic table belongs to a record, so these attacks are left out: "
         raise PolicyError(msg + names, "the epsilon of the table bounds what anyone learns of a record")
 
 
-def _free(asked: Asked, synthetic: Synthetic) -> Free:
+def _free(free_guesses: Asked, synthetic: Synthetic) -> Free:
     """Read what needs no private text; public tables have the columns of the policy, and written texts its labels."""
-    public = None if asked.public is None else _public(asked.public, synthetic)
-    written = None if asked.written is None else labeled_texts(asked.written, "text", "label")
-    return Free(public, written, asked.zero_shot, asked.about, synthetic.names)
+    public = None if free_guesses.public is None else _public(free_guesses.public, synthetic)
+    written = None if free_guesses.written is None else labeled_texts(free_guesses.written, "text", "label")
+    return Free(public, written, free_guesses.zero_shot, free_guesses.about, synthetic.names)
 
 
 def _raw(policy: Policy, synthetic: Synthetic, rows: int, tested: str | None) -> Pairs:
@@ -176,8 +171,10 @@ def _raw(policy: Policy, synthetic: Synthetic, rows: int, tested: str | None) ->
         *([] if subject is None else [pl.col(subject).cast(pl.String).alias("subject")]),
     )
     with seam("reading the raw table", InputError, "is the file intact and readable?"):
-        found = frame.drop_nulls(text).filter(pl.col(name).is_in(list(listed))).collect()
-    return raw_sample(found, text, name, rows, what="a text and a listed label", subject="subject" if subject else None)
+        labeled_rows = frame.drop_nulls(text).filter(pl.col(name).is_in(list(listed))).collect()
+    return raw_sample(
+        labeled_rows, text, name, rows, what="a text and a listed label", subject="subject" if subject else None
+    )
 
 
 def _label_of(synthetic: Synthetic, unlisted: str | None = OTHER) -> pl.Expr:
@@ -196,14 +193,14 @@ def _public(place: str, synthetic: Synthetic) -> Rows:
     values = [] if synthetic.labels is None else list(synthetic.labels.cells)
     with seam("reading the public table", InputError, "is the file intact and readable?"):
         strings = frame.select(pl.col(synthetic.columns).cast(pl.String)).drop_nulls()
-        found = (
+        rows = (
             strings.select(pl.col(synthetic.column).alias(text), _label_of(synthetic, unlisted=None))
             .drop_nulls()
             .collect()
         )
-        found = found.filter(pl.col(name).is_in(values))
-    if found[name].n_unique() < 2:
+        rows = rows.filter(pl.col(name).is_in(values))
+    if rows[name].n_unique() < 2:
         raise InputError(
             "fewer than two of the listed labels occur in the public table", "name them as the policy does"
         )
-    return tuple(found[text].cast(pl.String)), found[name].to_numpy().astype(str)
+    return tuple(rows[text].cast(pl.String)), rows[name].to_numpy().astype(str)

@@ -1,4 +1,4 @@
-"""Measure what an unlinked release keeps: how near the shares of labels that readers count come to the true shares.
+"""Measure how near the shares of labels in an unlinked release come to the true shares.
 
 No text of the release belongs to a record, so whatever compares a row with its raw text is left out, by name.
 """
@@ -40,8 +40,8 @@ class SharesOfLabels(Metric):
     says: ClassVar[str] = (
         "A reader gives each public text the label whose name is nearest to it, and counts. The figure is the share of "
         "records whose label would have to change to turn counted shares into true ones (total variation): 0 is "
-        "perfect. Raw texts, counted by the same rule, show what the rule itself gets wrong; the corpus without any "
-        "private text is the blind guess. Near shares take away what the draw adds, not the pull toward the corpus."
+        "perfect. Raw texts, counted by the same rule, show the errors of the rule itself; the corpus without any "
+        "private text is the blind guess. Near shares remove the draw's error, not the pull toward the corpus."
     )
 
     counts: Mapping[str, int]  # how often each public text was drawn
@@ -62,8 +62,8 @@ class SharesOfLabels(Metric):
         seen, raw = Counter[str](), label_names(labels, pairs.raw)
         for text, count in self.counts.items():
             seen[topics[text]] += count
-        found = estimate_frequencies(self.counts, topics, epsilon=self.epsilon, near=self.near)
-        near = np.clip(_shares(labels, {one.topic: one.near_share for one in found}), 0.0, None)
+        shares = estimate_frequencies(self.counts, topics, epsilon=self.epsilon, near=self.near)
+        near = np.clip(_shares(labels, {one.topic: one.near_share for one in shares}), 0.0, None)
         blind = _distance(true, _shares(labels, Counter(topics.values())))
         by_rule = None if raw is None else _distance(true, _shares(labels, Counter(raw.tolist())))
         return [
@@ -73,8 +73,8 @@ class SharesOfLabels(Metric):
 
 
 def _shares(labels: Values, counts: Mapping[str, float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    found = np.array([counts.get(str(label), 0.0) for label in labels], np.float64)
-    return found / found.sum() if found.sum() else found
+    shares = np.array([counts.get(str(label), 0.0) for label in labels], np.float64)
+    return shares / shares.sum() if shares.sum() else shares
 
 
 def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
@@ -96,8 +96,8 @@ def evaluate_unlinked(
     if label is None:
         msg = "an unlinked release holds no ids, so its measure counts labels, and no label column was named"
         raise PolicyError(msg, "--label COLUMN, whose values are words; `estimate_frequencies` counts your own topics")
-    if asked := of_rows(given, "attribute", "subject", "models", "show_texts"):
-        msg = f"{', '.join(asked)}: no text of an unlinked release belongs to a record, so no attack on rows applies"
+    if refused := of_rows(given, "attribute", "subject", "models", "show_texts"):
+        msg = f"{', '.join(refused)}: no text of an unlinked release belongs to a record, so no attack on rows applies"
         raise PolicyError(msg, "the central epsilon of the release bounds what anyone learns of a record")
     layout = Layout.of(policy, partition)
     place = released or layout.sink
@@ -126,15 +126,15 @@ def _counts(place: str, policy: Policy, text: str) -> dict[str, int]:
 def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
     """Return a sample of raw texts with their labels."""
     frame = Files.find(layout).scan(all_text=True)
-    if label not in (known := frame.collect_schema().names()):
-        raise InputError(f"the raw table has no column {label!r}", meant([label], known, why_hidden(frame)))
+    if label not in (columns := frame.collect_schema().names()):
+        raise InputError(f"the raw table has no column {label!r}", meant([label], columns, why_hidden(frame)))
     with seam("reading the raw table", InputError, "is the file intact and readable?"):
-        found = frame.select(text, pl.col(label).cast(pl.String).alias("label")).drop_nulls().collect()
-    return raw_sample(found, text, "label", rows, what="a text and a label")
+        labeled_rows = frame.select(text, pl.col(label).cast(pl.String).alias("label")).drop_nulls().collect()
+    return raw_sample(labeled_rows, text, "label", rows, what="a text and a label")
 
 
 def _cost(policy: Policy) -> dict[str, Any]:
-    """Return what a record is charged, rounded up; all of it is public."""
+    """Return the charge of a record, rounded up; all of it is public."""
     (column,) = policy.column_policies()
     unlinked, mechanism = policy.unlinked, column.mechanism
     assert unlinked is not None  # noqa: S101  (the caller looked)

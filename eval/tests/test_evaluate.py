@@ -43,7 +43,7 @@ def test_a_release_that_says_nothing_gives_nothing():
     rank = found["NearestNeighbour", "mean rank of the own release"]
     assert rank.value == rank.blind == (ROWS + 1) / 2
     assert found["WordsKept", "words that stand anywhere in the release"].value == 0
-    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as paper 000 takes it"):
+    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as in paper 000"):
         points = found["PointsAboveGuessing", f"{what}, tested on raw texts"]
         assert points.value <= 0 < points.raw
     use = found["Downstream", "macro-F1, learned from released texts, tested on raw texts"]
@@ -252,7 +252,7 @@ def test_bleu_is_given_of_all_texts_and_as_the_mean_over_texts():
 def test_gains_and_points_use_released_test_texts_first_and_raw_ones_next():
     found = figures(evaluate(pairs(lambda text: text.replace("awful", "town").replace("lovely", "town"))))
     names = {what for measure, what in found if measure == "Bleu"}
-    assert names == {"BLEU, case ignored", "mean BLEU over texts, as paper 001 takes it"}
+    assert names == {"BLEU, case ignored", "mean BLEU over texts, as in paper 001"}
     for measure, count in (("PointsAboveGuessing", 3), ("RelativeGain", 2)):
         names = [what for kind, what in found if kind == measure]
         assert ["released" in name for name in names] == [True] * count + [False] * count

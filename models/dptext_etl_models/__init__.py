@@ -16,11 +16,21 @@ _CONFIG = "config.json"
 
 def names() -> tuple[str, ...]:
     """Return the names of the models, in the order of the alphabet."""
-    return tuple(sorted(found.parent.name for found in _HERE.glob(f"*/{_CONFIG}")))
+    return tuple(sorted(config.parent.name for config in _HERE.glob(f"*/{_CONFIG}")))
 
 
 def path(name: str) -> Path:
-    """Return the folder of a model."""
+    """Return the folder of a model.
+
+    Args:
+        name: One of `names()`.
+
+    Returns:
+        Folder of weights, tokenizer, and card.
+
+    Raises:
+        LookupError: No model has this name.
+    """
     if name not in names():
         raise LookupError(f"there is no model {name!r} in dptext-etl-models; there are: {', '.join(names()) or 'none'}")
     return _HERE / name

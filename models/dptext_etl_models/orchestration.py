@@ -104,8 +104,8 @@ def _asset(
 ) -> dg.AssetsDefinition:
     @dg.asset(name=name, deps=list(deps), description=description, group_name="training", kinds={"pytorch"})
     def trained(context: dg.AssetExecutionContext) -> Done:
-        settings, found = train(trainings.folder / name, lambda progress: context.log.info(str(progress)))
-        shown = {key: repr(value) for key, value in asdict(settings).items()}
-        return dg.MaterializeResult(metadata={"folder": str(trainings.folder / name), **found, "settings": shown})
+        settings, facts = train(trainings.folder / name, lambda progress: context.log.info(str(progress)))
+        entries = {key: repr(value) for key, value in asdict(settings).items()}
+        return dg.MaterializeResult(metadata={"folder": str(trainings.folder / name), **facts, "settings": entries})
 
     return trained

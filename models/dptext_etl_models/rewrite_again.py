@@ -33,7 +33,7 @@ from dptext_etl_models.inference.generation import Generation, Generator, probe_
 from dptext_etl_models.inference.prompts import FIELD, Prompts
 
 FACTS = "training.json"
-"""What a model says of its training; it is next to the weights."""
+"""A model's statement of its training, which is next to the weights."""
 TRAINING = "training"
 """The role of that file."""
 RANGE = (-200.0, 200.0)
@@ -53,9 +53,9 @@ class RewriteAgain(PostProcess):
         temperature: Divisor of the scores of sampled tokens; None uses the best token each time.
         template: The prompt, which holds "{text}" once; None uses the template of training.json, else only the text.
         input_limit: Largest number of tokens of a prompt; longer texts are cut. None uses training.json's, else
-            512, or what the model has places for.
-        training_provenance: What the model learned from, where no training.json next to it says so: "public", or
-            "disjoint-records".
+            512, or the number of the model's places.
+        training_provenance: The source of the model's training texts, where no training.json next to it says so:
+            "public", or "disjoint-records".
 
     Example:
         >>> RewriteAgain.example().provenance
@@ -99,7 +99,7 @@ class RewriteAgain(PostProcess):
         return Artifact.open(facts_path) if facts_path.is_file() else None
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the model's files, and what it says of its training, by role."""
+        """Return the model's files, and its statement of its training, by role."""
         stated = self.training
         return {**self.model_files, **({} if stated is None else {TRAINING: stated})}
 
@@ -117,32 +117,32 @@ class RewriteAgain(PostProcess):
         if self.training_provenance not in {None, stated}:
             msg = f"the policy declares training_provenance {self.training_provenance!r}, and {FACTS} another one"
             raise PolicyError(msg, "leave training_provenance out of the policy: the file decides")
-        found: Provenance | None = stated if stated in {"public", "disjoint-records"} else None
-        return found
+        provenance: Provenance | None = stated if stated in {"public", "disjoint-records"} else None
+        return provenance
 
     @property
     def learnt_for(self) -> str | None:
         """Return the configuration hash of the mechanism whose releases it learned from, as training.json states it."""
         mechanism = self._facts.get("mechanism")
-        found = mechanism.get("configuration") if isinstance(mechanism, dict) else None
-        return found if isinstance(found, str) else None
+        configuration = mechanism.get("configuration") if isinstance(mechanism, dict) else None
+        return configuration if isinstance(configuration, str) else None
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
         """Return what training.json says; nothing where there is none."""
         try:
-            found = {} if self.training is None else json.loads(self.training.read_bytes())
+            facts = {} if self.training is None else json.loads(self.training.read_bytes())
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            facts = None
+        if not isinstance(facts, dict):
             raise PolicyError(f"{FACTS} next to the model cannot be read", "train the model again")
-        return found
+        return facts
 
     def _setting(self, name: str, default: Any) -> Any:
         """Return a setting of the training, where it is of the same type as the default."""
         settings = self._facts.get("settings")
-        found = settings.get(name) if isinstance(settings, dict) else None
-        return found if type(found) is type(default) else default
+        value = settings.get(name) if isinstance(settings, dict) else None
+        return value if type(value) is type(default) else default
 
     @cached_property
     def computing(self) -> device.Computing:
@@ -222,10 +222,10 @@ class Best:
     def choose(self, scores: Any, slots: Slots, **_: Any) -> Choices:  # noqa: ARG002
         """Return the best output per row; NaN is never the best."""
         if isinstance(scores, np.ndarray):
-            known = np.where(np.isnan(scores), -np.inf, scores)
-            return np.asarray(known.argmax(axis=1), np.uint32)
-        known = scores.float().nan_to_num(nan=float("-inf"))
-        return np.asarray(known.argmax(dim=1).cpu().numpy(), np.uint32)
+            usable = np.where(np.isnan(scores), -np.inf, scores)
+            return np.asarray(usable.argmax(axis=1), np.uint32)
+        usable = scores.float().nan_to_num(nan=float("-inf"))
+        return np.asarray(usable.argmax(dim=1).cpu().numpy(), np.uint32)
 
     def choose_uniform(self, slots: Slots, m: int, **_: Any) -> Choices:  # noqa: ARG002  (such rows stay as they were)
         """Return the first output per row."""

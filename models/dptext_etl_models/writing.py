@@ -65,7 +65,7 @@ class Wanted:
         each: Number of texts of each label.
         seed: Seed of the order of examples and of the draws.
         guidance: Strength of the guidance against "any"; 1 uses none.
-        licence: Terms of the model's license, if the model states none.
+        license: Terms of the model's license, if the model states none.
     """
 
     model: str
@@ -74,7 +74,7 @@ class Wanted:
     each: int = 20
     seed: int = 1
     guidance: float = 1.0
-    licence: str = ""
+    license: str = ""
 
     def __post_init__(self) -> None:
         if self.each < 1 or not self.topics or not self.about.strip():
@@ -90,7 +90,7 @@ def topics_of(path: Path) -> dict[str, str]:
     """Return the public labels that a policy lists, each with the words that describe it.
 
     Raises:
-        PolicyError: The policy lists no labels: labels that are taken from a table are private.
+        PolicyError: The policy lists no labels: labels that are read from a table are private.
 
     The corpus that the policy names is not opened: the texts may be for that corpus.
     """
@@ -141,8 +141,8 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     """
     if out.suffix != ".parquet" or out.exists():
         raise InputError(f"{out} is not the name of a new .parquet file", "name a new file")
-    licence = wanted.licence or _stated_license(wanted.model)
-    if not licence:
+    terms = wanted.license or _stated_license(wanted.model)
+    if not terms:
         raise PolicyError("the model states no license", 'look it up, and give it: --license "Apache-2.0"')
     labels = list(wanted.topics)
     workers = min(len(labels), os.cpu_count() or 1, int(os.environ.get("DPTEXT_THREADS") or 64))
@@ -161,7 +161,7 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
     )
     card = {
         "model": _identity(wanted.model),
-        "licence": licence,
+        "licence": terms,
         "about": wanted.about,
         "prompt": prompt(wanted.about, "TOPIC", random.Random(0)),  # noqa: S311  (nothing is secret)
         "seed": wanted.seed,
@@ -179,8 +179,8 @@ def write(wanted: Wanted, out: Path, progress: Progress = lambda _: None) -> Wri
 
 def prompt(about: str, topic: str, order: random.Random) -> str:
     """Return the list of examples in a shuffled order, and the beginning of the new one."""
-    shown = order.sample(EXAMPLES, len(EXAMPLES))
-    parts = [f"Kind: {kind}\nTopic: {subject}\nText: {text}" for kind, subject, text in shown]
+    examples = order.sample(EXAMPLES, len(EXAMPLES))
+    parts = [f"Kind: {kind}\nTopic: {subject}\nText: {text}" for kind, subject, text in examples]
     return "\n\n".join([*parts, f"Kind: {about}\nTopic: {topic}\nText:"])
 
 
@@ -189,16 +189,16 @@ def _write_share(wanted: Wanted, labels: Sequence[str], progress: Progress = lam
 
     torch.set_num_threads(1)
     model, tokenizer = opened(wanted.model)
-    found = list[tuple[str, str]]()
+    pairs = list[tuple[str, str]]()
     for label in labels:
         texts = list[str]()
         for text in _texts(model, tokenizer, wanted, label):
             texts += [text] if text not in texts else []
             if len(texts) == wanted.each:
                 break
-        found += [(label, text) for text in texts]
+        pairs += [(label, text) for text in texts]
         progress(f"{label}: {len(texts)} texts")
-    return found
+    return pairs
 
 
 def _texts(model: Any, tokenizer: Any, wanted: Wanted, label: str) -> Iterator[str]:
@@ -228,7 +228,7 @@ def _continuations(
 ) -> Any:
     """Draw a batch of continuations of the first prompt, guided against the second one if there is one.
 
-    `generate` of transformers reads the prompt once per continuation, which takes ten times as long as the draws.
+    `generate` of transformers reads the prompt once per continuation, which is ten times slower as the draws.
     """
     import torch
 
@@ -256,8 +256,8 @@ def _continuations(
 def opened(name: str) -> tuple[Any, Any]:
     """Load a causal model in float32 and its tokenizer, from a folder, the hub, or a .gguf file."""
     if not name.endswith(_GGUF):
-        found = language_model.model_files(name)
-        model, tokenizer = language_model.causal_model(found), language_model.tokenizer(found)
+        model_folder_files = language_model.model_files(name)
+        model, tokenizer = language_model.causal_model(model_folder_files), language_model.tokenizer(model_folder_files)
     else:
         hint = "it needs the package gguf: pip install gguf"
         with seam("loading the model", PolicyError, hint):
@@ -301,13 +301,13 @@ def _nearest_is_intended(texts: pl.DataFrame, topics: Mapping[str, str]) -> floa
     """Return the share of texts for which the nearest of the other texts' label means belongs to their own label."""
     vectors = Corpus.open(ENCODER).encoder.encode(texts["text"].to_list()).astype(np.float64)
     labels = list(topics)
-    own = np.array([labels.index(label) for label in texts["label"]], np.int64)
+    numbers = np.array([labels.index(label) for label in texts["label"]], np.int64)
     sums = np.zeros((len(labels), vectors.shape[1]))
-    np.add.at(sums, own, vectors)
+    np.add.at(sums, numbers, vectors)
     right = 0
-    for vector, label in zip(vectors, own, strict=True):
+    for vector, label in zip(vectors, numbers, strict=True):
         without = sums.copy()
         without[label] -= vector
         lengths = np.linalg.norm(without, axis=1)
         right += int(np.argmax(without @ vector / np.where(lengths > 0, lengths, 1.0)) == label)
-    return right / len(own) if len(own) else 0.0
+    return right / len(numbers) if len(numbers) else 0.0

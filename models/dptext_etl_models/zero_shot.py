@@ -1,4 +1,4 @@
-"""Choose labels with a causal language model that sees no labeled text: what a model knows without any release.
+"""Choose labels with a causal language model that sees no labeled text, to measure its knowledge without a release.
 
 A text gets the label under whose name the model finds it most probable, after the prompt of `dptext corpus write`. The
 probability under the topic "any" is not needed: it is the same for all labels.
@@ -33,10 +33,12 @@ def choose(model: str, about: str, topics: Mapping[str, str], texts: Sequence[st
     Raises:
         PolicyError: The model cannot be loaded.
     """
-    found, tokenizer = opened(model)
+    model_and_files, tokenizer = opened(model)
     labels = list(topics)
     tokens = [tokenizer(f" {text[:2_000]}\n", add_special_tokens=False)["input_ids"][:LONGEST] for text in texts]
-    logs = np.stack([_logs(found, tokenizer, prompt(about, topics[label], _order()), tokens) for label in labels])
+    logs = np.stack(
+        [_logs(model_and_files, tokenizer, prompt(about, topics[label], _order()), tokens) for label in labels]
+    )
     return [labels[place] for place in logs.argmax(axis=0)]
 
 

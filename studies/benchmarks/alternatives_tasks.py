@@ -1,4 +1,4 @@
-"""What is measured of other tools, each by the Python of an environment that has it; this file imports nothing of ours.
+"""Measurements of other tools, each by the Python of an environment that has it; this file imports nothing of ours.
 
     PYTHON alternatives_tasks.py TOOL FOLDER
 
@@ -28,9 +28,9 @@ PATTERNS = {
     "CARD": r"\b(?:\d[ -]?){13,16}\b",
 }
 SECONDS = 1.0
-"""A measurement takes at least as long, where there are texts enough."""
+"""The least duration of a measurement, where there are texts enough."""
 REPEATED = {"polars_patterns": 40, "duckdb_patterns": 20}
-"""How often the texts are given to a tool that is done with all of them in a tenth of a second."""
+"""How often a tool processes the texts again that processes all of them in a tenth of a second."""
 
 
 def presidio_patterns(folder: Path) -> Release:  # noqa: ARG001
@@ -134,11 +134,11 @@ def diffractor(folder: Path) -> Release:
     from diffractor import Diffractor, DiffractorConfig
     from diffractor.downloader import Downloader
 
-    own = folder / "diffractor"
-    own.mkdir(exist_ok=True)
-    shutil.copy(folder / "vectors.txt", own / "glove-wiki-gigaword-300.txt")
+    clone = folder / "diffractor"
+    clone.mkdir(exist_ok=True)
+    shutil.copy(folder / "vectors.txt", clone / "glove-wiki-gigaword-300.txt")
     defaults = Downloader.__init__
-    Downloader.__init__ = lambda self, _=None: defaults(self, str(own))
+    Downloader.__init__ = lambda self, _=None: defaults(self, str(clone))
     made = Diffractor(DiffractorConfig(epsilon=1.0, verbose=False), ["glove-wiki-gigaword-300"])
     release: Release = made.rewrite
     return release
@@ -170,7 +170,7 @@ def spent() -> float:
 
 
 def measured(release: Release, texts: list[str]) -> dict[str, float]:
-    """Release more and more texts until that takes long enough, after two texts that warm it up."""
+    """Release more and more texts until that lasts long enough, after two texts that warm it up."""
     release(texts[:2])
     count = 4
     while True:

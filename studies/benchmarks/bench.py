@@ -1,9 +1,9 @@
 """`make -C studies bench`: run every benchmark, or those that are named, and write `results.json`.
 
     python studies/benchmarks/bench.py                 # all parts
-    python studies/benchmarks/bench.py dpmlm dpbart    # these; the others keep what was measured of them before
+    python studies/benchmarks/bench.py dpmlm dpbart    # these; the others keep their earlier figures
 
-Only ratios taken within one run of one part mean anything beyond this machine; see `studies/reports/benchmarks.md`.
+Only ratios within one run of one part mean anything beyond this machine; see `studies/reports/benchmarks.md`.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
 FILE = HERE / "results.json"
 
 
-def main(asked: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Measure, print, write after every part; 1 if a part failed, whose older results are kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("part", nargs="*", metavar="PART", help=f"what to measure, of: {', '.join(PARTS)}")
-    named = list(dict.fromkeys(parser.parse_args(asked).part)) or list(PARTS)
+    named = list(dict.fromkeys(parser.parse_args(arguments).part)) or list(PARTS)
     unknown = [name for name in named if name not in PARTS]
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     began, origin = time.perf_counter(), Origin.here("bench.py")
     results, failed = Results.read(FILE, tuple(PARTS)), []
-    found: dict[str, list[Row]] = {}
+    rows_of: dict[str, list[Row]] = {}
     for name in named:
         started = time.perf_counter()
         print(f"-- {name}", flush=True)
         try:
-            found[name] = PARTS[name]()
+            rows_of[name] = PARTS[name]()
         except (SystemExit, Exception) as exc:  # noqa: BLE001  (hours of the other parts must not be lost)
             failed.append(name)
             print(f"the part {name} failed: {exc}", file=sys.stderr, flush=True)
             continue
-        print(f"{show(found[name])}\n-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
-        for part, rows in found.items():
+        print(f"{show(rows_of[name])}\n-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
+        for part, rows in rows_of.items():
             results.put(part, rows, origin)
         results.write()
     print(f"\n{origin.machine}; {time.perf_counter() - began:.0f} s; written to benchmarks/{FILE.name}")

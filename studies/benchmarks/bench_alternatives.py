@@ -23,11 +23,11 @@ import gpu_models
 from measuring import HERE, THREADS, Row, amount, main
 
 TEXTS, TOKENS = 40_000, 8_000
-SECONDS = 900  # that an installation or a measurement may take
+SECONDS = 900  # limit of an installation or a measurement
 
 
 class Tool(NamedTuple):
-    """A tool: what it is called here, what is installed for it, and what of ours it is compared with."""
+    """A tool: its name here, the package to install, and our mechanism to compare it with."""
 
     task: str
     title: str
@@ -55,27 +55,27 @@ def rows() -> list[Row]:
         folder = Path(name)
         sources(folder)
         pythons: dict[tuple[str, ...], Path | str] = {}
-        found, own = [], dict[str, float]()
+        compared_rows, rates = [], dict[str, float]()
         for tool in TOOLS:
             if tool.packages not in pythons:
                 pythons[tool.packages] = installed(folder / f"venv{len(pythons)}", tool.packages)
-            found.append(compared(tool, pythons[tool.packages], own, folder))
-    return found
+            compared_rows.append(compared(tool, pythons[tool.packages], rates, folder))
+    return compared_rows
 
 
-def compared(tool: Tool, python: Path | str, own: dict[str, float], folder: Path) -> Row:
+def compared(tool: Tool, python: Path | str, rates: dict[str, float], folder: Path) -> Row:
     """Measure a tool, and ours if this was not measured before."""
     if isinstance(python, str):
         return Row(tool.title, f"left out: {python}")
     theirs = run([str(python), str(HERE / "alternatives_tasks.py"), tool.task, str(folder)])
     if isinstance(theirs, str):
         return Row(tool.title, f"left out: {theirs}")
-    if tool.ours not in own:
+    if tool.ours not in rates:
         ours = run([sys.executable, str(Path(__file__)), tool.ours, str(folder)])
         if isinstance(ours, str):
             sys.exit(f"our {tool.ours} failed: {ours}")
-        own[tool.ours] = rate(ours)
-    measured, against = rate(theirs), own[tool.ours]
+        rates[tool.ours] = rate(ours)
+    measured, against = rate(theirs), rates[tool.ours]
     return Row(
         tool.title, f"{amount(measured)} words/CPU-s", f"ours ({tool.ours}): {amount(against)}", against / measured
     )

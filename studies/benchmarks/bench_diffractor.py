@@ -1,4 +1,4 @@
-"""1-Diffractor: the column over IMDb with five lists against its plain loop, growth, and what making a list takes.
+"""1-Diffractor: the column over IMDb with five lists against its plain loop, growth, and the cost of making a list.
 
     python studies/benchmarks/bench_diffractor.py          # a table
     python studies/benchmarks/bench_diffractor.py --json   # the same rows as JSON
@@ -29,14 +29,14 @@ def rows() -> list[Row]:
 
 def column() -> list[Row]:
     """The column with five lists of 5,000 words, in words per CPU-second of one thread; both variants."""
-    found = []
+    runs = []
     for variant in ("tem", "geometric"):
         plain = best(3, "plain_diffractor", variant=variant)
         if not plain:
             return []
         one = best(3, "diffractor", variant=variant)
         plain_rate, rate = plain["words"] / plain["cpu"], one["words"] / one["cpu"]
-        found += [
+        runs += [
             Row(
                 f"the plain per-word loop of 1-Diffractor, {variant}, 5 lists",
                 f"{amount(plain_rate)} words/CPU-s",
@@ -62,8 +62,8 @@ def column() -> list[Row]:
                 rate >= 1_000 * RATE,
             ),
         ]
-    found.append(two_threads("1-Diffractor column, tem, two threads", partial(task, "diffractor"), words_rate))
-    return found
+    runs.append(two_threads("1-Diffractor column, tem, two threads", partial(task, "diffractor"), words_rate))
+    return runs
 
 
 def growth() -> list[Row]:
@@ -78,8 +78,8 @@ def lists() -> list[Row]:
         return []
     published = PUBLISHED["diffractor_lists_seconds"] / 5
     enough = plain["cpu"] * ENOUGH <= published
-    found = {size: (task("diffractor_list", limit=size), task("one_product", limit=size)) for size in VOCABULARIES}
-    largest, product = found[max(found)]
+    runs = {size: (task("diffractor_list", limit=size), task("one_product", limit=size)) for size in VOCABULARIES}
+    largest, product = runs[max(runs)]
     return [
         Row(
             "1-Diffractor, one list of 5 k words of 300 dimensions",
@@ -91,14 +91,14 @@ def lists() -> list[Row]:
         ),
         Row(
             "one list of 5 k, 20 k, 30 k words",
-            ", ".join(f"{mine['cpu']:.2f}" for mine, _ in found.values()) + " CPU-s",
+            ", ".join(f"{mine['cpu']:.2f}" for mine, _ in runs.values()) + " CPU-s",
             "one float32 product of the vectors with themselves: "
-            + ", ".join(f"{theirs['cpu']:.2f}" for _, theirs in found.values())
+            + ", ".join(f"{theirs['cpu']:.2f}" for _, theirs in runs.values())
             + " CPU-s",
             largest["cpu"] / product["cpu"],
         ),
         Row(
-            "memory that the list of 30 k words takes",
+            "memory of the list of 30 k words",
             f"{largest['peak'] / 2**20:,.0f} MiB more at the peak",
             "all distances at once in float32: 3,433 MiB",
             largest["peak"] / (4 * 30_000**2),

@@ -49,7 +49,7 @@ def rate(run: dict[str, Any]) -> float:
 
 
 def loop(plain: dict[int, dict[str, Any]]) -> list[Row]:
-    """What the plain loop takes next to the published code, which ran with one beam."""
+    """The plain loop next to the published code, which ran with one beam."""
     published = PUBLISHED["dpbart_documents_per_minute"]
     both = " and ".join(f"{rate(run):,.0f} with {named(beams)}" for beams, run in plain.items())
     return [
@@ -68,11 +68,11 @@ def column(
     plain: dict[int, dict[str, Any]], one: dict[int, dict[str, Any]], two: dict[int, dict[str, Any]]
 ) -> list[Row]:
     """The column against the loop, one beam and several, one thread and two."""
-    found = []
+    lines = []
     for beams, run in one.items():
         ratio = rate(run) / rate(plain[beams])
         clock = two[beams]["documents"] / two[beams]["wall"] * 60
-        found.append(
+        lines.append(
             Row(
                 f"DP-BART column, {TOKENS} tokens, {named(beams)}, one thread",
                 f"{rate(run):,.0f} documents/CPU-min (two threads: {clock:,.0f} documents/min elapsed)",
@@ -82,7 +82,7 @@ def column(
                 ratio >= 5,
             )
         )
-    return found
+    return lines
 
 
 def named(beams: int) -> str:
@@ -91,18 +91,18 @@ def named(beams: int) -> str:
 
 
 def noise(decoded: dict[str, Any]) -> list[Row]:
-    """Samples of noise per CPU-second, next to what a whole document takes."""
-    found = task("noise")
+    """Samples of noise per CPU-second, next to the time of a whole document."""
+    run = task("noise")
     document, numbers = decoded["cpu"] / decoded["documents"], TOKENS * 768
     lines = []
     for kind in ("gaussian", "laplace"):
-        samples = found["samples"] / found[kind]
+        samples = run["samples"] / run[kind]
         share = numbers / samples / document
         lines.append(
             Row(
                 f"{kind.capitalize()} noise of latents, {TOKENS} x 768 numbers a document",
                 f"{amount(samples)} samples/CPU-s, {amount(samples / numbers * 60)} documents/CPU-min",
-                "what a whole document takes with one beam",
+                "the time of a whole document with one beam",
                 share,
                 "< 0.1: never the bottleneck",
                 share < 0.1,

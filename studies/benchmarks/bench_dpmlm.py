@@ -3,8 +3,8 @@
     python studies/benchmarks/bench_dpmlm.py          # a table
     python studies/benchmarks/bench_dpmlm.py --json   # the same rows as JSON
 
-Random weights (`random_models.py`), SST-2's sentences. Words are those that took a draw, on both sides of a ratio. The
-loop is given few of the texts: it takes minutes for what a column takes seconds for.
+Random weights (`random_models.py`), SST-2's sentences. Words are those that were drawn, on both sides of a ratio. The
+loop is given few of the texts: it needs minutes where a column needs seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def rate(run: dict[str, Any], words: str = "words") -> float:
 
 
 def loop(plain: dict[str, Any]) -> list[Row]:
-    """What the plain loop takes next to the published script, by this machine's clock and by the model's own."""
+    """The plain loop next to the published script, by this machine's clock and by the model's own."""
     words, draws = rate(plain), rate(plain, "drawn")
     published = PUBLISHED["dpmlm_words_per_minute"]
     sequences, most = plain["cpu"] / plain["drawn"] / plain["sequence"], PUBLISHED["dpmlm_sequences_per_draw"]
@@ -147,8 +147,8 @@ def lengths() -> list[Row]:
     sequential = task("one_draw", lengths=list(LENGTHS))
     sizes = [{"words": size, "rows": rows, "alike": True, "decoding": "parallel"} for size, rows in LENGTHS.items()]
     batches = [{"words": 20, "rows": size, "decoding": "parallel"} for size in AT_ONCE]
-    found = [job["cpu"] / job["words"] for job in task("dpmlm", jobs=[*sizes, *batches])["jobs"]]
-    by_length, by_batch = found[: len(sizes)], found[len(sizes) :]
+    seconds = [job["cpu"] / job["words"] for job in task("dpmlm", jobs=[*sizes, *batches])["jobs"]]
+    by_length, by_batch = seconds[: len(sizes)], seconds[len(sizes) :]
     shortest, longest = sequential[str(min(LENGTHS))], sequential[str(max(LENGTHS))]
     return [
         Row(

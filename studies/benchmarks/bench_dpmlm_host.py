@@ -1,4 +1,4 @@
-"""DP-MLM's work on the host, with batches as large as a GPU's and no model: what a GPU would wait for.
+"""DP-MLM's work on the host, with batches as large as a GPU's and no model: the work that a GPU would wait for.
 
     python studies/benchmarks/bench_dpmlm_host.py          # a table
     python studies/benchmarks/bench_dpmlm_host.py --json   # the same rows as JSON
@@ -27,13 +27,13 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="dptext-bench-") as folder:
         size = replace(gpu_models.WHOLE, tokens=TOKENS, roberta=gpu_models.TINY.roberta, bart=gpu_models.TINY.bart)
         gpu_models.build(Path(folder), size)
-        found = {name: best(2, name, script=Path(__file__).name, folder=folder)["cpu"] * 1e6 for name in GOALS}
+        seconds = {name: best(2, name, script=Path(__file__).name, folder=folder)["cpu"] * 1e6 for name in GOALS}
     return [
         Row(
             f"DP-MLM, {name}: work of the host, {TEXTS:,} texts of 2 to 50 words, batches of a GPU, one thread",
-            f"{found[name]:.2f} CPU-µs a word",
+            f"{seconds[name]:.2f} CPU-µs a word",
             goal=f"<= {goal}",
-            met=found[name] <= goal,
+            met=seconds[name] <= goal,
         )
         for name, goal in GOALS.items()
     ]

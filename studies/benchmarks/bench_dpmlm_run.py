@@ -17,23 +17,23 @@ def rows() -> list[Row]:
     """Measure everything and return the rows of the table."""
     lines = []
     for decoding in ("sequential", "parallel"):
-        found = measuring.task("run", script="dpmlm_run_tasks.py", threads=2, rows=ROWS, decoding=decoding, model=MODEL)
-        if not found:
+        run = measuring.task("run", script="dpmlm_run_tasks.py", threads=2, rows=ROWS, decoding=decoding, model=MODEL)
+        if not run:
             return []
-        kept = found["verified"] and found["same"] and not found["charged"]
+        kept = run["verified"] and run["same"] and not run["charged"]
         lines += [
             Row(
                 f"`dptext run` with DP-MLM, {decoding}, `{MODEL}`, {ROWS:,} sentences of SST-2, two threads",
-                f"{found['first']:.1f} s for {amount(found['words'])} words, {amount(found['words'] / found['first'])} "
-                f"words/s, ledger, canaries, {found['gates']} gates and publication included",
+                f"{run['first']:.1f} s for {amount(run['words'])} words, {amount(run['words'] / run['first'])} "
+                f"words/s, ledger, canaries, {run['gates']} gates and publication included",
             ),
             Row(
                 "the same run again: nothing scored, nothing charged, the same bytes, ledger verified",
-                f"{found['second']:.1f} s",
+                f"{run['second']:.1f} s",
                 "the first run",
-                found["second"] / found["first"],
+                run["second"] / run["first"],
                 "free and byte-identical",
-                bool(kept) and found["replayed"] == ROWS and found["scored"] == 0,
+                bool(kept) and run["replayed"] == ROWS and run["scored"] == 0,
             ),
         ]
     return lines

@@ -38,13 +38,13 @@ def main() -> None:
     parser.add_argument("--postgres", metavar="URL", help="an empty schema of a PostgreSQL server, instead of SQLite")
     parser.add_argument("--batch", type=int, default=BATCH, help="records of a batch")
     parser.add_argument("--verify", action="store_true", help="verify the ledger afterwards, outside the clock")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         key = Path(folder) / "id.key"
         _kernel.Secret().write(str(key))
-        place = asked.postgres or str(Path(folder) / "ledger.db")
-        how = (asked.records, asked.unit, asked.batch)
-        print(json.dumps(measure(place, f"file:{key}", *how, verify=asked.verify)))
+        place = options.postgres or str(Path(folder) / "ledger.db")
+        how = (options.records, options.unit, options.batch)
+        print(json.dumps(measure(place, f"file:{key}", *how, verify=options.verify)))
 
 
 def measure(

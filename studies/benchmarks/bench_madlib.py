@@ -66,11 +66,11 @@ def column() -> list[Row]:
 
 def vocabularies() -> list[Row]:
     """Some words of IMDb over 5,000, 20,000 and 65,000 random vectors of 300 dimensions."""
-    found = {size: task("madlib", words=WORDS, limit=size, source="random") for size in VOCABULARIES}
-    if not all(found.values()):
+    runs = {size: task("madlib", words=WORDS, limit=size, source="random") for size in VOCABULARIES}
+    if not all(runs.values()):
         return []
-    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
-    smallest, largest = min(found), max(found)
+    rates = {size: one["words"] / one["cpu"] for size, one in runs.items()}
+    smallest, largest = min(runs), max(runs)
     grown = (rates[smallest] / rates[largest]) / (largest / smallest)
     return [
         Row(
@@ -83,9 +83,9 @@ def vocabularies() -> list[Row]:
         ),
         Row(
             "MADLIB, 65 k words: peak memory of the whole process",
-            f"{found[largest]['process'] / 2**20:,.0f} MiB",
+            f"{runs[largest]['process'] / 2**20:,.0f} MiB",
             f"the vectors in float32: {largest * 300 * 4 / 2**20:,.0f} MiB",
-            found[largest]["process"] / (largest * 300 * 4),
+            runs[largest]["process"] / (largest * 300 * 4),
         ),
     ]
 

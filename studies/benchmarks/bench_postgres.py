@@ -40,8 +40,8 @@ def rows() -> list[Row]:
     server = postgres_server.PostgresServer()
     try:
         before = cpu_seconds(server)
-        found = charged(server.url())
-        both = RECORDS / found["records_per_cpu_s"] + cpu_seconds(server) - before
+        run = charged(server.url())
+        both = RECORDS / run["records_per_cpu_s"] + cpu_seconds(server) - before
         context = writers(server)
     finally:
         server.remove()
@@ -50,7 +50,7 @@ def rows() -> list[Row]:
         Row(
             "ledger on PostgreSQL, reserve and commit, a million records",
             f"{amount(rate)} records/CPU-s of client and server together (elapsed "
-            f"{amount(found['records_per_s'])}/s, only the client {amount(found['records_per_cpu_s'])}/CPU-s)",
+            f"{amount(run['records_per_s'])}/s, only the client {amount(run['records_per_cpu_s'])}/CPU-s)",
             "100 k records/CPU-s",
             rate / GOAL,
             ">= 1",
@@ -63,16 +63,16 @@ def rows() -> list[Row]:
 def writers(server: Any) -> list[Row]:
     """Compare four processes with one, which has one scope: all in that scope, and each in its own."""
     ways = ((1, 1), (WRITERS, 1), (WRITERS, WRITERS))
-    found: dict[tuple[int, int], list[dict[str, Any]]] = {way: [] for way in ways}
+    runs_of: dict[tuple[int, int], list[dict[str, Any]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "id.key"
         _kernel.Secret().write(str(key))
         for _ in range(TIMES):
-            for (count, scopes), runs in found.items():
+            for (count, scopes), runs in runs_of.items():
                 settle(server)
                 order = (server.url(), f"file:{key}", count, SHARED, scopes, 100_000)
                 runs.append(postgres_writers.measure(*order, server_cpu=lambda: cpu_seconds(server)))
-    one, *four = (min(found[way], key=lambda run: run["seconds"]) for way in ways)
+    one, *four = (min(runs_of[way], key=lambda run: run["seconds"]) for way in ways)
     return [_compared(one, each) for each in four]
 
 

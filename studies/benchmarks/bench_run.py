@@ -23,7 +23,7 @@ _task = partial(task, script="run_tasks.py")
 
 
 def rows() -> list[Row]:
-    """Measure everything and return the rows; what is compared takes turns, because the speed of a machine drifts."""
+    """Measure everything and return the rows; compared tasks alternate, because the speed of a machine drifts."""
     each: list[Callable[[], Run]] = [partial(_task, "parts", cores=1), partial(_run, 1), partial(_run, 2)]
     if len(os.sched_getaffinity(0)) > 1:
         each.append(_at_once)
@@ -31,8 +31,8 @@ def rows() -> list[Row]:
     if not best[0]:
         return []
     parts, one, two, *at_once = best
-    found = [_against_parts(one, parts), _ledger(two), *(_on_two_cores(one, two, both) for both in at_once)]
-    return [*found, _memory(two), _copies(_task("run", threads=2, **GATE)), *_short()]
+    compared_rows = [_against_parts(one, parts), _ledger(two), *(_on_two_cores(one, two, both) for both in at_once)]
+    return [*compared_rows, _memory(two), _copies(_task("run", threads=2, **GATE)), *_short()]
 
 
 def _run(cores: int, first: int = 0) -> Run:
@@ -101,7 +101,7 @@ def _copies(run: Run) -> Row:
 
 
 def _short() -> list[Row]:
-    """Runs over short texts: linear in their number, and what a plan takes next to them."""
+    """Runs over short texts: linear in their number, and the time of a plan."""
     few, many = (_task("run", threads=2, rows=rows) for rows in (100_000, 1_000_000))
     plan = _task("plan", threads=2)
     if not (few and many and plan):

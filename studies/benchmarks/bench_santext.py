@@ -73,18 +73,18 @@ def small_batches(one: dict[str, float]) -> list[Row]:
 
 def vocabularies() -> list[Row]:
     """A million words of IMDb over 5,000, 20,000 and 65,000 random vectors of 300 dimensions."""
-    found = {size: task("santext", words=1_000_000, limit=size, source="random") for size in VOCABULARIES}
-    if not all(found.values()):
+    runs = {size: task("santext", words=1_000_000, limit=size, source="random") for size in VOCABULARIES}
+    if not all(runs.values()):
         return []
-    rates = ", ".join(amount(one["words"] / one["cpu"]) for one in found.values())
-    largest = found[max(found)]
-    whole = max(found) ** 2 * 4
+    rates = ", ".join(amount(one["words"] / one["cpu"]) for one in runs.values())
+    largest = runs[max(runs)]
+    whole = max(runs) ** 2 * 4
     return [
         Row(
             "SanText, vocabularies of 5 k, 20 k, 65 k words of 300 dimensions, a million words of text",
             f"{rates} words/CPU-s; first use of the 65 k vectors {largest['ready']:.0f} CPU-s",
             f"CPU time at {VOCABULARIES[0]:,} words",
-            largest["cpu"] / found[VOCABULARIES[0]]["cpu"],
+            largest["cpu"] / runs[VOCABULARIES[0]]["cpu"],
         ),
         Row(
             "SanText, 65 k words: peak memory of the whole process",

@@ -1,4 +1,4 @@
-"""Scale: whole runs over short rows, at two sizes; the same run again; a thousand new rows next to what is published.
+"""Scale: whole runs over short rows, at two sizes; the same run again; a thousand new rows next to published ones.
 
 python studies/benchmarks/bench_scale.py          # a table
 python studies/benchmarks/bench_scale.py --json   # the same rows as JSON
@@ -20,20 +20,18 @@ LINEAR, MEMORY, AGAIN, NEW = 1.1, 1536, 5, 15
 
 def rows() -> list[Row]:
     """Measure everything and return the rows of the table."""
-    found = {}
+    runs = {}
     for size in SIZES:
         with TemporaryDirectory(prefix="dptext-bench-") as folder:
             if not _task("table", folder=folder, rows=size):
                 return []
-            found[size] = [
-                _task("run", folder=folder, source=name) for name in ("raw.parquet",) * 2 + ("more.parquet",)
-            ]
+            runs[size] = [_task("run", folder=folder, source=name) for name in ("raw.parquet",) * 2 + ("more.parquet",)]
     small, large = SIZES
-    (first_small, _, _), (first, again, new) = found[small], found[large]
+    (first_small, _, _), (first, again, new) = runs[small], runs[large]
     grown = first["cpu"] / first_small["cpu"] * small / large
     peak = first["whole"] / 2**20
     if (again["new"], new["new"], new["published"]) != (0, 1_000, large + 1_000):
-        raise SystemExit("the runs did not do what is measured here")
+        raise SystemExit("the runs did not do the measured work")
     return [
         Row(
             f"`dptext run` over {power(large)} short rows, gates included, two threads",

@@ -29,65 +29,65 @@ def rows() -> list[Row]:
 
 def functions() -> list[Row]:
     """The SQL function over the column, against the function that gives the column back."""
-    found = task("functions", script="spark_tasks.py")
-    if not found:
+    run = task("functions", script="spark_tasks.py")
+    if not run:
         return []
-    identity = found["identity"]
+    identity = run["identity"]
     return [
         Row(
             f"CusText in Spark SQL over IMDb, {form} form, two slots",
-            f"{found[form]:.2f} s, {amount(found['words'] / found[form])} words/s",
+            f"{run[form]:.2f} s, {amount(run['words'] / run[form])} words/s",
             f"an Arrow identity function over the same column: {identity:.2f} s",
-            found[form] / identity,
+            run[form] / identity,
             f"<= {GOAL}",
-            found[form] <= GOAL * identity,
+            run[form] <= GOAL * identity,
         )
         for form in ("arrow", "pandas")
     ] + [
         Row(
             "the same with a ledger, Arrow form, records new to it",
-            f"{found['ledger']:.2f} s, {amount(found['rows'] / found['ledger'])} records/s",
-            f"without the ledger: {found['arrow']:.2f} s",
-            found["ledger"] / found["arrow"],
+            f"{run['ledger']:.2f} s, {amount(run['rows'] / run['ledger'])} records/s",
+            f"without the ledger: {run['arrow']:.2f} s",
+            run["ledger"] / run["arrow"],
         )
     ]
 
 
 def frame() -> list[Row]:
     """`run_frame` end to end: canaries, ledger, gates and publication included."""
-    found = task("frame", script="spark_tasks.py")
-    if not found:
+    run = task("frame", script="spark_tasks.py")
+    if not run:
         return []
     return [
         Row(
             "`run_frame` with CusText over IMDb, two slots",
-            f"{found['wall']:.1f} s for {found['rows']:,.0f} reviews, {amount(found['words'] / found['wall'])} words/s",
-            f"the Arrow identity function: {found['identity']:.2f} s",
-            found["wall"] / found["identity"],
+            f"{run['wall']:.1f} s for {run['rows']:,.0f} reviews, {amount(run['words'] / run['wall'])} words/s",
+            f"the Arrow identity function: {run['identity']:.2f} s",
+            run["wall"] / run["identity"],
         )
     ]
 
 
 def short_rows() -> list[Row]:
     """A million short rows with a cap per subject, as a frame and by the command."""
-    found, command = (task(name, script="spark_tasks.py") for name in ("short_rows", "command"))
-    if not found or not command:
+    run, command = (task(name, script="spark_tasks.py") for name in ("short_rows", "command"))
+    if not run or not command:
         return []
-    rows = f"{amount(found['rows'])} short rows"
+    rows = f"{amount(run['rows'])} short rows"
     return [
         Row(
             f"`run_frame` with CusText over {rows}, two slots",
-            f"{found['wall']:.1f} s, {found['cpu']:.0f} CPU-s, {amount(found['rows'] / found['wall'])} rows/s",
-            f"the SQL function without a ledger over the same rows: {found['function']:.1f} s",
-            found["wall"] / found["function"],
+            f"{run['wall']:.1f} s, {run['cpu']:.0f} CPU-s, {amount(run['rows'] / run['wall'])} rows/s",
+            f"the SQL function without a ledger over the same rows: {run['function']:.1f} s",
+            run["wall"] / run["function"],
             f"<= {SECONDS} s",
-            found["wall"] <= SECONDS,
+            run["wall"] <= SECONDS,
         ),
         Row(
             f"`dptext run --engine spark` over {rows}, the start of Spark included",
             f"{command['wall']:.1f} s",
-            f"`run_frame` in a session that runs: {found['wall']:.1f} s",
-            command["wall"] / found["wall"],
+            f"`run_frame` in a session that runs: {run['wall']:.1f} s",
+            command["wall"] / run["wall"],
             f"<= {SECONDS} s",
             command["wall"] <= SECONDS,
         ),

@@ -1,4 +1,4 @@
-"""What a user waits for: the help, the import, a first preview, a small table released (commands as they are typed).
+"""How long a user waits: the help, the import, a first preview, a small table released (commands as they are typed).
 
 python studies/benchmarks/bench_start.py          # a table
 python studies/benchmarks/bench_start.py --json   # the same rows as JSON
@@ -25,7 +25,7 @@ DPTEXT = (sys.executable, "-m", "dptext_etl.cli")
 
 
 class Taken(NamedTuple):
-    """What a command took, in seconds: of the processor, and elapsed."""
+    """The seconds of a command: of the processor, and elapsed."""
 
     cpu: float
     wall: float

@@ -55,8 +55,8 @@ def column() -> list[Row]:
 
 def corpora() -> list[Row]:
     """Growth with the corpus, and a corpus of a million texts."""
-    found = {m: _best("surrogate", m=m, rows=4_000) for m in SIZES}
-    times = {m: 1e6 * run["cpu"] / run["rows"] for m, run in found.items()}
+    runs = {m: _best("surrogate", m=m, rows=4_000) for m in SIZES}
+    times = {m: 1e6 * run["cpu"] / run["rows"] for m, run in runs.items()}
     small, large = min(times), max(times)
     grown = times[large] / times[small] / (large / small)
     whole = task("million", script=SCRIPT)

@@ -1,4 +1,4 @@
-"""What is measured of 1-Diffractor, each in a separate process as in `tasks.py`."""
+"""Measurements of 1-Diffractor, each in a separate process as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def plain_diffractor(variant: str = "tem", rows: int = 150, limit: int = 5_000) 
     listed = [[lists.words[word] for word in order] for order in lists.lists]
     places = [{word: place for place, word in enumerate(order)} for order in listed]
     frame, _ = imdb()
-    known = set(lists.words)
-    texts = [" ".join(word for word in text.lower().split() if word in known) for text in frame["text"].head(rows)]
+    vocabulary = set(lists.words)
+    texts = [" ".join(word for word in text.lower().split() if word in vocabulary) for text in frame["text"].head(rows)]
     loop: Callable[..., list[str]] = diffractor_geometric
     if variant == "tem":
         loop = functools.partial(diffractor_tem, gamma=GAMMA)
@@ -107,7 +107,7 @@ def plain_diffractor_list(limit: int = 5_000) -> dict[str, float]:
 
 
 def one_product(limit: int = 5_000) -> dict[str, float]:
-    """One product of the vectors with themselves in float32, in blocks: what any way of comparing all pairs takes."""
+    """One product of the vectors with themselves in float32, in blocks, the least cost of comparing all pairs."""
     import numpy as np
 
     matrix = public_vectors(limit).vectors.astype(np.float32)

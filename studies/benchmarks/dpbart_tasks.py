@@ -1,4 +1,4 @@
-"""What is measured of DP-BART, each in a separate process as in `tasks.py`; the model is `random_models.py`'s."""
+"""Measurements of DP-BART, each in a separate process as in `tasks.py`; the model is `random_models.py`'s."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def plain_dpbart(folder: str, documents: int, beams: int) -> dict[str, float]:
 
 def dpbart(folder: str, jobs: list[dict[str, Any]]) -> dict[str, Any]:
     """The column, one job after the other: numbers of documents, beams, tokens per document, and rows of a batch."""
-    found: dict[str, Any] = {"jobs": []}
+    results: dict[str, Any] = {"jobs": []}
     for job in jobs:
         documents, length = job["documents"], job.get("length", LENGTH)
         release = releasing(mechanism(folder, length=length, num_beams=job["beams"]), job.get("rows"))
         given = texts(documents, LENGTH) if length == LENGTH else long_texts(documents, length)
         if job.get("warm"):
             release(given[:1])
-        found["jobs"].append({**clocked(partial(release, given)), "documents": documents})
-    return found
+        results["jobs"].append({**clocked(partial(release, given)), "documents": documents})
+    return results
 
 
 def noise(rows: int = 400) -> dict[str, float]:
@@ -56,12 +56,12 @@ def noise(rows: int = 400) -> dict[str, float]:
 
     latents = np.random.default_rng(0).normal(size=(rows, LENGTH * WIDTH)) * CLIP
     keys = pa.array([number.to_bytes(32, "big") for number in range(rows)], pa.binary(32))
-    found = {"samples": float(latents.size)}
+    results = {"samples": float(latents.size)}
     for kind in ("gaussian", "laplace"):
         made = mechanism("", noise=kind)
         made.add_noise(latents[:2], keys[:2])
-        found[kind] = clocked(partial(made.add_noise, latents, keys))["cpu"]
-    return found
+        results[kind] = clocked(partial(made.add_noise, latents, keys))["cpu"]
+    return results
 
 
 def mechanism(folder: str, **settings: Any) -> Any:

@@ -21,8 +21,8 @@ EPSILON = 50.0
 def run(rows: int, decoding: str, model: str) -> dict[str, Any]:
     """Run over the first sentences of SST-2's test and validation splits, verify the ledger, run again.
 
-    Returns seconds of both runs, words drawn, gates, whether the ledger verified, what the second run scored, charged
-    and replayed, and whether what readers see is the same bytes.
+    Returns seconds of both runs, words drawn, gates, whether the ledger verified, the words that the second run scored,
+    charged and replayed, and whether what readers see is the same bytes.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""What is measured of DP-MLM, each in a separate process as in `tasks.py`; models come from `random_models.py`."""
+"""Measurements of DP-MLM, each in a separate process as in `tasks.py`; models come from `random_models.py`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def texts(rows: int, least: int = 1) -> list[str]:
     from dptext_etl import _kernel
 
     frame = pl.read_parquet(data("sst2/sst2.parquet")).filter(pl.col("split") != "train")
-    found = (
+    picked = (
         " ".join(word.lower() for word, is_word in _kernel.split(text) if is_word)
         for text in frame["text"].sample(frame.height, seed=1, shuffle=True)
     )
-    return [text for text in found if len(text.split()) >= least][:rows]
+    return [text for text in picked if len(text.split()) >= least][:rows]
 
 
 def even_texts(folder: str, rows: int) -> list[str]:
@@ -71,7 +71,7 @@ def spread(given: list[str], rows: int) -> list[str]:
 def plain_dpmlm(folder: str, sample: str, of: int, rows: int) -> dict[str, float]:
     """The frozen loop over a few texts of a sample, stopwords kept as the published script does.
 
-    Returns words, how many of them were drawn, and the CPU-seconds that a sequence takes in a batch of 16 by 50 tokens.
+    Returns words, how many of them were drawn, and the CPU-seconds of a sequence in a batch of 16 by 50 tokens.
     """
     import torch
     from plain_loops import dpmlm_text
@@ -82,12 +82,12 @@ def plain_dpmlm(folder: str, sample: str, of: int, rows: int) -> dict[str, float
     kept = frozenset(stopwords("english").words)
     dpmlm_text("a film", model, tokenizer, EPSILON, CLIP, frozenset())
     given = spread(chosen(folder, sample, of), rows)
-    found = clocked(lambda: [dpmlm_text(text, model, tokenizer, EPSILON, CLIP, kept) for text in given])
+    result = clocked(lambda: [dpmlm_text(text, model, tokenizer, EPSILON, CLIP, kept) for text in given])
     words = [word for text in given for word in text.split()]
     ids = torch.randint(5, model.config.vocab_size, (16, 50), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         batch = min(clocked(lambda: model(input_ids=ids))["cpu"] for _ in range(3))
-    return {**found, "words": len(words), "drawn": sum(word not in kept for word in words), "sequence": batch / 16}
+    return {**result, "words": len(words), "drawn": sum(word not in kept for word in words), "sequence": batch / 16}
 
 
 def loaded(folder: str) -> tuple[Any, Any]:
@@ -105,7 +105,7 @@ def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> di
     Every job gives `rows`, `sample` or `words` (with `alike`, texts of the same words in another order each), and the
     mechanism's settings.
     """
-    found: dict[str, Any] = {"jobs": []}
+    results: dict[str, Any] = {"jobs": []}
     for job in jobs:
         rows, sample, words = job.pop("rows"), job.pop("sample", None), job.pop("words", None)
         given = alike(rows, words) if job.pop("alike", False) else None
@@ -113,14 +113,14 @@ def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> di
         release = releasing(folder, dtype, **job)
         release([given[0][:30]])
         taken = clocked(partial(release, given))
-        found["jobs"].append({**taken, "words": sum(len(text.split()) for text in given)})
-    return found
+        results["jobs"].append({**taken, "words": sum(len(text.split()) for text in given)})
+    return results
 
 
 def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float]:
     """Sequential decoding: CPU-seconds of one draw in the middle of texts of this number of words, in full batches.
 
-    A whole text of 400 words would take minutes; every draw of a text takes what one in its middle takes.
+    A whole text of 400 words would run for minutes; every draw of a text costs as much as one in its middle.
     """
     import numpy as np
     import pyarrow as pa
@@ -132,7 +132,7 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
     mechanism = made(folder, "float32", decoding="sequential")
     scorer = mechanism.scorer()
     low, high = mechanism.score_range
-    found = {}
+    results = {}
     for words in (lengths[0], *lengths):  # the first one twice: warm
         script = Script.plain(long_texts(1, words)[0].split())
         tokens = 2 * sum(map(len, scorer.lexicon.encode(script.words))) + 4
@@ -149,8 +149,8 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
                 slots = sampling.Slots(pa.array([bytes(32)] * rows, pa.binary(32)), records, places)
                 sampling.choose(answer.scores, slots, epsilon=EPSILON, low=low, high=high)
                 answered += len(records)
-        found[str(words)] = (time.process_time() - began) / (draws * rows)
-    return found
+        results[str(words)] = (time.process_time() - began) / (draws * rows)
+    return results
 
 
 def made(folder: str, dtype: str, **settings: Any) -> Any:

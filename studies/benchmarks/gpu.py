@@ -1,7 +1,7 @@
 """`make -C studies gpu`: check and measure models on a machine with a GPU, within ten minutes.
 
     python studies/benchmarks/gpu.py                  # writes gpu.json, which the documentation shows
-    python studies/benchmarks/gpu.py bits dpmlm       # these parts; the others keep what was measured of them before
+    python studies/benchmarks/gpu.py bits dpmlm       # these parts; the others keep their earlier figures
     python studies/benchmarks/gpu.py --tiny --out x   # the same with tiny shapes, on the CPU where there is no GPU
 
 Nothing is read but the package: texts, models and vectors are made here. Every part is written as soon as it is done.
@@ -39,13 +39,13 @@ TESTS_SECONDS = 120
 PARTS = ("bits", "draws", "memory", "generation", "dpmlm", "documents", "search", "tests")
 
 
-def main(asked: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run all parts; 1 if a part failed or a check does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("part", nargs="*", metavar="PART", help=f"what to do, of: {', '.join(PARTS)}")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on any machine")
     parser.add_argument("--out", type=Path, default=FILE, help="the results file")
-    options = parser.parse_args(asked)
+    options = parser.parse_args(arguments)
     if options.tiny and options.out == FILE:
         parser.error("tiny shapes say nothing about speed: name another file with --out")
     device = where()
@@ -63,9 +63,9 @@ def main(asked: list[str] | None = None) -> int:
         gpu_models.build(Path(folder), size)
         made = parts(Path(folder), device, size)
         for name in named:
-            found = run(name, made[name], began)
-            bad += [name] * any(row.met is False for row in found)
-            results.put(name, found, origin)
+            rows = run(name, made[name], began)
+            bad += [name] * any(row.met is False for row in rows)
+            results.put(name, rows, origin)
             results.write()
     print(f"{time.perf_counter() - began:.0f} s; written to {options.out.name}")
     if bad:
@@ -74,7 +74,7 @@ def main(asked: list[str] | None = None) -> int:
 
 
 def parts(folder: Path, device: str, size: gpu_models.Size) -> dict[str, Callable[[], list[Row]]]:
-    """Return what is done, by the names of `PARTS`: first what must hold, then how fast it is."""
+    """Return the parts by the names of `PARTS`: first the checks, then the speed."""
     done: tuple[Callable[[], list[Row]], ...] = (
         lambda: in_both(folder, device, size),
         lambda: gpu_checks.exact_draws(device),
@@ -94,30 +94,30 @@ def run(name: str, part: Callable[[], list[Row]], began: float) -> list[Row]:
         return [Row(name, "left out: the time was over", met=False, goal="run")]
     started = time.perf_counter()
     try:
-        found = part()
+        rows = part()
     except (SystemExit, Exception) as exc:  # noqa: BLE001  (the minutes of the other parts must not be lost)
-        found = [Row(name, f"failed: {type(exc).__name__}: {str(exc)[:200]}", met=False, goal="run")]
-    print(f"-- {name}: {time.perf_counter() - started:.0f} s\n{show(found)}", flush=True)
-    return found
+        rows = [Row(name, f"failed: {type(exc).__name__}: {str(exc)[:200]}", met=False, goal="run")]
+    print(f"-- {name}: {time.perf_counter() - started:.0f} s\n{show(rows)}", flush=True)
+    return rows
 
 
 def in_both(folder: Path, device: str, size: gpu_models.Size) -> list[Row]:
     """Compare bits in both number types, and leave the setting as it was."""
     from dptext_etl.device import DTYPE_SETTING
 
-    before, found = os.environ.get(DTYPE_SETTING), []
+    before, digests = os.environ.get(DTYPE_SETTING), []
     try:
         for dtype in ("float32", "bfloat16"):
             os.environ[DTYPE_SETTING] = dtype
-            found += gpu_checks.equal_bits(folder, device, dtype, size)
+            digests += gpu_checks.equal_bits(folder, device, dtype, size)
     finally:
         os.environ.pop(DTYPE_SETTING)
         os.environ |= {} if before is None else {DTYPE_SETTING: before}
-    return found
+    return digests
 
 
 def tests() -> list[Row]:
-    """Run the tests of models, which take the GPU where there is one; left out without pytest."""
+    """Run the tests of models, which use the GPU where there is one; left out without pytest."""
     if importlib.util.find_spec("pytest") is None:
         return [Row("tests of models", "left out: pytest is not installed")]
     command = [sys.executable, "-m", "pytest", "--tb=short", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]

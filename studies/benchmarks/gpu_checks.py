@@ -1,4 +1,4 @@
-"""What must hold wherever a model computes, asked on this machine's device (docs/spec/privacy.md#batch-independence).
+"""Properties of models on every device, checked on this machine's device (docs/spec/privacy.md#batch-independence).
 
 Each check returns rows of the table; a row that is not met fails the whole script.
 """
@@ -83,7 +83,7 @@ def exact_draws(device: str) -> list[Row]:
     from dptext_etl import sampling
     from dptext_etl_models.inference import device_draws
 
-    rows, found = 64, []
+    rows, lines = 64, []
     for m in (100, 4_096, 12_000):
         scores = np.random.default_rng(m).normal(4.0, 4.0, (rows, m)).astype(np.float32)
         numbers = np.arange(rows)
@@ -98,14 +98,14 @@ def exact_draws(device: str) -> list[Row]:
         whole = np.round(scores)
         on_device = device_draws.choose(torch.from_numpy(whole).to(device), slots, on_device=True, **LAW)
         alike = (sampling.choose(whole, slots, **LAW) == on_device).mean()
-        found.append(((here == there).all() and away <= 1, away, alike))
+        lines.append(((here == there).all() and away <= 1, away, alike))
     return [
         Row(
             f"draws from integer weights on {device}, {rows} each over 100, 4,096 and 12,000 outputs",
-            f"the host's draws from the same weights; weights off by at most {max(off for _, off, _ in found)}",
-            f"draws of the kernel from whole scores: {100 * min(alike for _, _, alike in found):.0f} % are the same",
+            f"the host's draws from the same weights; weights off by at most {max(off for _, off, _ in lines)}",
+            f"draws of the kernel from whole scores: {100 * min(alike for _, _, alike in lines):.0f} % are the same",
             goal="equal, at most 1",
-            met=all(good for good, _, _ in found),
+            met=all(good for good, _, _ in lines),
         )
     ]
 

@@ -83,7 +83,7 @@ def generation(folder: Path, device: str, size: Size) -> list[Row]:
 
 
 def rows_by_memory(made: Any, device: str) -> Row:
-    """A full batch takes no more than half of the memory that was free, next to all batches that wait."""
+    """A full batch needs no more than half of the memory that was free, next to all batches that wait."""
     import torch
 
     generator, bucket = made.generator, 64
@@ -110,13 +110,13 @@ def rows_by_memory(made: Any, device: str) -> Row:
 
 def equal_bits(made: Any, device: str, size: Size) -> Row:
     """Two texts separately and among others, which can move to other batches: the same bits of every score."""
-    mine, own, seen = ["the music of a good film", "again and again"], keys(2, 5_000), []
+    mine, record_keys, seen = ["the music of a good film", "again and again"], keys(2, 5_000), []
     for crowd in ([], gpu_models.texts(3, size), gpu_models.texts(8 * size.crowd, size, seed=9)):
         for place in {0, len(crowd) // 2, len(crowd)}:
             others, sampler = keys(len(crowd)), Recorder()
             given = [*crowd[:place], *mine, *crowd[place:]]
-            released(made, given, sampler=sampler, record_keys=[*others[:place], *own, *others[place:]])
-            seen.append({where: bits for where, bits in sampler.scores.items() if where[0] in own})
+            released(made, given, sampler=sampler, record_keys=[*others[:place], *record_keys, *others[place:]])
+            seen.append({where: bits for where, bits in sampler.scores.items() if where[0] in record_keys})
     same = sum(other == seen[0] for other in seen)
     work = f"DP-Prompt: scores of two texts among others that end, {device}, {made.computing.dtype}"
     return Row(work, f"the same bits in {same} of {len(seen)} releases", goal="all", met=same == len(seen))
@@ -168,12 +168,12 @@ def stepping(generator: Any, stride: int) -> Iterator[list[int]]:
 
 def leaving(made: Any, device: str, given: list[str]) -> Row:
     """Texts that have ended leave their batch: the same texts as where they stay, from fewer computed rows."""
-    found = []
+    lines = []
     for stride in (LONGEST, made.generator.stride):
         with stepping(made.generator, stride) as counted:
             out, seconds = released(made, given)
-            found.append((out.text.to_pylist(), seconds, int(np.asarray(out.steps).sum()) / counted[0]))
-    (stayed, slow, before), (left, fast, after) = found
+            lines.append((out.text.to_pylist(), seconds, int(np.asarray(out.steps).sum()) / counted[0]))
+    (stayed, slow, before), (left, fast, after) = lines
     return Row(
         f"DP-Prompt, {len(given):,} texts of which each leaves its batch when it ends, {device}",
         f"{amount(len(given) / fast * 60)} texts/min; {after:.0%} of the computed rows draw",
@@ -186,8 +186,8 @@ def leaving(made: Any, device: str, given: list[str]) -> Row:
 
 def staying(made: Any, device: str, given: list[str]) -> Row:
     """Drawn tokens stay on the device: the same texts as from copies on the host."""
-    found = [released(made, given, sampler=sampler()) for sampler in (OnHost, OnDevice)]
-    (there, slow), (here, fast) = found
+    releases = [released(made, given, sampler=sampler()) for sampler in (OnHost, OnDevice)]
+    (there, slow), (here, fast) = releases
     return Row(
         f"DP-Prompt, {len(given):,} texts, drawn tokens stay on {device}",
         f"{amount(len(given) / fast * 60)} texts/min",
@@ -199,7 +199,7 @@ def staying(made: Any, device: str, given: list[str]) -> Row:
 
 
 def other_gpu(made: Any, device: str, given: list[str]) -> Row:
-    """A process that takes another GPU drops its models; back on the first one, it releases the same texts."""
+    """A process that changes to another GPU drops its models; back on the first one, it releases the same texts."""
     import torch
 
     from dptext_etl import device as devices
@@ -215,15 +215,15 @@ def other_gpu(made: Any, device: str, given: list[str]) -> Row:
         made.__dict__.pop("generator")
         devices.take_gpu("1")
         left = torch.cuda.memory_allocated(0) if device == "cuda" else 0
-        held = len(language_model._LOADED)  # noqa: SLF001
+        models_left = len(language_model._LOADED)  # noqa: SLF001
         there = released(made, given)[0] if count > 1 else None
         made.__dict__.pop("generator", None)
         devices.take_gpu("0")
         again, _ = released(made, given)
     where = "there the same texts" if there is not None and there.text == first.text else "no second GPU to compute on"
     return Row(
-        f"a process takes another GPU, {device}",
-        f"{held} models and {left / 2**20:,.1f} MiB are left on the first one; {where}",
+        f"a process changes to another GPU, {device}",
+        f"{models_left} models and {left / 2**20:,.1f} MiB are left on the first one; {where}",
         goal="0 models; back on the first one, the same texts",
-        met=not held and again.text == first.text,
+        met=not models_left and again.text == first.text,
     )

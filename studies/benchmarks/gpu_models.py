@@ -24,7 +24,7 @@ class Size:
         tokens: Of the tokenizer.
         roberta: What differs from roberta-base's shape.
         bart: What differs from bart-base's shape.
-        matrix: Rows and columns of the product that says what the device can do.
+        matrix: Rows and columns of the product that measures the device.
         vectors: Words and dimensions of the searched vocabulary.
         points: Points that are searched at once.
         longest: Most words of a text.
@@ -32,7 +32,7 @@ class Size:
         generated: Texts that DP-Prompt rewrites to check generation.
         few: Texts whose batches do not find enough memory.
         texts: Texts of the first, small measurement, from which the number of the real one follows.
-        seconds: What the real one should take, for each thing measured.
+        seconds: Duration of the real one, for each measurement.
     """
 
     tokens: int

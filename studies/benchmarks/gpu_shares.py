@@ -1,4 +1,4 @@
-"""What DP-MLM's host and device take, each measured without the other: what a GPU waits for, and what it computes."""
+"""The times of DP-MLM's host and device, each measured without the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMES = 3  # the first time also encodes each distinct word
 
 
 def host(mechanism: Any, given: list[str]) -> float:
-    """Return the least CPU-seconds that a word takes on the host: with batches of a GPU, but no model and no draw."""
+    """Return the least CPU-seconds of a word on the host: with batches of a GPU, but no model and no draw."""
     import torch
 
     from dptext_etl_models.inference.device_draws import Undrawn
@@ -37,7 +37,7 @@ def host(mechanism: Any, given: list[str]) -> float:
 
 
 def device(mechanism: Any, given: list[str], where: str) -> float:
-    """Return the seconds that a word takes on the device: the model and the draws, from the first kernel to the last.
+    """Return the seconds of a word on the device: the model and the draws, from the first kernel to the last.
 
     Gaps in which the device waits for the host to start a kernel are part of it.
     """
@@ -67,7 +67,7 @@ def words(given: list[str]) -> int:
 
 
 class Clock:
-    """Add up what pieces of work take on a device: by its own events on a GPU, otherwise by the machine's clock."""
+    """Add up the times of pieces of work on a device: by its events on a GPU, otherwise by the machine's clock."""
 
     def __init__(self, where: str) -> None:
         self._where, self._spans = where, list[tuple[Any, Any]]()

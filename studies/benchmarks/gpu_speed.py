@@ -36,7 +36,7 @@ def releasing(mechanism: Any) -> Callable[[list[str]], float]:
 
 
 def timed(mechanism: Any, size: Size) -> tuple[list[str], float]:
-    """Release the number of texts that needs about `size.seconds`; return them and what they took."""
+    """Release the number of texts that needs about `size.seconds`; return them and the seconds."""
     release, few = releasing(mechanism), gpu_models.texts(size.texts, size, seed=5)
     release(few[:2])
     first = release(few)
@@ -48,7 +48,7 @@ def timed(mechanism: Any, size: Size) -> tuple[list[str], float]:
 
 
 def peak(device: str, size: Size) -> float:
-    """Return what the device does at most in products of bfloat16 matrices, FLOP/s."""
+    """Return the device's highest rate in products of bfloat16 matrices, FLOP/s."""
     import torch
 
     left, right = (torch.randn(size.matrix, size.matrix, device=device).bfloat16() for _ in range(2))
@@ -63,7 +63,7 @@ def peak(device: str, size: Size) -> float:
 
 
 def useful(mechanism: Any, given: list[str]) -> float:
-    """Count the FLOPs that some texts take without padding and dummies, per word.
+    """Count the FLOPs of some texts without padding and dummies, per word.
 
     Two per weight and token in all layers, only at masks in the feed-forward part of the last one and in the head; and
     operations of attention, four per pair of tokens, number of the hidden state and layer.
@@ -95,7 +95,7 @@ def dpmlm(folder: Path, device: str, size: Size) -> list[Row]:
     """DP-MLM in the shape of roberta-base: sequential, in blocks, parallel."""
     from dptext_etl.device import computing
 
-    most, where, found = peak(device, size), str(computing()), []
+    most, where, lines = peak(device, size), str(computing()), []
     for name, settings in (
         ("sequential", {}),
         (f"blocks of {BLOCK}", {"decoding": "block", "block": BLOCK}),
@@ -108,7 +108,7 @@ def dpmlm(folder: Path, device: str, size: Size) -> list[Row]:
         share = flops * words / seconds / most
         enough = words / seconds * 60 >= WORDS_A_MINUTE and share >= SHARE
         judged = name == "parallel" and size is gpu_models.WHOLE
-        found.append(
+        lines.append(
             Row(
                 f"DP-MLM, {name}, {len(given):,} texts of 2 to 50 words, {where}",
                 f"{amount(words / seconds * 60)} words/min; {flops * words / seconds / 1e12:.3g} useful TFLOP/s",
@@ -118,8 +118,8 @@ def dpmlm(folder: Path, device: str, size: Size) -> list[Row]:
                 enough if judged else None,
             )
         )
-        found += gpu_shares.rows(name, made, given, device)
-    return found
+        lines += gpu_shares.rows(name, made, given, device)
+    return lines
 
 
 def documents(folder: Path, size: Size) -> list[Row]:
@@ -128,15 +128,15 @@ def documents(folder: Path, size: Size) -> list[Row]:
     from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
     from dptext_etl_models.mechanisms.dpbart import DPBart
 
-    bart, where, found = str(folder / "bart"), computing(), []
+    bart, where, lines = str(folder / "bart"), computing(), []
     for name, made in (
         ("DP-BART", DPBart(epsilon=500.0, n_rec=10_000, clip=0.1, model=bart, length=LENGTH, num_beams=1)),
         ("DP-Prompt", DPPrompt(epsilon=100.0, model=bart, clip=gpu_models.CLIP, l_max=LENGTH)),
     ):
         given, seconds = timed(made, size)
         work = f"{name}, bart-base shape, {LENGTH} tokens, {len(given):,} texts, {where}"
-        found.append(Row(work, f"{amount(len(given) / seconds * 60)} texts/min"))
-    return found
+        lines.append(Row(work, f"{amount(len(given) / seconds * 60)} texts/min"))
+    return lines
 
 
 def search(folder: Path, device: str, size: Size) -> list[Row]:
@@ -154,7 +154,7 @@ def search(folder: Path, device: str, size: Size) -> list[Row]:
     few = points[: max(1, size.points // 16)]
     near.by_torch(few, device)
     began = time.perf_counter()
-    found = near.by_torch(points, device)
+    nearest = near.by_torch(points, device)
     seconds = time.perf_counter() - began
     near.nearest(few[:1], "cpu")
     began = time.perf_counter()
@@ -167,6 +167,6 @@ def search(folder: Path, device: str, size: Size) -> list[Row]:
             f"the processor: {amount(len(few) / host)} points/s",
             len(points) / seconds / (len(few) / host),
             "the same words",
-            bool((found[: len(few)] == expected).all()),
+            bool((nearest[: len(few)] == expected).all()),
         )
     ]

@@ -1,4 +1,4 @@
-"""What is measured of MADLIB, each in a separate process as in `tasks.py`."""
+"""Measurements of MADLIB, each in a separate process as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VECTORS = "word_vectors/sgns_300d_30k.npz"
 
 
 def madlib(words: int = 100_000, limit: int = 20_000, source: str = VECTORS) -> dict[str, float]:
-    """The column over IMDb in batches, with the memory that it takes next to the text."""
+    """The column over IMDb in batches, with its memory next to the text."""
     import pyarrow as pa
 
     from dptext_etl.column import draw
@@ -31,16 +31,16 @@ def madlib(words: int = 100_000, limit: int = 20_000, source: str = VECTORS) -> 
     started = time.process_time()
     key = throwaway(mechanism.cfg())
     draw(mechanism, texts.slice(0, 1), ids.slice(0, 1), key)
-    found = {"ready": time.process_time() - started}
+    result = {"ready": time.process_time() - started}
 
     def all_batches() -> list[Any]:
         batches = range(0, len(texts), ROWS)
         return [draw(mechanism, texts.slice(at, ROWS), ids.slice(at, ROWS), key) for at in batches]
 
     drawn = int(pa.compute.sum(mechanism.positions(texts)).as_py())
-    found |= clocked(all_batches)
-    found["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {**found, "words": drawn, "read": count, "bytes": float(texts.nbytes)}
+    result |= clocked(all_batches)
+    result["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {**result, "words": drawn, "read": count, "bytes": float(texts.nbytes)}
 
 
 def plain_madlib(rows: int = 20, limit: int = 20_000) -> dict[str, float]:
@@ -53,8 +53,8 @@ def plain_madlib(rows: int = 20, limit: int = 20_000) -> dict[str, float]:
     words = list(public.words)
     vectors = (public.vectors * public.scale).astype("float32")
     frame, _ = imdb()
-    known = set(words)
-    texts = [" ".join(word for word in text.lower().split() if word in known) for text in frame["text"].head(rows)]
+    vocabulary = set(words)
+    texts = [" ".join(word for word in text.lower().split() if word in vocabulary) for text in frame["text"].head(rows)]
     madlib_texts(texts[:1], words, vectors, EPSILON)
     return {
         **clocked(lambda: madlib_texts(texts, words, vectors, EPSILON)),

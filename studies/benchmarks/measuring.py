@@ -1,4 +1,4 @@
-"""How benchmarks measure: one task per process, its CPU-seconds, rows of a table that say what was compared."""
+"""How benchmarks measure: one task per process, its CPU-seconds, the rows of a table of comparisons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plain_loops import ENOUGH
 HERE = Path(__file__).resolve().parent
 THREADS = ("POLARS_MAX_THREADS", "DPTEXT_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 TIMES, MOST = 4, 24
-"""Runs take turns until the best times have not changed for this number of turns, or for a number in total."""
+"""Runs alternate until the best times have not changed for this number of turns, or for a number in total."""
 SETTLED = 0.99
 """A best time has changed if the new one is below this share of the old one."""
 
@@ -31,11 +31,11 @@ class Row:
     """One line of the table.
 
     Attributes:
-        work: What was done.
+        work: The task.
         measured: How fast, in words.
-        against: What it is compared with, measured in the same run.
+        against: The compared task, measured in the same run.
         ratio: The comparison as a number.
-        goal: What was asked for.
+        goal: The goal, in words.
         met: Whether the goal was reached; None where there is none.
     """
 
@@ -56,7 +56,7 @@ class Row:
 def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> Run:
     """Run one task of a script in a separate process; {} with a sentence on stderr where its data is absent.
 
-    What it leaves in the folder of temporary files is removed.
+    The files that it leaves in the folder of temporary files are removed.
     """
     env = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, like the modules of an installed package
@@ -75,7 +75,7 @@ SKIPPED = 77
 
 
 def best(times: int, name: str, **parameters: Any) -> Run:
-    """Repeat a task and keep the run that took the least processor time."""
+    """Repeat a task and keep the run with the least processor time."""
     return min((task(name, **parameters) for _ in range(times)), key=lambda run: run.get("cpu", 0.0))
 
 
@@ -96,7 +96,7 @@ def two_threads(work: str, measure: Callable[..., Run], rate: Callable[[Run], st
     """Compare two threads with one by elapsed time.
 
     Args:
-        work: What is done.
+        work: The task.
         measure: Does it with `threads`; its data is there.
         rate: Says how fast a run was by elapsed time.
         goal: The least ratio.
@@ -108,12 +108,12 @@ def two_threads(work: str, measure: Callable[..., Run], rate: Callable[[Run], st
 
 
 def words_rate(run: Run) -> str:
-    """Say how many words a run took in an elapsed second."""
+    """Say the words per elapsed second of a run."""
     return f"{amount(run['words'] / run['wall'])} words/s"
 
 
 def counted(plain: float, published: float) -> float:
-    """Say what a goal is held against: the plain loop's rate, or, where it falls short, `ENOUGH` of the published rate.
+    """Return the rate for a goal: the plain loop's rate, or, where it falls short, `ENOUGH` of the published rate.
 
     A machine on which the loop is too slow to count makes a goal harder, never easier.
     """
@@ -128,18 +128,18 @@ def amount(number: float) -> str:
     return f"{number:.3g}"
 
 
-def growing(name: str, found: dict[int, Run], base: int) -> list[Row]:
+def growing(name: str, runs: dict[int, Run], base: int) -> list[Row]:
     """Compare a column's rate at the most words with that at `base` words; give its memory next to the text's bytes.
 
     Args:
         name: Of the column.
-        found: The run of every number of words; nothing is said where one is missing.
+        runs: The run of every number of words; nothing is said where one is missing.
         base: A number of words from which on the rate must not fall.
     """
-    if not all(found.values()):
+    if not all(runs.values()):
         return []
-    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
-    largest = found[max(found)]
+    rates = {size: one["words"] / one["cpu"] for size, one in runs.items()}
+    largest = runs[max(runs)]
     kept = rates[max(rates)] / rates[base]
     return [
         Row(
@@ -151,7 +151,7 @@ def growing(name: str, found: dict[int, Run], base: int) -> list[Row]:
             kept >= 0.8,
         ),
         Row(
-            f"{name}: memory that {power(max(found))} words take",
+            f"{name}: memory of {power(max(runs))} words",
             f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
             f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
             largest["peak"] / largest["bytes"],
@@ -179,5 +179,5 @@ def show(rows: list[Row]) -> str:
 
 def main(rows: Callable[[], list[Row]]) -> None:
     """Print the rows of one benchmark, as JSON with `--json`."""
-    found = rows()
-    print(json.dumps([asdict(row) for row in found]) if "--json" in sys.argv else show(found))
+    lines = rows()
+    print(json.dumps([asdict(row) for row in lines]) if "--json" in sys.argv else show(lines))

@@ -22,7 +22,7 @@ PUBLISHED = {
     "diffractor_lists_seconds": 36.3,  # the same lists
     "madlib_words_per_second": 125.0,  # at a vocabulary of 20,000 words of 300 dimensions
     "dpmlm_words_per_minute": 1_090.0,  # roberta-base shape, SST-2; with products in bfloat16, stopwords kept
-    "dpmlm_draws_per_minute": 609.0,  # of these words those that took a draw
+    "dpmlm_draws_per_minute": 609.0,  # of these words those that were drawn
     "dpmlm_sequences_per_draw": 1.56,  # a draw next to a sequence of a 16 x 50 batch of the same model, at most
     "dpbart_documents_per_minute": 98.0,  # bart-base shape, 20 tokens
 }
@@ -35,7 +35,7 @@ Probabilities = dict[str, list[float]]
 def custext_mapping(
     words: list[str], vectors: npt.NDArray[np.float64], k: int, epsilon: float
 ) -> tuple[Sets, Probabilities]:
-    """Build output sets and probabilities (cosine): for each word not yet in a set, score all, sort all, take k."""
+    """Build output sets and probabilities (cosine): for each word not yet in a set, score all, sort all, keep k."""
     table = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     index = {word: row for row, word in enumerate(words)}
     sets: Sets = {}
@@ -121,7 +121,7 @@ def diffractor_lists(words: list[str], embeddings: list[npt.NDArray[np.float64]]
 
 
 def diffractor_tem(texts: list[str], orders: Orders, places: Places, epsilon: float, gamma: int) -> list[str]:
-    """Replace word by word: every list proposes by noisy scores of its window, one proposal is taken; others kept."""
+    """Replace word by word: every list proposes by noisy scores of its window, one proposal is used; others kept."""
     released = []
     for text in texts:
         out = []
@@ -164,7 +164,7 @@ def diffractor_geometric(texts: list[str], orders: Orders, places: Places, epsil
 
 
 def madlib_texts(texts: list[str], words: list[str], vectors: npt.NDArray[np.float32], epsilon: float) -> list[str]:
-    """Replace word by word: move its vector, score all words by one product, take the nearest; others dropped."""
+    """Replace word by word: move its vector, score all words by one product, use the nearest; others dropped."""
     index = {word: row for row, word in enumerate(words)}
     norms = (vectors * vectors).sum(axis=1)
     dimensions = vectors.shape[1]

@@ -35,11 +35,15 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_200_000)
     parser.add_argument("--scopes", type=int, default=1, help="datasets; writers take turns at them")
     parser.add_argument("--batch", type=int, default=100_000)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "id.key"
         _kernel.Secret().write(str(key))
-        print(json.dumps(measure(asked.url, f"file:{key}", asked.writers, asked.records, asked.scopes, asked.batch)))
+        print(
+            json.dumps(
+                measure(options.url, f"file:{key}", options.writers, options.records, options.scopes, options.batch)
+            )
+        )
 
 
 def measure(
@@ -51,7 +55,7 @@ def measure(
     batch: int,
     server_cpu: Callable[[], float] = lambda: 0.0,
 ) -> dict[str, Any]:
-    """Run the writers, and return records per second of all of them, and what they used.
+    """Run the writers, and return records per second of all of them, and their resources.
 
     Args:
         url: An empty schema.
@@ -63,7 +67,7 @@ def measure(
         server_cpu: Returns the processor time of the server so far.
     """
     with Ledger.open(url, id_key) as ledger:
-        for number in range(scopes):  # what is pinned, is pinned before the clock
+        for number in range(scopes):  # caps are pinned before the clock starts
             ledger.agree_on_cap(*_scope(number))
             registered(ledger, f"bench{number}")
     start = multiprocessing.get_context("spawn")

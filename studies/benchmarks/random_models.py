@@ -1,4 +1,4 @@
-"""Language models in the shapes that papers use, with random weights: speed is real, what they write means nothing.
+"""Language models in the shapes that papers use, with random weights: speed is real, texts mean nothing.
 
     python random_models.py FOLDER
 

@@ -68,7 +68,7 @@ class Results:
     Attributes:
         path: The file.
         order: Names of all parts.
-        parts: What was measured of each: the fields of `Origin`, and rows.
+        parts: Figures of each: the fields of `Origin`, and rows.
     """
 
     path: Path
@@ -77,12 +77,12 @@ class Results:
 
     @classmethod
     def read(cls, path: Path, order: tuple[str, ...]) -> Results:
-        """Read what was measured before; a file that knows no parts, or none at all, holds nothing."""
+        """Read earlier figures; a file that knows no parts, or none at all, holds nothing."""
         parts = json.loads(path.read_text(encoding="utf-8")).get("parts", {}) if path.exists() else {}
         return cls(path, order, {name: part for name, part in parts.items() if name in order})
 
     def put(self, name: str, rows: list[Row], origin: Origin) -> None:
-        """Replace what was measured of a part; a part that was left out keeps its older rows."""
+        """Replace the figures of a part; a part that was left out keeps its older rows."""
         if rows:
             self.parts[name] = {**origin.facts(name), "rows": [row.cells() for row in rows]}
 

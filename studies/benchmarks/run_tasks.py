@@ -72,11 +72,11 @@ class Job:
 
 
 def run(rows: int | None = None, cores: int | None = None, first: int = 0, **entries: Any) -> dict[str, Any]:
-    """A whole run over IMDb, or over short texts, with its profile and the share that the ledger's methods take.
+    """A whole run over IMDb, or over short texts, with its profile and the share of the ledger's methods.
 
     Args:
-        rows: Number of short texts; None takes IMDb.
-        cores: Cores to keep to; None takes all.
+        rows: Number of short texts; None uses IMDb.
+        cores: Cores to keep to; None uses all.
         first: The first of them.
         entries: Further entries of the policy.
     """
@@ -85,16 +85,16 @@ def run(rows: int | None = None, cores: int | None = None, first: int = 0, **ent
     job = Job(frame, **entries)
     size = frame.height
     del frame
-    from dptext_etl import Ledger, engines  # what a user waits for once, at the start, is measured by `bench_start`
+    from dptext_etl import Ledger, engines  # `bench_start` measures the imports at the start
 
     summaries, job_run = list[Any](), engines.run
     ledger = Stopwatch()
     ledger.attach(Ledger)
-    found = clocked(lambda: summaries.append(job_run(job.policy)))
+    result = clocked(lambda: summaries.append(job_run(job.policy)))
     shutil.rmtree(job.folder)
     profile = {cost["name"]: cost["cpu_seconds"] for cost in summaries[0].profile}
     return {
-        **found,
+        **result,
         "words": words,
         "rows": size,
         "ledger_cpu": ledger.cpu,
@@ -104,7 +104,7 @@ def run(rows: int | None = None, cores: int | None = None, first: int = 0, **ent
 
 
 def parts(cores: int | None = None) -> dict[str, Any]:
-    """What a run over IMDb cannot do without: read, draw and write with only Polars and the mechanism."""
+    """The necessary work of a run over IMDb: read, draw and write with only Polars and the mechanism."""
     keep_to(cores)
     import polars as pl
 
@@ -119,9 +119,9 @@ def parts(cores: int | None = None) -> dict[str, Any]:
         texts = release(read["text"].to_arrow(), read["id"].to_arrow(), job.column).text
         read.with_columns(pl.Series("text", texts)).write_parquet(job.folder / "released.parquet")
 
-    found = clocked(work)
+    result = clocked(work)
     shutil.rmtree(job.folder)
-    return found
+    return result
 
 
 def plan(rows: int = 1_000_000) -> dict[str, Any]:
@@ -129,9 +129,9 @@ def plan(rows: int = 1_000_000) -> dict[str, Any]:
     from dptext_etl.runner import plan as planned
 
     job = Job(short_texts(rows))
-    found = clocked(lambda: planned(job.policy))
+    result = clocked(lambda: planned(job.policy))
     shutil.rmtree(job.folder)
-    return found
+    return result
 
 
 class Stopwatch:

@@ -64,9 +64,9 @@ def run(folder: str, source: str) -> dict[str, float]:
     mechanism: Any = plan.column_policies()[0].mechanism
     _ = mechanism.table
     text: dict[str, Any] = {}
-    found = clocked(lambda: text.update(run_policy(plan).as_dict()))
+    result = clocked(lambda: text.update(run_policy(plan).as_dict()))
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {**found, "whole": whole, "new": text["rows"]["new"], "published": text["published_rows"]}
+    return {**result, "whole": whole, "new": text["rows"]["new"], "published": text["published_rows"]}
 
 
 TASKS: dict[str, Callable[..., dict[str, float]]] = {"table": table, "run": run}

@@ -1,4 +1,4 @@
-"""What is measured in Spark, each in a separate process, as in `tasks.py`."""
+"""Measurements in Spark, each in a separate process, as in `tasks.py`."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def functions(times: int = 5) -> dict[str, float]:
         "pandas": "SELECT by_pandas(text, id) FROM films",
         "ledger": "SELECT charged(text, id) FROM films",
     }
-    found: dict[str, list[float]] = {name: [] for name in queries}
+    seconds_of: dict[str, list[float]] = {name: [] for name in queries}
     for turn in range(times + 1):
         register(spark, "charged", plan, ledger=f"sqlite:///{folder / f'{turn}.db'}", unit="record")
         for name, query in queries.items():
-            found[name].append(seconds(spark, query))
+            seconds_of[name].append(seconds(spark, query))
     spark.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    return {**{name: min(taken[1:]) for name, taken in found.items()}, "words": words, "rows": rows}
+    return {**{name: min(taken[1:]) for name, taken in seconds_of.items()}, "words": words, "rows": rows}
 
 
 def frame() -> dict[str, float]:
@@ -132,21 +132,21 @@ def tweets(folder: Path, rows: int) -> Path:
 
 def tree_seconds() -> float:
     """Return the CPU-seconds of this process and all that it started: Spark's Java, and the workers of that."""
-    ticks, own, parents = os.sysconf("SC_CLK_TCK"), {}, {}
+    ticks, seconds_of, parents = os.sysconf("SC_CLK_TCK"), {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             facts = path.read_text().rpartition(")")[2].split()
             parents[int(path.parent.name)] = int(facts[1])
-            own[int(path.parent.name)] = sum(map(int, facts[11:15])) / ticks  # with children that ended
+            seconds_of[int(path.parent.name)] = sum(map(int, facts[11:15])) / ticks  # with children that ended
 
     def below(process: int) -> float:
-        return own[process] + sum(below(child) for child, parent in parents.items() if parent == process)
+        return seconds_of[process] + sum(below(child) for child, parent in parents.items() if parent == process)
 
     return below(os.getpid())
 
 
 def entries(folder: Path, name: str) -> dict[str, Any]:
-    """Return what a run of the tweets needs next to its column."""
+    """Return the entries of a run of the tweets, without its column."""
     return {
         "sink": str(folder / name),
         "staging": str(folder / f"{name}.staging"),
@@ -170,14 +170,14 @@ def short_rows(rows: int = 1_000_000) -> dict[str, float]:
     run_frame(frame.limit(200), plan, id="id", **entries(folder, "small"))
     began, used = time.perf_counter(), tree_seconds()
     run_frame(frame, plan, id="id", **entries(folder, "large"))
-    found = {"wall": time.perf_counter() - began, "cpu": tree_seconds() - used, "function": function, "rows": rows}
+    result = {"wall": time.perf_counter() - began, "cpu": tree_seconds() - used, "function": function, "rows": rows}
     spark.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return result
 
 
 def command(rows: int = 1_000_000) -> dict[str, float]:
-    """The same rows by `dptext run --engine spark`, the start of Spark included; two cores are what it finds."""
+    """The same rows by `dptext run --engine spark`, the start of Spark included; it finds two cores."""
     from dptext_etl import Policy
 
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))

@@ -1,6 +1,6 @@
-"""What is measured of surrogate, each in a separate process: `python surrogate_tasks.py NAME '{"parameter": value}'`.
+"""Measurements of surrogate, each in a separate process: `python surrogate_tasks.py NAME '{"parameter": value}'`.
 
-Corpora and texts are made of random words with random vectors: what they say means nothing, what they take is real.
+Corpora and texts are made of random words with random vectors. They mean nothing; their time and memory are real.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def surrogate(m: int = 20_000, rows: int = 10_000, epsilon: float = 4.0) -> dict
         del texts
         key = _kernel.ReleaseKey(_kernel.Secret(), "bench", "text", "bench", mechanism.cfg())
         mechanism.release(column.slice(0, 64), RecordKeys(key, ids.slice(0, 64), 0))
-        found = clocked(lambda: mechanism.release(column, RecordKeys(key, ids, 0)))
-    return {**found, "rows": rows, "process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        result = clocked(lambda: mechanism.release(column, RecordKeys(key, ids, 0)))
+    return {**result, "rows": rows, "process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 def opened(folder: str, rows: int) -> dict[str, Any]:
-    """Release over a corpus that another process wrote: the memory of this one holds no more than a release takes.
+    """Release over a corpus that another process wrote: the memory of this one holds no more than a release needs.
 
     The first release, which packs the corpus, stays outside the clock.
     """
@@ -89,8 +89,8 @@ def opened(folder: str, rows: int) -> dict[str, Any]:
     column, ids = pa.array(texts, pa.large_string()), pa.array([str(row) for row in range(rows)])
     key = _kernel.ReleaseKey(_kernel.Secret(), "bench", "text", "bench", mechanism.cfg())
     mechanism.release(column.slice(0, 64), RecordKeys(key, ids.slice(0, 64), 0))
-    found = clocked(lambda: mechanism.release(column, RecordKeys(key, ids, 0)))
-    return {**found, "rows": rows, "process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    result = clocked(lambda: mechanism.release(column, RecordKeys(key, ids, 0)))
+    return {**result, "rows": rows, "process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 def million(rows: int = 1_000) -> dict[str, Any]:
@@ -99,8 +99,10 @@ def million(rows: int = 1_000) -> dict[str, Any]:
 
     folder, _, _ = made(1_000_000, 1)
     with folder:
-        asked = json.dumps({"folder": folder.name, "rows": rows})
-        done = subprocess.run([sys.executable, __file__, "opened", asked], capture_output=True, text=True, check=True)
+        parameters = json.dumps({"folder": folder.name, "rows": rows})
+        done = subprocess.run(
+            [sys.executable, __file__, "opened", parameters], capture_output=True, text=True, check=True
+        )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

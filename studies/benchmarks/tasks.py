@@ -1,4 +1,4 @@
-"""What is measured, each in a separate process: `python tasks.py NAME '{"parameter": value}'` prints one JSON line.
+"""Measurements, each in a separate process: `python tasks.py NAME '{"parameter": value}'` prints one JSON line.
 
 Set-up (reading, building and mapping the table, one small call) stays outside the clock.
 """
@@ -33,14 +33,14 @@ def data(name: str) -> Path:
 
 
 def clocked(work: Callable[[], Any]) -> dict[str, float]:
-    """Run `work` and return its CPU-seconds (all threads), wall seconds and what it added to the peak of memory."""
+    """Run `work` and return its CPU-seconds (all threads), wall seconds and its addition to the peak of memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
     kept = work()
-    found = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
-    found["peak"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    result = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    result["peak"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     del kept
-    return found
+    return result
 
 
 def imdb(words: int | None = None) -> tuple[Any, int]:
@@ -157,7 +157,7 @@ def mapping() -> dict[str, float]:
 def santext(
     words: int | None = None, limit: int = 10_000, source: str = "english-20k", batch: int = BATCH
 ) -> dict[str, float]:
-    """The SanText column over IMDb in batches, by default of a run, with the memory that it takes next to the text."""
+    """The SanText column over IMDb in batches, by default of a run, with its memory next to the text."""
     import pyarrow as pa
 
     from dptext_etl.column import draw
@@ -172,7 +172,7 @@ def santext(
     started = time.process_time()
     key = throwaway(mechanism.cfg())
     draw(mechanism, texts.slice(0, 1), ids.slice(0, 1), key)
-    found = {"ready": time.process_time() - started}
+    result = {"ready": time.process_time() - started}
 
     def all_batches() -> list[pa.Array]:
         return [
@@ -180,9 +180,9 @@ def santext(
             for at in range(0, len(texts), batch)
         ]
 
-    found |= clocked(all_batches)
-    found["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {**found, "words": count, "bytes": float(texts.nbytes)}
+    result |= clocked(all_batches)
+    result["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {**result, "words": count, "bytes": float(texts.nbytes)}
 
 
 def random_vectors(frame: Any, size: int = 65_000, dimensions: int = 300) -> str:
@@ -209,8 +209,8 @@ def plain_santext(rows: int = 200, limit: int = 10_000) -> dict[str, float]:
     words = list(public.words)
     probabilities = santext_probabilities((public.vectors * public.scale).astype("float32"), EPSILON)
     frame, _ = imdb()
-    known = set(words)
-    texts = [" ".join(word for word in text.lower().split() if word in known) for text in frame["text"].head(rows)]
+    vocabulary = set(words)
+    texts = [" ".join(word for word in text.lower().split() if word in vocabulary) for text in frame["text"].head(rows)]
     santext_texts(texts[:2], words, probabilities)
     return {
         **clocked(lambda: santext_texts(texts, words, probabilities)),

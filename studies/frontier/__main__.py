@@ -1,4 +1,4 @@
-"""`make -C studies frontier`: measure what is not kept, write `docs/frontier.parquet`, and from it the report."""
+"""`make -C studies frontier`: measure missing figures, write `docs/frontier.parquet`, and from it the report."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def cells(names: Sequence[str], only: Sequence[str], models: dict[str, str], key
                         yield Cell(line, epsilon, data.read(name), key)
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(prog="make -C studies frontier", description=__doc__)
     parser.add_argument("--sets", nargs="*", default=list(data.CUTS), help="data sets")
     parser.add_argument("--only", nargs="*", default=[], help="mechanisms")
     parser.add_argument("--model", action="append", default=[], help="MECHANISM=MODEL: measure it with this model")
     parser.add_argument("--keys", type=int, default=KEYS, help="releases of each cell")
-    parser.add_argument("--again", nargs="*", default=[], help="measures to take anew from kept releases")
+    parser.add_argument("--again", nargs="*", default=[], help="measures to repeat on kept releases")
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if not data.DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     models = dict(item.split("=", 1) for item in given.model)

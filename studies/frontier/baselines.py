@@ -30,18 +30,18 @@ def rows() -> Iterator[dict[str, Any]]:
         assert data.label is not None
         truth = data.label[: len(texts)]
         for title, guess in ((NAMES, label_names), (PUBLIC, public_data)):
-            found = guess(np.unique(truth), texts)
-            if found is not None:
+            guesses = guess(np.unique(truth), texts)
+            if guesses is not None:
                 common = {"dataset": name + SETS, "measure": MEASURE, "kind": "kept", "n": len(texts), "key": 0}
-                yield {**common, "figure": title, "value": round(float(macro_f1(truth, found)), 5)}
+                yield {**common, "figure": title, "value": round(float(macro_f1(truth, guesses)), 5)}
 
 
-def baselines(found: pl.DataFrame, points: pl.DataFrame) -> str:
+def baselines(measured_rows: pl.DataFrame, points: pl.DataFrame) -> str:
     """Return, by data set, what guesses get, and the best release with a bound per text and nothing shown."""
-    own = found.filter(pl.col("measure") == MEASURE)
+    mine = measured_rows.filter(pl.col("measure") == MEASURE)
     lines = []
     for name in (name for name, cut in CUTS.items() if cut.label):
-        free = dict(own.filter(pl.col("dataset") == name + SETS).select("figure", "value").rows())
+        free = dict(mine.filter(pl.col("dataset") == name + SETS).select("figure", "value").rows())
         here = points.filter(pl.col("dataset") == name, pl.col("epsilon_per_text") <= BOUND)
         sound = here.filter(pl.col("discloses") == "nullness").sort("use", descending=True).to_dicts()
         if free and sound:

@@ -1,4 +1,4 @@
-"""Measure one cell: a line at a budget, on a data set, under a key. What was measured is kept."""
+"""Measure one cell: a line at a budget, on a data set, under a key. Figures are kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cell:
     """One release of one data set.
 
     Attributes:
-        line: What is measured.
+        line: The measured line.
         epsilon: Its budget, as the line reads it.
         data: The data set.
         key: Number of the key, from 0.
@@ -66,7 +66,7 @@ class Cell:
 
 
 def released(mechanism: Mechanism, texts: Sequence[str], key: int) -> tuple[list[str], dict[str, float]]:
-    """Release public texts under a known key, so that anybody can repeat it, and return what a text cost.
+    """Release public texts under a known key, so that anybody can repeat it, and return the cost of a text.
 
     The key is known: such a release protects nothing, and must hold only public texts.
     """
@@ -84,8 +84,8 @@ def released(mechanism: Mechanism, texts: Sequence[str], key: int) -> tuple[list
 def _released_once(cell: Cell, mechanism: Mechanism, path: Path) -> tuple[list[str], dict[str, float]]:
     """Return a release and its cost; it is kept, so that a new measure needs no new release."""
     if path.exists():
-        known: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-        return known["texts"], known["cost"]
+        kept_cost: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        return kept_cost["texts"], kept_cost["cost"]
     texts, cost = released(mechanism, cell.data.texts[: cell.rows], cell.key)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft")
@@ -106,12 +106,12 @@ def named(measure: Measure) -> str:
 
 
 def measured(cell: Cell, only: Sequence[str] | None = None, again: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the figures of a cell by measure; what is not kept is measured and kept.
+    """Return the figures of a cell by measure; missing ones are measured and kept.
 
     Args:
         cell: The cell.
-        only: Measures to take, by name; None for all that the data set allows.
-        again: Measures that are taken anew.
+        only: Measures, by name; None for all that the data set allows.
+        again: Measures that are repeated.
     """
     mechanism = cell.mechanism()
     path = WORK_FOLDER / f"{cell.name(mechanism)}.json"
@@ -130,11 +130,11 @@ def measured(cell: Cell, only: Sequence[str] | None = None, again: Sequence[str]
     pairs = _pairs(cell, out)
     for name in missing:
         if name == SPANS:
-            found, kind = _typed(cell.data, out), "learnt"
+            result, kind = _typed(cell.data, out), "learnt"
         else:
-            found = [score.as_dict() for score in wanted[name].of(pairs)]
+            result = [score.as_dict() for score in wanted[name].of(pairs)]
             kind = "learnt" if isinstance(wanted[name], Attack) else "kept"
-        kept["scores"][name] = {"kind": kind, "figures": [rounded(score) for score in found]}
+        kept["scores"][name] = {"kind": kind, "figures": [rounded(score) for score in result]}
     _remember_raw(cell, pairs)
     kept["seconds"] += time.process_time() - began
     store(cell, kept)
@@ -150,15 +150,15 @@ def store(cell: Cell, kept: dict[str, Any]) -> None:
 
 
 def kept_figures(cell: Cell) -> dict[str, Any] | None:
-    """Return what is kept of a cell; None where nothing is."""
+    """Return the kept figures of a cell; None where there are none."""
     path = WORK_FOLDER / f"{cell.name(cell.mechanism())}.json"
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
 def _pairs(cell: Cell, out: list[str]) -> Pairs:
     label, attribute = (None if a is None else a[: cell.rows] for a in (cell.data.label, cell.data.attribute))
-    known = dict(_RAW.get((cell.data.name, cell.rows), {}))
-    return Pairs(cell.data.texts[: cell.rows], tuple(out), label, attribute, memory=known)
+    scores = dict(_RAW.get((cell.data.name, cell.rows), {}))
+    return Pairs(cell.data.texts[: cell.rows], tuple(out), label, attribute, memory=scores)
 
 
 def _remember_raw(cell: Cell, pairs: Pairs) -> None:
@@ -170,13 +170,13 @@ def _remember_raw(cell: Cell, pairs: Pairs) -> None:
 def _typed(data: DataSet, out: Sequence[str]) -> list[dict[str, Any]]:
     """Count the typed spans whose words are in the release one after the other, in the same places."""
     spans, texts = [list(row) for row in data.spans[: len(out)]], data.texts[: len(out)]
-    found, raw = (count_spans(spans, pl.Series(some, dtype=pl.String)) for some in (out, texts))
-    kinds = {"all": None, **{kind: kind for kind, count in sorted(found.found.items()) if count >= 20}}
+    survivors, raw = (count_spans(spans, pl.Series(some, dtype=pl.String)) for some in (out, texts))
+    kinds = {"all": None, **{kind: kind for kind, count in sorted(survivors.found.items()) if count >= 20}}
     scores = []
     for title, kind in kinds.items():
         total, left, was = (
             sum(counts.values()) if kind is None else counts.get(kind, 0)
-            for counts in (found.found, found.survived, raw.survived)
+            for counts in (survivors.found, survivors.survived, raw.survived)
         )
         scores.append(Score(title, left / total, wilson(left, total), blind=0.0, raw=was / total).as_dict())
     return scores

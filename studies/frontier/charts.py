@@ -170,8 +170,8 @@ def _mark(mechanism: str, x: float, y: float, says: str = "") -> str:
 def _said(row: dict[str, Any]) -> str:
     name = row["mechanism"] + (f" ({row['variant']})" if row["variant"] else "")
     cost = "∞" if math.isinf(row["epsilon_per_text"]) else f"{row['epsilon_per_text']:,.0f}"
-    found = f"use {row['use']:.3f}, attack {row['attack']:.3f}"
-    return f"{name}, ε = {row['epsilon']:g} {row['reading']}, {cost} per text: {found}"
+    figures_text = f"use {row['use']:.3f}, attack {row['attack']:.3f}"
+    return f"{name}, ε = {row['epsilon']:g} {row['reading']}, {cost} per text: {figures_text}"
 
 
 def _raised(power: int) -> str:

@@ -1,4 +1,4 @@
-"""Say in a few lines what to choose; every number is looked up among what was measured."""
+"""Recommend a choice in a few lines; every number is one of the figures."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from frontier.tables import amount
 from frontier.tidy import BY
 
 SOMETHING = 0.25
-"""A smaller share of the use is taken for none."""
+"""A smaller share of the use counts as none."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured: one row per cell, and the means of all figures."""
+    """The figures: one row per cell, and the means of all figures."""
 
     points: pl.DataFrame
     means: pl.DataFrame
 
     def cells(self, *asked: tuple[str, str, str, float]) -> list[dict[str, Any]]:
         """Return some cells by data set, mechanism, variant and epsilon; none where one was not measured."""
-        found = []
+        cells_near = []
         for values in asked:
             chosen = (pl.col(name) == value for name, value in zip(BY, values, strict=True))
-            found += self.points.drop_nulls(["use_kept", "attack_kept"]).filter(*chosen).to_dicts()
-        return found if len(found) == len(asked) else []
+            cells_near += self.points.drop_nulls(["use_kept", "attack_kept"]).filter(*chosen).to_dicts()
+        return cells_near if len(cells_near) == len(asked) else []
 
     def study(self, name: str, variant: str, *epsilons: float) -> list[dict[str, Any]]:
         """Return the figures of `surrogate_utility` of a data set by epsilon; none where one was not measured."""
         chosen = {"dataset": f"{name} (surrogate)", "variant": variant, "figure": "macro-F1 on raw test texts"}
         rows = self.means.filter(*(pl.col(column) == value for column, value in chosen.items()))
-        found = rows.filter(pl.col("epsilon").is_in(epsilons)).sort("epsilon").to_dicts()
-        return found if len(found) == len(epsilons) else []
+        rows_near = rows.filter(pl.col("epsilon").is_in(epsilons)).sort("epsilon").to_dicts()
+        return rows_near if len(rows_near) == len(epsilons) else []
 
     def free(self, name: str, *figures: str) -> dict[str, float]:
         """Return what guesses get that need no private text: names and public data, unless others are asked for."""
@@ -49,15 +49,15 @@ class Found:
 
     def spans(self, mechanism: str, variant: str, epsilon: float) -> float | None:
         """Return the share of typed personal data that is left."""
-        asked = {"mechanism": mechanism, "variant": variant, "epsilon": epsilon, "measure": SPANS, "figure": "all"}
-        rows = self.means.filter(*(pl.col(name) == value for name, value in asked.items()))
+        cell = {"mechanism": mechanism, "variant": variant, "epsilon": epsilon, "measure": SPANS, "figure": "all"}
+        rows = self.means.filter(*(pl.col(name) == value for name, value in cell.items()))
         return rows["value"].item() if len(rows) == 1 else None
 
 
-def lines(found: Found) -> Iterator[str]:
+def lines(figures: Found) -> Iterator[str]:
     """Yield the lines, as HTML; a line whose figures are missing is left out."""
     for line in (_bounds, _topics, _tables, _sentiment, _long, _writers, _words, _expected, _vectors, _names, _noise):
-        text = line(found)
+        text = line(figures)
         if text:
             yield str(text)
 
@@ -66,8 +66,8 @@ def _share(kept: float) -> str:
     return f"{min(max(kept, 0.0), 1.0):.0%}"
 
 
-def _bounds(found: Found) -> Any:
-    inside = found.points.filter(
+def _bounds(figures: Found) -> Any:
+    inside = figures.points.filter(
         pl.col("epsilon_per_text") <= BOUND, pl.col("use_kept") >= SOMETHING, pl.col("dataset") != "pii_synth"
     )
     names = inside.group_by("mechanism").len().sort("len", descending=True)
@@ -79,16 +79,16 @@ def _bounds(found: Found) -> Any:
     )
 
 
-def _topics(found: Found) -> Any:
+def _topics(figures: Found) -> Any:
     parts = []
     for name, classes in (("Snips", 7), ("Banking77", 77)):
-        rows = found.study(name, "everyday-30k", 4.0, 8.0)
-        names = found.free(f"{name} (surrogate)").get(NAMES)
+        rows = figures.study(name, "everyday-30k", 4.0, 8.0)
+        names = figures.free(f"{name} (surrogate)").get(NAMES)
         if rows and names is not None:
             text = " and ".join(f"{row['value']:.2f} at ε = {row['epsilon']:g}" for row in rows)
             text = f"{name} ({classes} intents, {rows[0]['n']:,} texts) {text}"
             parts.append(f"{text}, raw {rows[0]['raw']:.2f}, {NAMES} {names:.2f}")
-    cells = found.cells(("Snips", "surrogate", "everyday-30k", 4.0), ("Snips", "surrogate", "everyday-30k", 8.0))
+    cells = figures.cells(("Snips", "surrogate", "everyday-30k", 4.0), ("Snips", "surrogate", "everyday-30k", 8.0))
     fewer = " and ".join(f"{cell['use']:.2f}" for cell in cells)
     return (
         parts
@@ -100,11 +100,11 @@ def _topics(found: Found) -> Any:
     )
 
 
-def _tables(found: Found) -> Any:
+def _tables(figures: Found) -> Any:
     parts = []
     for name in ("Snips", "Banking77", "SST-2"):
-        at = {form: forms.reached(found.means, name, form) for form in forms.SAYS}
-        free = found.free(f"{name} (surrogate)", NAMES, PUBLIC, OTHERS)
+        at = {form: forms.reached(figures.means, name, form) for form in forms.SAYS}
+        free = figures.free(f"{name} (surrogate)", NAMES, PUBLIC, OTHERS)
         best = max(free, key=lambda title: free[title], default="")
         if best and all({1.0, 4.0} <= set(one) for one in at.values()):
             text = (f"{' / '.join(f'{at[form][e]:.2f}' for form in forms.SAYS)} at ε = {e:g}" for e in (1.0, 4.0))
@@ -115,12 +115,12 @@ def _tables(found: Found) -> Any:
     )
 
 
-def _sentiment(found: Found) -> Any:
+def _sentiment(figures: Found) -> Any:
     parts = []
     for name in ("SST-2", "UCI"):
         of_domain, everyday = ("corpus of the domain", "everyday-30k")
-        cells = found.cells((name, "surrogate", of_domain, 8.0), (name, "surrogate", everyday, 8.0))
-        free = found.free(f"{name} (baselines)")
+        cells = figures.cells((name, "surrogate", of_domain, 8.0), (name, "surrogate", everyday, 8.0))
+        free = figures.free(f"{name} (baselines)")
         best = max(free, key=lambda title: free[title], default="")
         parts += [
             f"{name} {one['use']:.2f} and {other['use']:.2f} (raw {one['raw']:.2f}, {best} {free[best]:.2f})"
@@ -133,10 +133,10 @@ def _sentiment(found: Found) -> Any:
     )
 
 
-def _long(found: Found) -> Any:
+def _long(figures: Found) -> Any:
     parts = []
     for name in ("IMDb", "DrugLib"):
-        cells = found.cells((name, "surrogate", "everyday-30k", 16.0), (name, "custext", "", 5.0))
+        cells = figures.cells((name, "surrogate", "everyday-30k", 16.0), (name, "custext", "", 5.0))
         parts += [
             f"{name} {_share(whole['use_kept'])} at ε = 16, where CusText keeps {_share(words['use_kept'])} at "
             f"{amount(words['epsilon_per_text'])} per text"
@@ -150,10 +150,10 @@ def _long(found: Found) -> Any:
     )
 
 
-def _writers(found: Found) -> Any:
+def _writers(figures: Found) -> Any:
     parts = []
     for name, secret in (("blog_gender", "gender"), ("movie_snippets4", "author"), ("DrugLib", "illness")):
-        cells = found.cells((name, "surrogate", "everyday-30k", 8.0), (name, "custext", "", 10.0))
+        cells = figures.cells((name, "surrogate", "everyday-30k", 8.0), (name, "custext", "", 10.0))
         parts += [
             f"the {secret} {_share(one['attack_kept'])} against {_share(two['attack_kept'])}"
             for one, two in [cells]
@@ -165,8 +165,8 @@ def _writers(found: Found) -> Any:
     )
 
 
-def _words(found: Found) -> Any:
-    cells = found.cells(("UCI", "custext", "", 2.0), ("UCI", "custext", "", 10.0))
+def _words(figures: Found) -> Any:
+    cells = figures.cells(("UCI", "custext", "", 2.0), ("UCI", "custext", "", 10.0))
     text = "; ".join(
         f"F1 {cell['use']:.2f} at {cell['epsilon']:g} per word ({amount(cell['epsilon_per_text'])} per text), "
         f"{cell['attack']:.0%} of the raw texts found again"
@@ -177,8 +177,8 @@ def _words(found: Found) -> Any:
     )
 
 
-def _expected(found: Found) -> Any:
-    cells = found.cells(("Snips", "dpmlm", "at once", 25.0), ("Snips", "dpmlm", "at once", 50.0))
+def _expected(figures: Found) -> Any:
+    cells = figures.cells(("Snips", "dpmlm", "at once", 25.0), ("Snips", "dpmlm", "at once", 50.0))
     text = "; ".join(
         f"F1 {cell['use']:.2f} of {cell['raw']:.2f} at {cell['epsilon']:g} per word "
         f"({amount(cell['epsilon_per_text'])} per text), {cell['attack']:.0%} found again"
@@ -187,9 +187,9 @@ def _expected(found: Found) -> Any:
     return cells and f"<b>Sentences that follow the original: DP-MLM</b>; protection is empirical. Snips: {text}."
 
 
-def _vectors(found: Found) -> Any:
-    cells = found.cells(("Snips", "dpbart", "CLV", 1000.0))
-    rows = found.means.filter(
+def _vectors(figures: Found) -> Any:
+    cells = figures.cells(("Snips", "dpbart", "CLV", 1000.0))
+    rows = figures.means.filter(
         pl.col("dataset") == "Snips, as paper 003", pl.col("variant") == "PR+", pl.col("epsilon") == 1000.0
     ).filter(pl.col("figure").str.starts_with("macro-F1"))
     return "".join(
@@ -200,9 +200,9 @@ def _vectors(found: Found) -> Any:
     )
 
 
-def _names(found: Found) -> Any:
-    asked = (("surrogate", "everyday-30k", 8.0), ("custext", "", 10.0), ("dpmlm", "at once", 50.0))
-    shares = {f"{name} at {epsilon:g}": found.spans(name, variant, epsilon) for name, variant, epsilon in asked}
+def _names(figures: Found) -> Any:
+    cells = (("surrogate", "everyday-30k", 8.0), ("custext", "", 10.0), ("dpmlm", "at once", 50.0))
+    shares = {f"{name} at {epsilon:g}": figures.spans(name, variant, epsilon) for name, variant, epsilon in cells}
     text = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share is not None)
     return (
         text
@@ -210,8 +210,8 @@ def _names(found: Found) -> Any:
     )
 
 
-def _noise(found: Found) -> Any:
-    several = found.points.filter(pl.col("keys") > 1)["spread"].drop_nulls()
+def _noise(figures: Found) -> Any:
+    several = figures.points.filter(pl.col("keys") > 1)["spread"].drop_nulls()
     return len(several) and (
         "<b>Small differences are noise.</b> Between the keys of a cell, use differs by ± "
         f"{several.quantile(0.9):.2f} or less in nine cells of ten; other texts differ more."

@@ -15,6 +15,6 @@ WORK_FOLDER = ROOT / "target" / "surrogate-utility"
 @cache
 def domain_corpus(data_set: str) -> Corpus:
     """Return the corpus of public texts of the domain of a data set; it is built once."""
-    found = measures.corpus(CUTS[data_set].domain, DATA, WORK_FOLDER, {})
-    assert found is not None
-    return found
+    corpus = measures.corpus(CUTS[data_set].domain, DATA, WORK_FOLDER, {})
+    assert corpus is not None
+    return corpus

@@ -29,7 +29,7 @@ class Cut:
         rows: Texts that mechanisms without a language model release.
         domain: The corpus of `make -C studies surrogate-utility` that is of the same domain.
         label: Column of labels; None where there is none.
-        attribute: Column of what an attacker wants to learn; None where there is none.
+        attribute: Column of the attribute that an attacker infers; None where there is none.
         says: What texts, labels and attributes are, in words.
     """
 
@@ -79,11 +79,11 @@ class DataSet:
     """Public texts that play private ones.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         cut: How it was made.
         texts: Texts in a fixed random order; a line measures the first ones.
         label: Labels, shape (n,), or None.
-        attribute: What an attacker wants to learn, shape (n,), or None.
+        attribute: The attribute that an attacker infers, shape (n,), or None.
         spans: Typed personal data of each text; empty where none is known.
     """
 
@@ -96,8 +96,8 @@ class DataSet:
 
     def sha256(self, rows: int) -> str:
         """Return the hash of the first rows, labels included."""
-        held = [self.texts[:rows], *(None if a is None else a[:rows].tolist() for a in (self.label, self.attribute))]
-        return hashlib.sha256(json.dumps(held).encode()).hexdigest()
+        content = [self.texts[:rows], *(None if a is None else a[:rows].tolist() for a in (self.label, self.attribute))]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 @cache

@@ -56,13 +56,13 @@ def rows(kept: FigureCache, names: Sequence[str] = PLAN, keys: int = KEYS) -> It
 
 def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) -> dict[str, Any]:
     (texts, labels), (variant, claim) = data.train, CENTRAL[form]
-    own = StandIn(tuple(texts), np.array([data.names[one] for one in labels]), (), np.array([]))
+    training = StandIn(tuple(texts), np.array([data.names[one] for one in labels]), (), np.array([]))
 
     def once() -> float:
-        made, asked = FORMS[form].release(own, epsilon, 1), np.array([data.names[one] for one in data.test[1]])
+        made, truth = FORMS[form].release(training, epsilon, 1), np.array([data.names[one] for one in data.test[1]])
         if made.predict is not None:
-            return float(macro_f1(asked, np.array(made.predict(data.test[0]))))
-        return measures.f1((list(made.texts), made.labels.tolist()), (data.test[0], asked.tolist()))
+            return float(macro_f1(truth, np.array(made.predict(data.test[0]))))
+        return measures.f1((list(made.texts), made.labels.tolist()), (data.test[0], truth.tolist()))
 
     value = kept.figure((form, data.name, len(texts), epsilon, key), once)
     print(data.name, form, f"{epsilon:g}", key, f"{value:.3f}", sep=" | ", flush=True)
@@ -83,11 +83,11 @@ def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) 
     }
 
 
-def forms(found: pl.DataFrame) -> str:
-    """Return a row per data set and form: what a learner gets at an equal epsilon per person, and what to do."""
+def forms(table_: pl.DataFrame) -> str:
+    """Return a row per data set and form: the use at an equal epsilon per person, and a recommendation."""
     lines = []
-    for name in measured(found):
-        linked, free = guesses(found, name)
+    for name in measured(table_):
+        linked, free = guesses(table_, name)
         raw = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "raw")
         context = [
             name,
@@ -95,33 +95,33 @@ def forms(found: pl.DataFrame) -> str:
             *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES))),
         ]
         for form, says in SAYS.items():
-            best = reached(found, name, form)
-            shown = (figure(best.get(epsilon)) for epsilon in EPSILONS)
-            lines.append([*context, says, *shown, verdict(free, best)])
+            best = reached(table_, name, form)
+            columns = (figure(best.get(epsilon)) for epsilon in EPSILONS)
+            lines.append([*context, says, *columns, verdict(free, best)])
             context = [""] * len(context)
     head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS), "what to do"]
     return table(head, lines)
 
 
-def choices(found: pl.DataFrame) -> str:
-    """Return a row per data set: all forms at two epsilons per person, and which one to take, if any."""
+def choices(table_: pl.DataFrame) -> str:
+    """Return a row per data set: all forms at two epsilons per person, and the recommended one, if any."""
     lines = []
-    for name in measured(found):
-        linked, free = guesses(found, name)
-        at = {form: reached(found, name, form) for form in SAYS}
+    for name in measured(table_):
+        linked, free = guesses(table_, name)
+        at = {form: reached(table_, name, form) for form in SAYS}
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
-        take = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
+        choices_at = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
         lines.append(
             [
                 f"{name}, {linked.select(pl.max('n')).item():,} texts",
                 *cells,
                 f"{best} {free[best]:.2f}",
-                "; ".join(take),
+                "; ".join(choices_at),
             ]
         )
-    shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
-    return table([f"macro-F1 at ε = {shown}", *SAYS.values(), "best guess without private texts", "take"], lines)
+    levels = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
+    return table([f"macro-F1 at ε = {levels}", *SAYS.values(), "best guess without private texts", "take"], lines)
 
 
 def _take(free: Mapping[str, float], at: Mapping[str, float]) -> str:
@@ -135,11 +135,11 @@ def _take(free: Mapping[str, float], at: Mapping[str, float]) -> str:
 
 
 def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
-    """Say which form to take at an epsilon, or to publish nothing.
+    """Say which form to choose at an epsilon, or to publish nothing.
 
     Args:
         free: Macro-F1 of guesses that need no private text.
-        at: Macro-F1 of each form; among those near the best one, the first is taken.
+        at: Macro-F1 of each form; among those near the best one, the first is chosen.
     """
     best = max(free, key=lambda what: free[what])
     if max(at.values()) <= free[best] + LEVEL:
@@ -147,25 +147,25 @@ def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
     return SAYS[next(form for form, value in at.items() if value >= max(at.values()) - LEVEL)]
 
 
-def measured(found: pl.DataFrame) -> list[str]:
+def measured(table_: pl.DataFrame) -> list[str]:
     """Return the data sets that both forms and row-wise releases were measured on."""
-    there = set(found["dataset"])
+    there = set(table_["dataset"])
     return [name for name in PLAN if {name + ENDS, name + of_surrogate.SETS} <= there]
 
 
-def guesses(found: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
+def guesses(table_: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
     """Return the rows of row-wise releases of a data set, and what guesses get."""
-    linked = found.filter(pl.col("dataset") == name + of_surrogate.SETS)
+    linked = table_.filter(pl.col("dataset") == name + of_surrogate.SETS)
     free = {what: of_surrogate.value_of(linked, what) for what in GUESSES[:-1]}
     free[GUESSES[-1]] = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "blind")
     return linked, {what: value for what, value in free.items() if value is not None}
 
 
-def reached(found: pl.DataFrame, name: str, form: str) -> dict[float, float]:
+def reached(table_: pl.DataFrame, name: str, form: str) -> dict[float, float]:
     """Return the mean macro-F1 of a form by epsilon per person, over `everyday-30k`."""
     central = form in CENTRAL
     ends, variant = (ENDS, CENTRAL[form][0]) if central else (of_surrogate.SETS, EVERYDAY)
-    here = found.filter(
+    here = table_.filter(
         pl.col("dataset") == name + ends,
         pl.col("mechanism") == form,
         pl.col("variant") == variant,
@@ -175,7 +175,7 @@ def reached(found: pl.DataFrame, name: str, form: str) -> dict[float, float]:
 
 
 def measure() -> None:
-    """Measure what is not kept, and write it to the tidy file."""
+    """Measure missing figures, and write them to the tidy file."""
     WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     tidy.put(MEASURE, rows(FigureCache(WORK_FOLDER / "forms.jsonl")))
 

@@ -54,16 +54,16 @@ def attacked(cell: Cell, memory: dict[Any, Any]) -> bool:
         return False
     texts = json.loads(gzip.decompress(path.read_bytes()))["texts"][:ROWS]
     pairs = Pairs(cell.data.texts[:ROWS], tuple(texts), memory=dict(memory))
-    found = MaskedTokens().of(pairs)
+    scores = MaskedTokens().of(pairs)
     memory.update((key, value) for key, value in pairs.memory.items() if RAW in key and RELEASED not in key)
-    figures = [rounded(score.as_dict()) for score in found]
+    figures = [rounded(score.as_dict()) for score in scores]
     kept["scores"][NAME] = {"kind": "learnt", "n": ROWS, "figures": figures}
     store(cell, kept)
     return True
 
 
 def measure() -> None:
-    """Attack what was not attacked yet."""
+    """Run the missing attacks."""
     memories: dict[str, dict[Any, Any]] = {}
     for cell in cells():
         if attacked(cell, memories.setdefault(cell.data.name, {})):

@@ -18,12 +18,12 @@ COLUMNS = {
 """Figures of the table: their columns, and how many digits they have."""
 
 
-def draws(found: pl.DataFrame) -> str:
+def draws(all_rows: pl.DataFrame) -> str:
     """Return what differs between the three ways, and below it, folded, all figures."""
-    own = found.filter(pl.col("measure") == "score_utility")
+    rows = all_rows.filter(pl.col("measure") == "score_utility")
     sentences, parts = [], []
-    for name in own["dataset"].unique(maintain_order=True):
-        here, title = own.filter(pl.col("dataset") == name), name.removesuffix(SETS)
+    for name in rows["dataset"].unique(maintain_order=True):
+        here, title = rows.filter(pl.col("dataset") == name), name.removesuffix(SETS)
         sentences += [f"<li>{title}, {line}</li>" for line in verdicts(here)]
         parts.append(folded(f"{title}: {here.select(pl.max('n')).item():,} texts", _figures(here)))
     return f"<ul>{''.join(sentences)}</ul>{''.join(parts)}"

@@ -17,21 +17,21 @@ DELTA = 1e-6
 FACTS = "models of paper 003"
 
 
-def latents(found: pl.DataFrame) -> str:
+def latents(all_rows: pl.DataFrame) -> str:
     """Return, folded, macro-F1 and BLEU of both data sets by budget."""
-    own = found.filter(pl.col("measure") == "latent_utility")
+    rows = all_rows.filter(pl.col("measure") == "latent_utility")
     parts = []
-    for name in own.filter(pl.col("dataset") != FACTS)["dataset"].unique(maintain_order=True).sort(descending=True):
-        here = own.filter(pl.col("dataset") == name)
+    for name in rows.filter(pl.col("dataset") != FACTS)["dataset"].unique(maintain_order=True).sort(descending=True):
+        here = rows.filter(pl.col("dataset") == name)
         raw = here.select(pl.max("raw")).item()
         texts = f"{here.select(pl.max('n')).item():,} texts; macro-F1 from the original texts {figure(raw)}"
         parts.append(folded(f"{name}: {texts}", _figures(here)))
     return "".join(parts)
 
 
-def facts(found: pl.DataFrame) -> str:
+def facts(all_rows: pl.DataFrame) -> str:
     """Return how the models were made, in one sentence."""
-    details = dict(found.filter(pl.col("dataset") == FACTS).select("figure", "value").rows())
+    details = dict(all_rows.filter(pl.col("dataset") == FACTS).select("figure", "value").rows())
     steps = ", ".join(
         f"{name.removeprefix('steps of ')} {count:,.0f}"
         for name, count in details.items()
@@ -39,20 +39,20 @@ def facts(found: pl.DataFrame) -> str:
     )
     return (
         f"<p>The model has {details['megabytes of the model']:g} MB (bart-base 558). Steps of training: {steps}; "
-        f"the paper takes 3,000 for PR and 50,000 and more for each PR+. Beams: "
+        f"the paper uses 3,000 for PR and 50,000 and more for each PR+. Beams: "
         f"{details['beams']:g}; the paper's are 10.</p>"
     )
 
 
-def nats_by_budget(found: pl.DataFrame) -> str:
-    """Return what a noisy latent reveals at most, by budget."""
-    own = found.filter(pl.col("dataset") == "Snips, as paper 003", pl.col("epsilon").is_finite())
-    budgets = own["epsilon"].unique().sort(descending=True)
+def nats_by_budget(all_rows: pl.DataFrame) -> str:
+    """Return the most that a noisy latent reveals, by budget."""
+    rows = all_rows.filter(pl.col("dataset") == "Snips, as paper 003", pl.col("epsilon").is_finite())
+    budgets = rows["epsilon"].unique().sort(descending=True)
     return ", ".join(f"{nats(epsilon):.0f} at ε = {epsilon:,g}" for epsilon in budgets)
 
 
 def nats(epsilon: float) -> float:
-    """Return what a noisy latent reveals at most, in nats."""
+    """Return the most that a noisy latent reveals, in nats."""
     return largest_mu(epsilon, DELTA) ** 2 / 8
 
 

@@ -19,12 +19,12 @@ SHOWN = (2.0, 4.0, 8.0)
 """Budgets of the overview."""
 
 
-def corpora(found: pl.DataFrame) -> str:
+def corpora(all_rows: pl.DataFrame) -> str:
     """Return one row per data set, and below it, folded, all lines of each."""
-    own = found.filter(pl.col("measure") == "surrogate_utility")
+    mine = all_rows.filter(pl.col("measure") == "surrogate_utility")
     rows, parts = [], []
-    for name in own.filter(pl.col("dataset").str.ends_with(SETS))["dataset"].unique(maintain_order=True):
-        here = own.filter(pl.col("dataset") == name)
+    for name in mine.filter(pl.col("dataset").str.ends_with(SETS))["dataset"].unique(maintain_order=True):
+        here = mine.filter(pl.col("dataset") == name)
         lines, title = here.filter(pl.col("figure") == F1), name.removesuffix(SETS)
         base = {"raw": first(lines, "raw"), **{what: value_of(here, what) for what in (NAMES, PUBLIC, OTHERS)}}
         base["guessing"] = first(lines, "blind")
@@ -54,38 +54,38 @@ def corpora(found: pl.DataFrame) -> str:
     return table(head, rows, sorts=True) + "".join(parts)
 
 
-def encoders(found: pl.DataFrame) -> str:
+def encoders(all_rows: pl.DataFrame) -> str:
     """Return a row per data set, corpus and encoder, models last, and what encoding costs."""
-    own = found.filter(pl.col("measure") == "encoder_utility")
+    mine = all_rows.filter(pl.col("measure") == "encoder_utility")
     rows: list[list[str]] = []
-    for name in own.filter(pl.col("figure") == F1)["dataset"].unique(maintain_order=True):
+    for name in mine.filter(pl.col("figure") == F1)["dataset"].unique(maintain_order=True):
         title = name.removesuffix(BESIDE)
-        here = found.filter(pl.col("dataset").is_in([name, title + SETS]), pl.col("figure") != OTHERS)
+        here = all_rows.filter(pl.col("dataset").is_in([name, title + SETS]), pl.col("figure") != OTHERS)
         lines = here.filter(pl.col("figure") == F1).sort(pl.col("dataset") == name, maintain_order=True)
         means, context = _means(lines), [f"{title}, {here.select(pl.max('n')).item():,} texts"]
         context += [figure(first(lines, "raw")), *(figure(value_of(here, what)) for what in (NAMES, PUBLIC))]
         for line in means["variant"].unique(maintain_order=True):
             rows.append([*context, line, *_cells(means, line, SHOWN)])
             context = [""] * len(context)
-    speed = own.filter(pl.col("kind") == "cost").select("variant", "figure", "value").rows()
+    speed = mine.filter(pl.col("kind") == "cost").select("variant", "figure", "value").rows()
     sentence = "; ".join(f"{name}: {value:,.0f} {what}" for name, what, value in sorted(speed, reverse=True))
     head = ["data set", "raw", NAMES, PUBLIC, "corpus and encoder", *(f"ε = {at:g}" for at in SHOWN)]
     return table(head, rows) + f"<p>{sentence}.</p>"
 
 
-def learners(found: pl.DataFrame) -> str:
+def learners(all_rows: pl.DataFrame) -> str:
     """Return what features gain on released text, data set by data set."""
-    own, parts = found.filter(pl.col("measure") == "surrogate_utility"), []
-    for name in own.filter(pl.col("dataset").str.ends_with(GAIN))["dataset"].unique(maintain_order=True):
-        here = own.filter(pl.col("dataset") == name)
+    rows, parts = all_rows.filter(pl.col("measure") == "surrogate_utility"), []
+    for name in rows.filter(pl.col("dataset").str.ends_with(GAIN))["dataset"].unique(maintain_order=True):
+        here = rows.filter(pl.col("dataset") == name)
         title = f"<p>{name.removesuffix(GAIN)}, {here.select(pl.max('n')).item():,} texts:</p>"
         parts.append(title + _lines(here, "features"))
     return "".join(parts)
 
 
-def words(found: pl.DataFrame) -> str:
+def words(all_rows: pl.DataFrame) -> str:
     """Return what word mechanisms need per text for the same task."""
-    here = found.filter(pl.col("dataset") == "Snips, what word mechanisms need")
+    here = all_rows.filter(pl.col("dataset") == "Snips, what word mechanisms need")
     budgets = here.select("epsilon", "epsilon_per_text").unique().sort("epsilon").rows()
     head = ["mechanism", *(f"{word:g} per word, {amount(round(text, 1))} per text" for word, text in budgets)]
     rows = [

@@ -75,7 +75,7 @@ _PART = re.compile(r"<!-- generated: (frontier_\w+) -->.*?<!-- end -->", re.DOTA
 
 def filled(markdown: str) -> str:
     """Return a page's Markdown with the figures of the parts put in, plots included."""
-    return _PART.sub(lambda found: PARTS[found.group(1)](), markdown)
+    return _PART.sub(lambda match: PARTS[match.group(1)](), markdown)
 
 
 def report() -> str:

@@ -1,4 +1,4 @@
-"""Set the tables of paper 000 (DP-MLM, Meisenbacher et al. 2024) next to what was measured here."""
+"""Set the tables of paper 000 (DP-MLM, Meisenbacher et al. 2024) next to our figures."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ LONGER_SET, LONGER_AT = "movie_snippets4", 0.25
 
 def paper_000(table_: pl.DataFrame) -> str:
     """Return parts of Tables 2 to 4 of DP-MLM next to ours."""
-    found = means(table_)
-    return _table_2(found) + _table_3(found) + _table_4(found)
+    averages = means(table_)
+    return _table_2(averages) + _table_3(averages) + _table_4(averages)
 
 
-def _table_2(found: pl.DataFrame) -> str:
+def _table_2(averages: pl.DataFrame) -> str:
     bleu = ("bleu", "BLEU, case ignored")
     at = [(name, epsilon) for name, row in SST2.items() for epsilon in row]
     printed = [{key: SST2[key[0]][key[1]][which] / (1, 100)[which] for key in at} for which in (0, 1)]
     ours = [
-        {(name, epsilon): one(found, "SST-2", *OURS[name], float(epsilon), *what) for name, epsilon in at}
+        {(name, epsilon): one(averages, "SST-2", *OURS[name], float(epsilon), *what) for name, epsilon in at}
         for what in (bleu, RELEASED)
     ]
     head = ["mechanism", *(f"ε = {epsilon}" for epsilon in SST2["DP-MLM"])]
@@ -64,11 +64,11 @@ def _table_2(found: pl.DataFrame) -> str:
     )
 
 
-def _table_3(found: pl.DataFrame) -> str:
+def _table_3(averages: pl.DataFrame) -> str:
     rows, less = [], 0
     for epsilon, printed in YELP.items():
         for name in ("movie_snippets4", "DrugLib"):
-            ours = _gains(found, name, "at once", float(epsilon))
+            ours = _gains(averages, name, "at once", float(epsilon))
             less += None not in ours and ours[1] < ours[0]  # type: ignore[operator]
             text = (f"{value:.2f} / {figure(mine, digits=2) or '–'}" for value, mine in zip(printed, ours, strict=True))
             rows.append([str(epsilon), name, *text])
@@ -83,12 +83,12 @@ def _table_3(found: pl.DataFrame) -> str:
     )
 
 
-def _table_4(found: pl.DataFrame) -> str:
+def _table_4(averages: pl.DataFrame) -> str:
     rows = []
     for (epsilon, addition), (use, static, adaptive, *printed) in LONGER.items():
         again = [use / TRUSTPILOT_RAW[0] - attacked / TRUSTPILOT_RAW[1] for attacked in (static, adaptive)]
-        ours = _gains(found, LONGER_SET, ADDED, float(epsilon)) if addition == LONGER_AT else (None, None)
-        plain = _gains(found, LONGER_SET, "at once", float(epsilon))
+        ours = _gains(averages, LONGER_SET, ADDED, float(epsilon)) if addition == LONGER_AT else (None, None)
+        plain = _gains(averages, LONGER_SET, "at once", float(epsilon))
         attacked_ = [
             f"{value:.2f} / {new:.3f} / {figure(mine, digits=2) or '–'}"
             for value, new, mine in zip(printed, again, ours, strict=True)
@@ -106,11 +106,11 @@ def _table_4(found: pl.DataFrame) -> str:
     )
 
 
-def _gains(found: pl.DataFrame, data_set: str, variant: str, epsilon: float) -> tuple[float | None, float | None]:
+def _gains(averages: pl.DataFrame, data_set: str, variant: str, epsilon: float) -> tuple[float | None, float | None]:
     """Return the relative gain as the paper defines it, against a static and an adaptive attacker."""
 
     def share(measure: str, what: str) -> float | None:
-        row = rows_of(found, data_set, "dpmlm", variant, epsilon, measure, what)
+        row = rows_of(averages, data_set, "dpmlm", variant, epsilon, measure, what)
         return row["value"].item() / row["raw"].item() if len(row) == 1 else None
 
     use, static, adaptive = share(*USE), share(*STATIC), share(*SECRET)

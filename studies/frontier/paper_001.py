@@ -1,4 +1,4 @@
-"""Set the tables of paper 001 (Meisenbacher, Lee, Matthes 2025) next to what was measured here."""
+"""Set the tables of paper 001 (Meisenbacher, Lee, Matthes 2025) next to our figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Printed:
 
     Attributes:
         raw: Accuracy of use and of the attacker from raw texts.
-        guessing: What the paper takes for guessing: F1 of the positive class, or of a coin.
+        guessing: The paper's figure of guessing: F1 of the positive class, or of a coin.
         accuracy: The accuracy of the same guesses.
         rows: Use, static, adaptive attacker and both gains, by mechanism and epsilon, divided evenly and by scores.
     """
@@ -81,8 +81,8 @@ def gain(used: float, attacked: float, blind: tuple[float, float], raw: tuple[fl
 
 def paper_001(table_: pl.DataFrame) -> str:
     """Return Tables 1 and 2 of the budget paper, recomputed, next to ours."""
-    found = means(table_)
-    return _table_1() + _attackers(found) + _table_2(found)
+    averages = means(table_)
+    return _table_1() + _attackers(averages) + _table_2(averages)
 
 
 def gains(of: Printed, blind: tuple[float, float]) -> dict[tuple[str, str, str], list[float]]:
@@ -116,14 +116,14 @@ def _table_1() -> str:
         for name, values in printed.items():
             near += sum(abs(value - new) <= NEAR for value, new in zip(values, again[name], strict=True))
             cells = [
-                f"{value:.2f} / {new:.2f} / {own:.2f}"
-                for value, new, own in zip(values, again[name], right[name], strict=True)
+                f"{value:.2f} / {new:.2f} / {here:.2f}"
+                for value, new, here in zip(values, again[name], right[name], strict=True)
             ]
             rows.append([title, *name, *cells])
     return (
         "<p>Table 1, relative gain γ above guessing, against the static and the adaptive attacker: printed / "
         "recomputed from its own row / with the accuracy of the same guesses. <b>The scores are accuracies, but "
-        "guessing is taken at F1 of the positive class</b> (Yelp 96.65 and 29.89; as accuracies they are 93.53 and "
+        "guessing is measured by F1 of the positive class</b> (Yelp 96.65 and 29.89; as accuracies they are 93.53 and "
         "17.57; Trustpilot 95.83 and a coin's 66.67; 92.00 and 58.09). Then Yelp's raw texts lie below guessing "
         "(95.09), losing use <i>raises</i> γ, and a model that learned nothing gains most.</p>"
         + table(["data set", "mechanism", "ε", "budget divided", "γ, static", "γ, adaptive"], rows, sorts=True)
@@ -136,7 +136,7 @@ def _table_1() -> str:
     )
 
 
-def _attackers(found: pl.DataFrame) -> str:
+def _attackers(averages: pl.DataFrame) -> str:
     rows = [
         [
             f"{row['mechanism']}, {row['variant']}",
@@ -147,7 +147,7 @@ def _attackers(found: pl.DataFrame) -> str:
             figure(row["blind"]),
         ]
         for name in SETS
-        for row in found.filter(
+        for row in averages.filter(
             pl.col("dataset") == name,
             pl.col("measure") == "attribute",
             pl.col("figure") == "adaptive attacker, accuracy",
@@ -158,15 +158,15 @@ def _attackers(found: pl.DataFrame) -> str:
     return f"<p>With our sets and models: accuracy of an adaptive attacker, by the same figure.</p>{table(head, rows)}"
 
 
-def _table_2(found: pl.DataFrame) -> str:
+def _table_2(averages: pl.DataFrame) -> str:
     rows = []
     kinds = [(masked.NAME, f"by {kind}, first prediction") for kind in ("position", "bag")]
     kinds.append(("nearest_neighbour", "mean rank of the own raw text"))
     for (mechanism, epsilon), printed in MASKED.items():
         for name, other, values in zip(SETS, ("Yelp", "Blog"), printed, strict=True):
             at = (name, *OURS[mechanism], epsilon)
-            ours = [one(found, *at, *kind) for kind in kinds]
-            blind = [one(found, *at, *kind, column="blind") for kind in kinds]
+            ours = [one(averages, *at, *kind) for kind in kinds]
+            blind = [one(averages, *at, *kind, column="blind") for kind in kinds]
             cells = [
                 f"{value:g} / {figure(mine, digits=digits) or '–'} ({figure(guess, digits=digits) or '–'})"
                 for value, mine, guess, digits in zip(values, ours, blind, (3, 3, 0), strict=True)
@@ -323,19 +323,23 @@ def _table_1_here(setup: setups.Setup, name: str) -> setups.Shown:
         raw_attack = setups.figure(setup, task, *task.texts, secret=True)
         for way, scores, values in _divisions(both):
             train, test = _released(setup, name, mechanism, float(at), scores)
-            attacks = [setups.figure(setup, task, known, test, secret=True) for known in (task.texts[0], train)]
-            shown: list[tuple[float | None, float | None]] = [(None, None)]
+            attacks = [
+                setups.figure(setup, task, learned_from, test, secret=True) for learned_from in (task.texts[0], train)
+            ]
+            pairs_of_figures: list[tuple[float | None, float | None]] = [(None, None)]
             gains_: list[tuple[float | None, float | None]] = [(None, None)] * 2
             if printed_ is not None:
                 use = setups.figure(setup, task, train, test)
                 raw = (setups.figure(setup, task, *task.texts), raw_attack)
                 blind = (setups.guessing(task), setups.guessing(task, secret=True))
-                shown = [(values[0], use)]
+                pairs_of_figures = [(values[0], use)]
                 gains_ = [(p, setups.gain(use, a, raw, blind)) for p, a in zip(values[3:], attacks, strict=True)]
             printed_attacks = values[1:3] if printed_ is not None else values
-            shown += [*zip(printed_attacks, attacks, strict=True), *gains_]
+            pairs_of_figures += [*zip(printed_attacks, attacks, strict=True), *gains_]
             digits = (1, 1, 1, 2, 2)
-            rows.append([mechanism, at, way, *(setups.cell(*c, d) for c, d in zip(shown, digits, strict=True))])
+            rows.append(
+                [mechanism, at, way, *(setups.cell(*c, d) for c, d in zip(pairs_of_figures, digits, strict=True))]
+            )
     head = ["mechanism", "ε", "divided", "use", "attacker, static", "attacker, adaptive", "γ, static", "γ, adaptive"]
     return setups.Shown(f"Table 1: {setups.title(name, setup.tables)}", head, rows)
 
@@ -346,8 +350,8 @@ def _table_2_here(setup: setups.Setup) -> setups.Shown:
         raw = setup.task(name, slow=mechanism == "DP-BART").texts[1]
         for way, scores, values in _divisions(both):
             _, test = _released(setup, name, mechanism, float(at), scores)
-            found = setups.inferred(setup, raw, test)
-            here = [*(found[kind] for kind in ("seq1", "seq3", "bow1", "bow3")), setups.rank(setup, raw, test)]
+            shares = setups.inferred(setup, raw, test)
+            here = [*(shares[kind] for kind in ("seq1", "seq3", "bow1", "bow3")), setups.rank(setup, raw, test)]
             rows.append([name, mechanism, at, way, *map(setups.cell, values, here, (3, 3, 3, 3, 0))])
     head = ["set", "mechanism", "ε", "divided", "place, 1", "place, 3", "bag, 1", "bag, 3", "rank"]
     return setups.Shown("Table 2: masked words and nearest neighbors", head, rows)
@@ -388,7 +392,10 @@ def _table_4_here(setup: setups.Setup, name: str) -> setups.Shown:
             scores = tuple(score for score in FIVE if score != left_out)
             train, test = _released(setup, name, "1-Diffractor", epsilon, scores)
             if name == "yelp":
-                attacks = [setups.figure(setup, task, known, test, secret=True) for known in (task.texts[0], train)]
+                attacks = [
+                    setups.figure(setup, task, learned_from, test, secret=True)
+                    for learned_from in (task.texts[0], train)
+                ]
                 here = [*attacks, setups.rank(setup, task.texts[1], test)]
             else:
                 here = list(_useful(setup, task, train, test)[:3])

@@ -68,7 +68,10 @@ def _table_1(setup: setups.Setup, name: str) -> setups.Shown:
             folder = advanced(setup, made, base, ALIGNED[name], Path(room))
             for values, way, model in zip(printed, (AS_RELEASED, BASIC, ADVANCED), (None, base, folder), strict=True):
                 train, test = first if model is None else (anew(model, part) for part in first)
-                attacks = [setups.figure(setup, task, known, test, secret=True) for known in (task.texts[0], train)]
+                attacks = [
+                    setups.figure(setup, task, learned_from, test, secret=True)
+                    for learned_from in (task.texts[0], train)
+                ]
                 here = (*attacks, setups.cosine(setup, task.texts[1], test))
                 rows.append([mechanism, f"{epsilon:,}", way, *map(setups.cell, values, here, (1, 1, 2))])
     title = f"Table 1: {setups.title(name, setup.tables)}; attacker on raw texts {setups.cell(RAW[name], raw, 1)}"
@@ -103,8 +106,8 @@ def _tuned(base: str, read: Sequence[str], written: Sequence[str], room: Path) -
         order = np.random.default_rng(0).permutation(len(read)).tolist()
         for start in range(0, len(order), BATCH):
             some = order[start : start + BATCH]
-            asked = [TEMPLATE.format(text=read[at]) for at in some]
-            given = tokenizer(asked, padding=True, truncation=True, max_length=120, return_tensors="pt")
+            prompts = [TEMPLATE.format(text=read[at]) for at in some]
+            given = tokenizer(prompts, padding=True, truncation=True, max_length=120, return_tensors="pt")
             wanted = tokenizer([written[at] for at in some], padding=True, truncation=True, max_length=60)
             labels = torch.tensor(wanted["input_ids"]).masked_fill(torch.tensor(wanted["attention_mask"]) == 0, -100)
             loss = model(input_ids=given["input_ids"], attention_mask=given["attention_mask"], labels=labels).loss

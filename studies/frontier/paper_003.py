@@ -1,4 +1,4 @@
-"""Set the figures of paper 003 (DP-BART, Igamberdiev and Habernal 2023) next to what was measured here."""
+"""Set the figures of paper 003 (DP-BART, Igamberdiev and Habernal 2023) next to our figures."""
 
 from __future__ import annotations
 
@@ -39,15 +39,17 @@ LEVEL = 0.04
 
 def paper_003(table_: pl.DataFrame) -> str:
     """Return two data sets of Table 5 of DP-BART (its figures draw it) next to ours."""
-    found, parts = means(table_), []
+    averages, parts = means(table_), []
     what = ("latent_utility", "macro-F1 on raw test texts")
     for name, rows in SETS.items():
         printed = {(line, at): value for line, row in rows.items() for at, value in zip(BUDGETS, row, strict=True)}
-        ours = {(line, at): one(found, f"{name}, as paper 003", *LINES[line], float(at), *what) for line, at in printed}
+        ours = {
+            (line, at): one(averages, f"{name}, as paper 003", *LINES[line], float(at), *what) for line, at in printed
+        }
         head = ["mechanism", *(f"ε = {at:,}" for at in BUDGETS)]
         parts += [f"<p>{name}:</p>{table(head, compared(printed, ours, 2))}<p>{order(printed, ours, LEVEL)}</p>"]
     return (
-        "<p>Table 5 (Figure 3 draws it), macro-F1, printed / here. The paper takes bart-base, all texts and BERT; here "
+        "<p>Table 5 (Figure 3 draws it), macro-F1, printed / here. The paper uses bart-base, all texts and BERT; here "
         "the model has 3 MB, 500 texts are released, and a logistic regression learns "
         '(<a href="#latent">more</a>). ADePT as first published has a wrong sensitivity; both columns are of the '
         "corrected one.</p>"

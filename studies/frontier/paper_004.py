@@ -1,4 +1,4 @@
-"""Set the tables of paper 004 (CusText, Chen et al. 2023) next to what was measured here."""
+"""Set the tables of paper 004 (CusText, Chen et al. 2023) next to our figures."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ QUERIES_004 = {
 
 def paper_004(table_: pl.DataFrame) -> str:
     """Return Tables 1 and 2 of CusText next to ours."""
-    found = means(table_)
+    averages = means(table_)
     printed = {(name, at): row[at - 1] for name, row in SST2_004.items() for at in (1, 2, 3)}
     ours = {
-        (name, at): one(found, "SST-2", *line, float(at), *RELEASED)
+        (name, at): one(averages, "SST-2", *line, float(at), *RELEASED)
         for name, line in OURS_004.items()
         for at in (1, 2, 3)
     }
     drawn = [
-        [word, *(f"{count:,} / {_draws(found, word, at)}" for at, count in zip((1.0, 2.0, 3.0, 8.0), row, strict=True))]
+        [
+            word,
+            *(f"{count:,} / {_draws(averages, word, at)}" for at, count in zip((1.0, 2.0, 3.0, 8.0), row, strict=True)),
+        ]
         for word, row in QUERIES_004.items()
     ]
     head = [f"ε = {at}" for at in (1, 2, 3)]
@@ -58,21 +61,21 @@ def paper_004(table_: pl.DataFrame) -> str:
         f"</p>{table(['mechanism', *head], compared(printed, ours, 3))}<p>{order(printed, ours)}</p>"
         "<p>Table 2, draws of one word that reveal it under CusText with counter-fitted vectors by cosine, printed / "
         f"here (from exact chances; the vectors and the sets differ).</p>{table(['word', *head, 'ε = 8'], drawn)}"
-        + _figure_4(found)
+        + _figure_4(averages)
     )
 
 
-def _figure_4(found: pl.DataFrame) -> str:
+def _figure_4(averages: pl.DataFrame) -> str:
     """Return masked words of SST-2 that a model infers, next to accuracy; the paper draws it and prints no figures."""
     rows = []
     for (mechanism, variant), budgets in masked.LINES.items():
         for epsilon in budgets:
             at = ("SST-2", mechanism, variant, epsilon)
-            hit = one(found, *at, masked.NAME, BY_PLACE)
+            hit = one(averages, *at, masked.NAME, BY_PLACE)
             if hit is None:
                 continue
-            blind, raw = (one(found, *at, masked.NAME, BY_PLACE, column=column) for column in ("blind", "raw"))
-            accuracy = one(found, *at, *RELEASED)
+            blind, raw = (one(averages, *at, masked.NAME, BY_PLACE, column=column) for column in ("blind", "raw"))
+            accuracy = one(averages, *at, *RELEASED)
             name = f"{mechanism}, {variant}" if variant else mechanism
             rows.append([name, f"{epsilon:g}", figure(1 - hit), *map(figure, (hit, blind, raw, accuracy))])
     head = ["mechanism", "ε", "privacy 1 − r", "r", "without looking", "from raw texts", "accuracy"]
@@ -86,9 +89,9 @@ def _figure_4(found: pl.DataFrame) -> str:
     )
 
 
-def _draws(found: pl.DataFrame, word: str, epsilon: float) -> str:
+def _draws(averages: pl.DataFrame, word: str, epsilon: float) -> str:
     value = one(
-        found, "single words", "custext", queries.VARIANT, epsilon, "query_attack", f"{word}: draws that reveal it"
+        averages, "single words", "custext", queries.VARIANT, epsilon, "query_attack", f"{word}: draws that reveal it"
     )
     return "" if value is None else f"{value:,.0f}" if value else "never"
 
@@ -125,7 +128,7 @@ QUERIES = {
 }
 """Table 2, CusText: queries that reveal a word, at epsilon 1, 2, 3, and 8."""
 LIMIT = 5_000
-"""Words of the vocabulary that mechanisms of noise and distances take at small scale."""
+"""Words of the vocabulary of mechanisms of noise and distances at small scale."""
 VECTORS = DATA / "word_vectors"
 
 
@@ -180,8 +183,8 @@ def _queries(setup: setups.Setup, name: str) -> setups.Shown:
         here: list[float | None] = []
         for epsilon in (1.0, 2.0, 3.0, 8.0):
             mechanism = kind(epsilon=epsilon, mode="faithful", **given)
-            found = queries_needed(mechanism, word) if word in mechanism.input_words() else None
-            here.append(None if found is None or found.queries is None else float(found.queries))
+            attack = queries_needed(mechanism, word) if word in mechanism.input_words() else None
+            here.append(None if attack is None or attack.queries is None else float(attack.queries))
         rows.append([word, *map(setups.cell, printed, here, (0,) * 4)])
     measure = "Euclidean distance" if name == "GloVe" else "cosine"
     return setups.Shown(

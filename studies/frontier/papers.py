@@ -1,6 +1,6 @@
-"""What papers 000, 001, 003 and 004 print, and what was measured here; orders are compared, not levels.
+"""The printed figures of papers 000, 001, 003 and 004, and our figures; orders are compared, not levels.
 
-Printed numbers are facts, cited by table. What is wrong in them is said in docs/spec/privacy.md#relative-gain.
+Printed numbers are facts, cited by table. Their errors are in docs/spec/privacy.md#relative-gain.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def tables() -> str:
 
 
 def of_papers() -> str:
-    """Return the papers' tables next to what was measured here."""
+    """Return the papers' tables next to our figures."""
     return "".join(f"<h3>{title}</h3>{text}" for title, text in papers.sections(tidy.read()))
 
 

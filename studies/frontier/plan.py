@@ -22,10 +22,10 @@ SHORT_TEXTS = (*SENTENCES, "movie_snippets4", "pii_synth")
 SCORES = {"scores": ["ic", "pos", "ner", "wi", "sd"]}
 DIVIDED = "one budget among words"
 ADDED = "at once, words added and deleted"
-"""Paper 000, Table 4, on fewer texts: a text takes 40 CPU-milliseconds and more."""
+"""Paper 000, Table 4, on fewer texts: a text needs 40 CPU-milliseconds and more."""
 FARTHEST = "per word, between the farthest words"
 PAPERS, PAPERS_SETS = (1.0, 2.0, 3.0), ("SST-2",)
-"""Budgets and data set of CusText's paper, which takes counter-fitted vectors."""
+"""Budgets and data set of CusText's paper, which uses counter-fitted vectors."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Line:
     Attributes:
         mechanism: Its name in the catalog.
         variant: What sets this line apart from others of the mechanism; "" for the plain one.
-        reading: What its epsilon is, in words.
+        reading: The meaning of its epsilon, in words.
         epsilons: Budgets.
         make: Makes the mechanism at a budget, for a data set.
         model: Whether it needs a language model; then fewer texts are measured.
@@ -115,8 +115,8 @@ def _santext(_: dict[str, str]) -> Iterator[Line]:
     yield Line("santext", "", FARTHEST, (10.0, 20.0, 40.0), lambda e, _: kind.aligned(e), most=200)
     plain = lambda e, _: kind.aligned(e, **common)  # noqa: E731
     yield Line("santext", "counter-fitted", FARTHEST, PAPERS[:2], plain, sets=PAPERS_SETS, most=200)
-    shown = lambda e, _: kind.aligned(e, **common).model_copy(update={"variant": "plus"})  # noqa: E731
-    yield Line("santext", "plus, p = 0.2, counter-fitted", FARTHEST, PAPERS[:2], shown, sets=PAPERS_SETS, most=200)
+    plus = lambda e, _: kind.aligned(e, **common).model_copy(update={"variant": "plus"})  # noqa: E731
+    yield Line("santext", "plus, p = 0.2, counter-fitted", FARTHEST, PAPERS[:2], plus, sets=PAPERS_SETS, most=200)
 
 
 def _madlib(_: dict[str, str]) -> Iterator[Line]:

@@ -49,21 +49,21 @@ def compared(printed: Figures, ours: Figures, digits: int) -> list[list[str]]:
 
 
 def rows_of(
-    found: pl.DataFrame, data_set: str, mechanism: str, variant: str, epsilon: float, measure: str, what: str
+    table: pl.DataFrame, data_set: str, mechanism: str, variant: str, epsilon: float, measure: str, what: str
 ) -> pl.DataFrame:
     """Return the rows of one figure of a cell: one row, or none."""
-    asked = (data_set, mechanism, variant, epsilon, measure, what)
+    keys = (data_set, mechanism, variant, epsilon, measure, what)
     names = ("dataset", "mechanism", "variant", "epsilon", "measure", "figure")
-    return found.filter(*(pl.col(name) == value for name, value in zip(names, asked, strict=True)))
+    return table.filter(*(pl.col(name) == value for name, value in zip(names, keys, strict=True)))
 
 
-def one(found: pl.DataFrame, *asked: Any, column: str = "value") -> float | None:
-    """Return one figure of a cell, or what is next to it; None where it was not measured.
+def one(table: pl.DataFrame, *asked: Any, column: str = "value") -> float | None:
+    """Return one figure of a cell, or the figure next to it; None where it was not measured.
 
     Args:
-        found: Means over keys.
+        table: Means over keys.
         asked: As for `rows_of`.
         column: "value", "raw" or "blind".
     """
-    rows = rows_of(found, *asked)
+    rows = rows_of(table, *asked)
     return rows[column].item() if len(rows) == 1 else None

@@ -27,8 +27,8 @@ def queries() -> Iterator[dict[str, Any]]:
             name = f"{word} {epsilon:g}"
             if name not in kept:
                 mechanism = load("custext")(epsilon=epsilon, vectors=COUNTERFITTED, metric="cosine")  # type: ignore[call-arg]
-                found = queries_needed(mechanism, word)  # type: ignore[arg-type]
-                kept[name] = [found.queries or 0, found.stays]
+                attack = queries_needed(mechanism, word)  # type: ignore[arg-type]
+                kept[name] = [attack.queries or 0, attack.stays]
             common = {
                 "dataset": "single words",
                 "mechanism": "custext",

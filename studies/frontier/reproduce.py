@@ -17,7 +17,7 @@ PAGE = ROOT / "studies" / "reports" / "papers.md"
 PAPERS = ("000", "001", "002", "003", "004")
 
 
-def main(asked: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run one paper."""
     parser = argparse.ArgumentParser(prog="python -m frontier.reproduce", description=__doc__)
     parser.add_argument("paper", choices=PAPERS)
@@ -29,7 +29,7 @@ def main(asked: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, help="folder of given weights, such as deberta-v3-base and roberta-base")
     parser.add_argument("--tables", type=Path, help="folder of the papers' tables, as studies/recipes writes them")
     parser.add_argument("--out", type=Path, help="file of the tables (Markdown); without it, the page is updated")
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     for folder in (given.models, given.tables):
         if folder is not None and not folder.is_dir():
             parser.error(f"there is no folder {folder.name!r}")
@@ -52,10 +52,10 @@ def main(asked: list[str] | None = None) -> None:
 def placed(page: str, paper: str, text: str) -> str:
     """Return the page with the tables of a paper between its marks."""
     start, end = f"<!-- paper-{paper}: start -->", f"<!-- paper-{paper}: end -->"
-    found, count = re.subn(f"{start}.*?{end}", lambda _: f"{start}\n\n{text}\n{end}", page, flags=re.DOTALL)
+    text_, count = re.subn(f"{start}.*?{end}", lambda _: f"{start}\n\n{text}\n{end}", page, flags=re.DOTALL)
     if count != 1:
         sys.exit(f"the page has no place for paper {paper}")
-    return found
+    return text_
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Task:
         name: The data set.
         texts: Training and test texts; each row is a text, or a pair of texts.
         labels: Their labels.
-        secrets: What an attacker guesses; None where the set has no such column.
+        secrets: The values that an attacker guesses; None where the set has no such column.
     """
 
     name: str
@@ -84,8 +84,8 @@ class Setup:
     Attributes:
         rows: Training texts of a set.
         tests: Test texts of a set.
-        models: Folder of given weights, one folder each, named as on the hub without the owner; None takes ours.
-        tables: Folder of the papers' tables, as `studies/recipes` writes them; None takes included sets.
+        models: Folder of given weights, one folder each, named as on the hub without the owner; None uses ours.
+        tables: Folder of the papers' tables, as `studies/recipes` writes them; None uses included sets.
         slow: Part of the rows that a generative model rewrites.
     """
 
@@ -96,7 +96,7 @@ class Setup:
     slow: float = 0.25
 
     def weights(self, name: str, ours: str) -> str:
-        """Return the folder of given weights, or the included model that takes their place."""
+        """Return the folder of given weights, or the included model that replaces them."""
         given = None if self.models is None else self.models / name
         return str(given) if given is not None and given.is_dir() else ours
 
@@ -175,7 +175,7 @@ def learned(setup: Setup, task: Task, texts: Rows, labels: Sequence[Any]) -> Cal
     """Learn labels from texts, and return a function that guesses them for others.
 
     With given weights `deberta-v3-base` (or `bert-base-uncased`) a model is tuned for one epoch, as the papers do.
-    Otherwise single texts take the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
+    Otherwise single texts use the learner of `dptext evaluate`, and pairs a regression on how alike their texts are.
     """
     for name in ("deberta-v3-base", "bert-base-uncased"):
         if setup.has(name):
@@ -193,13 +193,13 @@ def learned(setup: Setup, task: Task, texts: Rows, labels: Sequence[Any]) -> Cal
 
 def alike(rows: Rows) -> Reals:
     """Return how alike the two texts of each row are: shared words, their order of length, and cosine; shape (n, 5)."""
-    found = []
+    likeness = []
     close = cosines([row[0] for row in rows], [row[1] for row in rows])
     for (one, other), near in zip(rows, close, strict=True):
         left, right = set(words_of(one)), set(words_of(other))
         both, either = len(left & right), max(1, len(left | right))
-        found.append([both / either, both / max(1, len(left)), both / max(1, len(right)), len(left) / either, near])
-    return np.array(found)
+        likeness.append([both / either, both / max(1, len(left)), both / max(1, len(right)), len(left) / either, near])
+    return np.array(likeness)
 
 
 def tuned(folder: str, texts: Rows, labels: Sequence[Any], *, numbers: bool) -> Callable[[Rows], Any]:
@@ -217,18 +217,20 @@ def tuned(folder: str, texts: Rows, labels: Sequence[Any], *, numbers: bool) -> 
 
     def read_(rows: Rows) -> Any:
         sides = [[row[at] for row in rows] for at in range(len(rows[0]))]
-        held = tokenizer(*sides, padding=True, truncation=True, max_length=most, return_tensors="pt")
-        return model(input_ids=held["input_ids"], attention_mask=held["attention_mask"]).logits
+        tokens = tokenizer(*sides, padding=True, truncation=True, max_length=most, return_tensors="pt")
+        return model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).logits
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     order = np.random.default_rng(0).permutation(len(texts))
     for start in range(0, len(order), 32):
         some = order[start : start + 32].tolist()
-        found, truth = read_([texts[at] for at in some]), [labels[at] for at in some]
+        some_texts, truth = read_([texts[at] for at in some]), [labels[at] for at in some]
         if numbers:
-            loss = torch.nn.functional.mse_loss(found[:, 0], torch.tensor([float(value) for value in truth]))
+            loss = torch.nn.functional.mse_loss(some_texts[:, 0], torch.tensor([float(value) for value in truth]))
         else:
-            loss = torch.nn.functional.cross_entropy(found, torch.tensor([names.index(str(value)) for value in truth]))
+            loss = torch.nn.functional.cross_entropy(
+                some_texts, torch.tensor([names.index(str(value)) for value in truth])
+            )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -236,28 +238,28 @@ def tuned(folder: str, texts: Rows, labels: Sequence[Any], *, numbers: bool) -> 
 
     def guess(rows: Rows) -> Any:
         with torch.inference_mode():
-            found = torch.cat([read_(rows[start : start + 32]) for start in range(0, len(rows), 32)])
-        return found[:, 0].numpy() if numbers else np.array(names)[found.argmax(1).numpy()]
+            some_texts = torch.cat([read_(rows[start : start + 32]) for start in range(0, len(rows), 32)])
+        return some_texts[:, 0].numpy() if numbers else np.array(names)[some_texts.argmax(1).numpy()]
 
     return guess
 
 
 def figure(setup: Setup, task: Task, train: Rows, test: Rows, *, secret: bool = False, macro: bool = False) -> float:
-    """Return 100 x accuracy (macro-F1, or Pearson's correlation) of what is learned from some rows, on others."""
-    known, asked = (task.secrets or task.labels) if secret else task.labels
-    guessed = learned(setup, task, train, known)(test)
+    """Return 100 x accuracy (macro-F1, or Pearson's correlation) of a learner of some rows, on others."""
+    train_labels, test_labels = (task.secrets or task.labels) if secret else task.labels
+    guessed = learned(setup, task, train, train_labels)(test)
     if task.numbers and not secret:
-        truth = np.array(asked, float)
+        truth = np.array(test_labels, float)
         return 100 * float(np.corrcoef(truth, guessed)[0, 1]) if np.std(guessed) and np.std(truth) else 0.0
-    truth = np.array(asked).astype(str)
+    truth = np.array(test_labels).astype(str)
     return 100 * (macro_f1 if macro else accuracy)(truth, np.asarray(guessed).astype(str))
 
 
 def guessing(task: Task, *, secret: bool = False) -> float:
     """Return 100 x the accuracy of always saying the most frequent training value."""
-    known, asked = (task.secrets or task.labels) if secret else task.labels
-    usual = statistics.mode(map(str, known))
-    return 100 * statistics.fmean(str(value) == usual for value in asked)
+    train_labels, test_labels = (task.secrets or task.labels) if secret else task.labels
+    usual = statistics.mode(map(str, train_labels))
+    return 100 * statistics.fmean(str(value) == usual for value in test_labels)
 
 
 def gain(used: float, attacked: float, raw: tuple[float, float], blind: tuple[float, float] = (0.0, 0.0)) -> float:
@@ -304,11 +306,13 @@ def cosine(setup: Setup, raw: Rows, after: Rows) -> float:
 def rank(setup: Setup, raw: Rows, after: Rows) -> float:
     """Return the mean rank of a text's own release among all releases, asked by the text (paper 001)."""
     encoder = setup.weights("all-MiniLM-L6-v2", "")
-    asked, held = (vectors(flat(rows), encoder) for rows in (raw, after))
-    asked, held = (each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in (asked, held))
-    close = asked @ held.T
-    own = close.diagonal()[:, None]
-    return float((1 + (close > own).sum(axis=1) + ((close == own).sum(axis=1) - 1) / 2).mean())
+    queries, answers = (vectors(flat(rows), encoder) for rows in (raw, after))
+    queries, answers = (
+        each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in (queries, answers)
+    )
+    close = queries @ answers.T
+    diagonal = close.diagonal()[:, None]
+    return float((1 + (close > diagonal).sum(axis=1) + ((close == diagonal).sum(axis=1) - 1) / 2).mean())
 
 
 def perplexity(setup: Setup, after: Rows) -> float:
@@ -344,15 +348,17 @@ def inferred(setup: Setup, raw: Rows, after: Rows, most: int = 400) -> dict[str,
     before, then = ([words_of(text) for text in flat(rows)] for rows in (raw, after))
     masked = [item for row, words in enumerate(then) for item in model.masked(row, words)][:most]
     guesses = model.predict(masked)
-    found = {}
+    figures = {}
     for top in (1, 3):
         placed = [
             item.place < len(before[item.row]) and before[item.row][item.place] in words[:top]
             for item, words in zip(masked, guesses, strict=True)
         ]
-        held = [bool(set(before[item.row]) & set(words[:top])) for item, words in zip(masked, guesses, strict=True)]
-        found[f"seq{top}"], found[f"bow{top}"] = (statistics.fmean(each) if each else 0.0 for each in (placed, held))
-    return found
+        hits = [bool(set(before[item.row]) & set(words[:top])) for item, words in zip(masked, guesses, strict=True)]
+        figures[f"seq{top}"], figures[f"bow{top}"] = (
+            statistics.fmean(each) if each else 0.0 for each in (placed, hits)
+        )
+    return figures
 
 
 @dataclass(frozen=True)
@@ -360,7 +366,7 @@ class Shown:
     """A table of the page.
 
     Attributes:
-        title: What it is, with the number of the paper's table.
+        title: Its subject, with the number of the paper's table.
         head: Titles of its columns.
         rows: Cells. "printed / here" where both are there.
     """

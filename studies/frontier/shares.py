@@ -38,7 +38,7 @@ class Axes:
 
 
 def axes(data_set: str) -> Axes:
-    """Return what a data set is judged by: labels and an attribute where it has them."""
+    """Return the criteria of a data set: labels and an attribute where it has them."""
     cut = CUTS[data_set]
     use, attack = (USE if cut.label else MEANING), (SECRET if cut.attribute else AGAIN)
     use_says = "macro-F1 of labels" if cut.label else "nearness of meaning"
@@ -52,11 +52,11 @@ def points(table: pl.DataFrame) -> pl.DataFrame:
     A share is 0 where a release does no better than someone who does not look, and 1 where it does as well as raw
     texts. A cell without one of the two figures is left out.
     """
-    found = means(table)
+    averages = means(table)
     parts = []
     for name in CUTS:
         chosen = axes(name)
-        here = found.filter(pl.col("dataset") == name)
+        here = averages.filter(pl.col("dataset") == name)
         use = _share(here, *chosen.use)
         attack = _share(here, *chosen.attack)
         both = use.join(attack, on=list(BY), suffix="_attack", maintain_order="left")

@@ -54,7 +54,7 @@ def figure(value: float | None, spread: float | None = None, digits: int = 3) ->
 
 
 def of_data_set(points: pl.DataFrame, means: pl.DataFrame, data_set: str) -> str:
-    """Return everything about one data set: use and attack with what is next to them, then other figures."""
+    """Return everything about one data set: use and attack with their comparisons, then other figures."""
     here = points.filter(pl.col("dataset") == data_set)
     for title, (measure, what) in BESIDE.items():
         other = means.filter(pl.col("measure") == measure, pl.col("figure") == what)

@@ -60,13 +60,13 @@ def rows(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
             "key": cell.key,
             "n": cell.rows,
         }
-        for measure, found in kept["scores"].items():
-            for score in found["figures"]:
+        for measure, result in kept["scores"].items():
+            for score in result["figures"]:
                 low, high = score["interval"] or (None, None)
                 figure = {"figure": score["what"], "value": score["value"], "low": low, "high": high}
                 context = {name: score[name] for name in ("blind", "raw")}
-                common["n"] = found.get("n", cell.rows)
-                yield {**common, "kind": found["kind"], "measure": measure, **figure, **context}
+                common["n"] = result.get("n", cell.rows)
+                yield {**common, "kind": result["kind"], "measure": measure, **figure, **context}
 
 
 def write(cells: Iterable[Cell], earlier: Iterable[dict[str, Any]] = (), path: Path = FILE) -> pl.DataFrame:
@@ -79,20 +79,20 @@ def families(path: Path = FILE) -> list[dict[str, Any]]:
     return read(path).filter(pl.col("measure").is_in(FAMILIES)).to_dicts()
 
 
-def put(measure: str, found: Iterable[dict[str, Any]], path: Path = FILE) -> pl.DataFrame:
+def put(measure: str, rows_: Iterable[dict[str, Any]], path: Path = FILE) -> pl.DataFrame:
     """Put the figures of one family in the place of its earlier ones.
 
     Args:
         measure: One of `FAMILIES`.
-        found: Rows; columns that a row does not name are null.
+        rows_: Rows; columns that a row does not name are null.
         path: The file.
     """
     others = read(path).filter(pl.col("measure") != measure).to_dicts()
-    return _written([*others, *({**row, "measure": measure} for row in found)], path)
+    return _written([*others, *({**row, "measure": measure} for row in rows_)], path)
 
 
-def _written(found: Iterable[dict[str, Any]], path: Path) -> pl.DataFrame:
-    filled = [{**dict.fromkeys(SCHEMA), **row} for row in found]
+def _written(rows_: Iterable[dict[str, Any]], path: Path) -> pl.DataFrame:
+    filled = [{**dict.fromkeys(SCHEMA), **row} for row in rows_]
     table = pl.DataFrame(filled, schema=SCHEMA)
     table = table.sort(*BY, "key", "measure", "figure", nulls_last=True, maintain_order=True)
     table.write_parquet(path, compression="zstd", compression_level=19, statistics=False)

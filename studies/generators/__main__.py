@@ -42,10 +42,10 @@ WRITERS |= {"row_by_row": choices.row_by_row, "all_forms": choices.all_forms}
 def filled(page: str) -> str:
     """Return a page with its generated parts written again; a part on one line stays on it."""
 
-    def part(found: re.Match[str]) -> str:
-        name = found.group(1)
+    def part(match: re.Match[str]) -> str:
+        name = match.group(1)
         body = WRITERS[name]().strip()
-        space = "\n\n" if "\n" in found.group(0) else ""
+        space = "\n\n" if "\n" in match.group(0) else ""
         return f"<!-- generated: {name} -->{space}{body}{space}<!-- end -->"
 
     return BLOCK.sub(part, page)
@@ -58,14 +58,14 @@ def pages() -> dict[Path, str]:
         "cli.md": command_line.command_line(),
         "api.md": api.python_api(),
     }
-    found = {DOCS / name: WHOLE + page for name, page in whole.items()}
-    found[DOCS / "images" / "page-to-sign.svg"] = pictures.page_to_sign()
-    found |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
+    texts = {DOCS / name: WHOLE + page for name, page in whole.items()}
+    texts[DOCS / "images" / "page-to-sign.svg"] = pictures.page_to_sign()
+    texts |= {DOCS.parent / "deploy" / "postgres" / name: text for name, text in migrations.migrations().items()}
     for path in sorted([*DOCS.rglob("*.md"), *REPORTS.glob("*.md")]):
         text = path.read_text(encoding="utf-8")
-        if BLOCK.search(text) and path not in found:
-            found[path] = filled(text)
-    return found
+        if BLOCK.search(text) and path not in texts:
+            texts[path] = filled(text)
+    return texts
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
     names = ", ".join(str(path.relative_to(DOCS.parent)) for path in different)
     if check and different:
-        sys.exit(f"these pages differ from what the code says: {names}\nHint: run `make docs` and commit them")
+        sys.exit(f"these pages differ from the code's texts: {names}\nHint: run `make docs` and commit them")
     print(f"written: {names or 'nothing, all pages are up to date'}")
 
 

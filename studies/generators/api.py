@@ -60,15 +60,15 @@ def python_api() -> str:
 
 def _entry(package: str, name: str) -> Iterator[str]:
     """Yield the heading, the code, and the public methods of one name."""
-    found = _found(package, name)
-    if found is None:
+    definition = _found(package, name)
+    if definition is None:
         return
     yield f"### {package}.{name}"
-    yield _code(package, found)
-    if isinstance(found, ast.ClassDef):
+    yield _code(package, definition)
+    if isinstance(definition, ast.ClassDef):
         methods = {
             method.name: _first_sentence((ast.get_docstring(method) or "").partition("\n\n")[0])
-            for method in found.body
+            for method in definition.body
             if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
             if not method.name.startswith("_") and ast.get_docstring(method)
         }
@@ -78,15 +78,15 @@ def _entry(package: str, name: str) -> Iterator[str]:
             yield "\n".join(f"* `{one}`: {said}" for one, said in methods.items())
 
 
-def _code(package: str, found: Definition) -> str:
+def _code(package: str, definition: Definition) -> str:
     """Return the signature of a definition, and its docstring as Markdown."""
-    if isinstance(found, ast.ClassDef):
-        head = f"class {found.name}({', '.join(map(ast.unparse, found.bases))})".replace("()", "")
+    if isinstance(definition, ast.ClassDef):
+        head = f"class {definition.name}({', '.join(map(ast.unparse, definition.bases))})".replace("()", "")
     else:
-        head = _signature(found)
-    said = _markdown(package, found.name, ast.get_docstring(found) or "")
-    if found.name in _ON_A_PAGE:
-        text, target = _ON_A_PAGE[found.name]
+        head = _signature(definition)
+    said = _markdown(package, definition.name, ast.get_docstring(definition) or "")
+    if definition.name in _ON_A_PAGE:
+        text, target = _ON_A_PAGE[definition.name]
         said = said.partition("\n\n**Attributes**")[0] + f" [{text}]({target})."
     return f"```text\n{head}\n```\n\n{said}".rstrip()
 
@@ -158,8 +158,8 @@ def _shared(package: str) -> dict[str, str]:
     """Return the arguments that several functions of a package have with one meaning, and their meanings."""
     counts: Counter[tuple[str, str]] = Counter()
     for name in _public(_source(package)):
-        if isinstance(found := _found(package, name), ast.FunctionDef):
-            for head, body in _sections(ast.get_docstring(found) or ""):
+        if isinstance(definition := _found(package, name), ast.FunctionDef):
+            for head, body in _sections(ast.get_docstring(definition) or ""):
                 if head == "Args":
                     counts.update(_entries(textwrap.dedent(body)))
     return {name: said for (name, said), count in counts.items() if count > 1 and "(see `" not in said}
@@ -184,13 +184,13 @@ def _entries(block: str) -> Iterator[tuple[str, str]]:
         yield name, " ".join(said.split())
 
 
-def _signature(found: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def _signature(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """Return a function's signature, one argument per line if it is long."""
-    returns = f" -> {ast.unparse(found.returns)}" if found.returns else ""
-    line = f"{found.name}({ast.unparse(found.args)}){returns}"
+    returns = f" -> {ast.unparse(definition.returns)}" if definition.returns else ""
+    line = f"{definition.name}({ast.unparse(definition.args)}){returns}"
     if len(line) <= _WIDTH:
         return line
-    given = found.args
+    given = definition.args
     by_place = [*given.posonlyargs, *given.args]
     defaults = [None] * (len(by_place) - len(given.defaults)) + list(given.defaults)
     arguments = [_argument(name, value) for name, value in zip(by_place, defaults, strict=True)]
@@ -199,7 +199,7 @@ def _signature(found: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     arguments += [_argument(name, value) for name, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
     if given.kwarg:
         arguments.append(f"**{ast.unparse(given.kwarg)}")
-    return f"{found.name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){returns}"
+    return f"{definition.name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){returns}"
 
 
 def _argument(name: ast.arg, default: ast.expr | None) -> str:

@@ -1,4 +1,4 @@
-"""Write the tables of `docs/choose.md`: what a release keeps, next to guesses that need no private text."""
+"""Write the tables of `docs/choose.md`: the use that a release keeps, next to guesses that need no private text."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ NAMES = {"label names alone": "label names", "public data alone": "public data",
 
 
 def row_by_row() -> str:
-    """Return what a classifier gets from rows of `surrogate`, and whether that is more than a guess."""
-    found, rows = tidy.means(tidy.read()), []
+    """Return the score of a classifier that learns from rows of `surrogate`, and whether that is more than a guess."""
+    averages, rows = tidy.means(tidy.read()), []
     for name, labels, corpus in LINES:
-        here = found.filter(pl.col("dataset") == name + of_surrogate.SETS)
+        here = averages.filter(pl.col("dataset") == name + of_surrogate.SETS)
         lines = here.filter(pl.col("figure") == of_surrogate.F1, pl.col("variant") == corpus)
         at = dict(lines.select("epsilon", "value").rows())
         free = {what: of_surrogate.value_of(here, what) for what in NAMES}
-        known = {NAMES[what]: value for what, value in free.items() if value is not None}
-        known["guessing"] = of_surrogate.first(lines, "blind") or 0.0
+        free_scores = {NAMES[what]: value for what, value in free.items() if value is not None}
+        free_scores["guessing"] = of_surrogate.first(lines, "blind") or 0.0
         says = f"{corpus}, in domain" if (name, corpus) == IN_DOMAIN else corpus
         guesses = ("–" if value is None else f"{value:.2f}" for value in free.values())
         kept = (f"{at[4.0]:.2f}", f"{at[8.0]:.2f}", f"{of_surrogate.first(lines, 'raw'):.2f}")
@@ -42,7 +42,7 @@ def row_by_row() -> str:
                 says,
                 *kept,
                 *guesses,
-                _said(known, at[4.0]),
+                _said(free_scores, at[4.0]),
             )
         )
     head = ("set, texts", "corpus", "ε = 4", "ε = 8", "raw texts", *NAMES.values(), "at ε = 4")
@@ -56,10 +56,10 @@ def _said(free: dict[str, float], value: float) -> str:
 
 def all_forms() -> str:
     """Return macro-F1 of every form at two epsilons per person, and the best one that beats all guesses."""
-    found, rows = tidy.read(), []
-    for name in forms.measured(found):
-        linked, free = forms.guesses(found, name)
-        at = {form: forms.reached(found, name, form) for form in forms.SAYS}
+    all_rows, rows = tidy.read(), []
+    for name in forms.measured(all_rows):
+        linked, free = forms.guesses(all_rows, name)
+        at = {form: forms.reached(all_rows, name, form) for form in forms.SAYS}
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in forms.SHOWN) for one in at.values())
         use = (forms.advice(free, {form: at[form][epsilon] for form in at}) for epsilon in forms.SHOWN)

@@ -101,9 +101,9 @@ def entries(command: click.Command) -> list[tuple[str, str]]:
     return [(names(item), getattr(item, "help", None) or "") for item in command.params if item.name != "help"]
 
 
-def listed(found: Iterable[tuple[str, str]]) -> str:
+def listed(pairs: Iterable[tuple[str, str]]) -> str:
     """Return arguments and options as a list."""
-    return "\n".join(f"* `{name}`: {said}" for name, said in found)
+    return "\n".join(f"* `{name}`: {said}" for name, said in pairs)
 
 
 def codes() -> list[str]:
@@ -111,8 +111,8 @@ def codes() -> list[str]:
     from dptext_etl import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    found = [kind.code for kind in kinds if issubclass(kind, errors.DPTextError)]
-    return [f"`{code}`" for code in dict.fromkeys([*found, "interrupted"])]
+    exit_codes = [kind.code for kind in kinds if issubclass(kind, errors.DPTextError)]
+    return [f"`{code}`" for code in dict.fromkeys([*exit_codes, "interrupted"])]
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:

@@ -13,10 +13,10 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 def home() -> str:
     """Return README as a page of `docs/`, without the sections that other pages have and links to other folders."""
 
-    def link(found: re.Match[str]) -> str:
-        picture, text, target = found.groups()
+    def link(match: re.Match[str]) -> str:
+        picture, text, target = match.groups()
         if target.startswith("docs/"):
             return f"{picture}[{text}]({target.removeprefix('docs/')})"
-        return found.group(0) if "://" in target else text
+        return match.group(0) if "://" in target else text
 
     return LINK.sub(link, LEFT_OUT.sub("", README.read_text(encoding="utf-8"))).rstrip() + "\n"

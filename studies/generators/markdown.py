@@ -29,7 +29,7 @@ def linked(words: str) -> str:
     """Turn the references of a docstring to the specification into links of a page."""
     return re.sub(
         r"docs/spec/(\w+\.md)#([\w-]+)",
-        lambda found: f"[{found.group(2).replace('-', ' ')}](spec/{found.group(1)}#{found.group(2)})",
+        lambda match: f"[{match.group(2).replace('-', ' ')}](spec/{match.group(1)}#{match.group(2)})",
         words,
     )
 

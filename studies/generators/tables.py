@@ -54,7 +54,7 @@ def classes() -> str:
 
 
 def gates() -> str:
-    """Return all gates, when they judge, and what each catches."""
+    """Return all gates, when they judge, and the errors that each catches."""
     from dptext_etl.checks import Stage
     from dptext_etl.checks.gate import every
 
@@ -110,7 +110,7 @@ def benchmarks() -> str:
     parts["gpu"] = gpu["dpmlm"]
     rows = []
     for part, begins in SHOWN:
-        found, cells = parts[part], ("work", "measured", "against", "ratio")
-        row = next(row for row in found["rows"] if row["work"].startswith(begins))
-        rows.append([*(row[cell] for cell in cells), f"{found['date']}, {found['commit']}"])
+        measured_rows, cells = parts[part], ("work", "measured", "against", "ratio")
+        row = next(row for row in measured_rows["rows"] if row["work"].startswith(begins))
+        rows.append([*(row[cell] for cell in cells), f"{measured_rows['date']}, {measured_rows['commit']}"])
     return table(("work", "measured", "against", "ratio", "date, commit"), rows)

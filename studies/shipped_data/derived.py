@@ -1,4 +1,4 @@
-"""Build the cache entries that ship in the package next to the word vectors, because computing them takes seconds.
+"""Build the cache entries that ship in the package next to the word vectors, because computing them needs seconds.
 
     python -m studies.shipped_data.derived
 

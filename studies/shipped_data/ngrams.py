@@ -34,28 +34,28 @@ class Settings:
     pairs: int = 12  # fewest occurrences of a pair of words that is kept
     # fewest occurrences of three words that are kept; at least `pairs`, so that their first pair is kept
     triples: int = 24
-    # part of an occurrence that each kept sequence gives to what was not seen (absolute discounting)
+    # part of an occurrence that each kept sequence gives to unseen sequences (absolute discounting)
     discount: float = 0.75
 
 
 def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -> pa.Table:
     """Count words, pairs and triples."""
-    known = list(vocabulary)[: settings.words]
-    place = {word: number for number, word in enumerate(known, 1)}
-    other = len(known) + 1
+    words_kept = list(vocabulary)[: settings.words]
+    place = {word: number for number, word in enumerate(words_kept, 1)}
+    other = len(words_kept) + 1
     forms, tokens = read_words(texts)
     number_of_form = np.array([*(place.get(form.lower(), other) for form in forms), 0], np.int64)
-    running = np.concatenate([[0], number_of_form[tokens]])  # token -1, the end of a text, takes the last entry: 0
-    held: list[tuple[Ids, int, Ids]] = []
+    running = np.concatenate([[0], number_of_form[tokens]])  # token -1, the end of a text, uses the last entry: 0
+    kept_sequences: list[tuple[Ids, int, Ids]] = []
     for order, least in ((1, 0), (2, settings.pairs), (3, settings.triples)):
         sequences, counts = np.unique(_sequences(running, order), return_counts=True)
         kept = counts >= least
-        held.append((sequences[kept], order, counts[kept]))
+        kept_sequences.append((sequences[kept], order, counts[kept]))
     return pa.table(
         {
-            "sequence": np.concatenate([item[0] for item in held]),
-            "order": np.concatenate([np.full(len(item[0]), item[1], np.uint8) for item in held]),
-            "count": np.concatenate([item[2] for item in held]).astype(np.uint32),
+            "sequence": np.concatenate([item[0] for item in kept_sequences]),
+            "order": np.concatenate([np.full(len(item[0]), item[1], np.uint8) for item in kept_sequences]),
+            "count": np.concatenate([item[2] for item in kept_sequences]).astype(np.uint32),
         }
     )
 
@@ -63,14 +63,14 @@ def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -
 def _sequences(running: Ids, order: int) -> Ids:
     """Return the numbers of all sequences that end in a word; one start comes before the first word of a text."""
     ends = np.arange(order - 1, len(running))
-    found = np.zeros(len(ends), np.int64)
+    totals = np.zeros(len(ends), np.int64)
     fine = running[ends] > 0
     for back in range(order - 1, -1, -1):
         here = running[ends - back]
-        found = (found << BITS) | here
+        totals = (totals << BITS) | here
         if back not in (0, order - 1):
             fine &= here > 0  # a start in the middle means two texts
-    return found[fine]
+    return totals[fine]
 
 
 def write(path: Path, table: pa.Table, facts: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m studies.shipped_data.ngrams", description=main.__doc__)
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    parser.add_argument("--license", default="that of the corpus", help="what the corpora's licenses ask")
+    parser.add_argument("--license", default="that of the corpus", help="the license terms of the corpora")
     parser.add_argument("--pairs", type=int, default=Settings.pairs)
     parser.add_argument("--triples", type=int, default=Settings.triples)
     given = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """Train the small tagger of word classes that comes with the library, from public text that NLTK's tagger labeled.
 
-The paper takes NLTK's tagger, whose weights a user downloads (6 MB). Ours is a stand-in, so that scores of words need
+The paper uses NLTK's tagger, whose weights a user downloads (6 MB). Ours is a stand-in, so that scores of words need
 no download: an averaged perceptron of NLTK's kind with eight classes, as small as they allow. Its labels come from
 NLTK's tagger, so it makes that one's mistakes and more; the card says how many, against texts tagged by people.
 
@@ -46,7 +46,7 @@ def sentences(texts: Iterable[str], most: int) -> Iterator[list[str]]:
     tokens = 0
     for text in texts:
         sentence: list[str] = []
-        found = 0
+        count = 0
         for piece, is_word in _kernel.split(text):
             if is_word:
                 sentence.append(piece)
@@ -54,10 +54,10 @@ def sentences(texts: Iterable[str], most: int) -> Iterator[list[str]]:
                 sentence.append(piece.strip())
             if piece.strip() and piece.strip()[0] in ENDS and len(sentence) > 2:
                 yield sentence
-                tokens, found, sentence = tokens + len(sentence), found + 1, []
-            if found == 2:
+                tokens, count, sentence = tokens + len(sentence), count + 1, []
+            if count == 2:
                 break
-        if sentence and found < 2:
+        if sentence and count < 2:
             yield sentence
             tokens += len(sentence)
         if tokens >= most:
@@ -77,12 +77,12 @@ def labelled(sentence: Sequence[str], tagger: NltkTagger) -> Tagged:
 def variants(tagged: Iterable[Tagged], seed: int) -> list[Tagged]:
     """Lower-case some sentences, and drop the marks of every second, as mechanisms may see them."""
     drawn = random.Random(seed)
-    found = []
+    variants_ = []
     for sentence in tagged:
         kept = sentence if drawn.random() < 0.5 else [pair for pair in sentence if any(map(str.isalnum, pair[0]))]
         lower = drawn.random() < LOWER
-        found.append([(word.lower() if lower else word, label) for word, label in kept])
-    return [sentence for sentence in found if sentence]
+        variants_.append([(word.lower() if lower else word, label) for word, label in kept])
+    return [sentence for sentence in variants_ if sentence]
 
 
 def train(tagged: list[Tagged], seed: int = 0) -> dict[str, Any]:
@@ -115,18 +115,20 @@ def brown_class(tag: str) -> str:
 
 def gold(folder: Path, corpus: str, most: int) -> list[Tagged]:
     """Read sentences that people tagged, from every part of "brown" or "treebank" of NLTK's data."""
-    found: list[Tagged] = []
-    with zipfile.ZipFile(folder / "corpora" / f"{corpus}.zip") as held:
-        for name in sorted(held.namelist()):
-            text = held.read(name).decode("ascii", "replace")
+    sentences_: list[Tagged] = []
+    with zipfile.ZipFile(folder / "corpora" / f"{corpus}.zip") as archive:
+        for name in sorted(archive.namelist()):
+            text = archive.read(name).decode("ascii", "replace")
             if corpus == "brown" and BROWN_FILE.search(name):
                 lines = [line.split() for line in text.splitlines() if line.strip()]
                 pairs = [[token.rpartition("/")[::2] for token in line] for line in lines]
-                found += [[(word, brown_class(tag.upper())) for word, tag in line] for line in pairs]
+                sentences_ += [[(word, brown_class(tag.upper())) for word, tag in line] for line in pairs]
             if corpus == "treebank" and name.endswith(".mrg"):
                 trees = [LEAF.findall(tree) for tree in re.split(r"^\(", text, flags=re.MULTILINE)]
-                found += [[(word, class_of(tag)) for tag, word in tree if tag != "-NONE-"] for tree in trees if tree]
-    return found[:: max(1, len(found) // most)]
+                sentences_ += [
+                    [(word, class_of(tag)) for tag, word in tree if tag != "-NONE-"] for tree in trees if tree
+                ]
+    return sentences_[:: max(1, len(sentences_) // most)]
 
 
 def right(tagger: Any, tagged: Sequence[Tagged], *, lower: bool) -> float:
@@ -140,7 +142,7 @@ def right(tagger: Any, tagged: Sequence[Tagged], *, lower: bool) -> float:
     return hits / every
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Label, train, write, and print how often classes are found."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="parquet with a column text")
@@ -148,7 +150,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tokens", type=int, default=250_000, help="of each corpus")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if given.out.exists():
         raise InputError(f"{given.out} exists", "name a new file with --out")
     teacher = NltkTagger.load(given.nltk_data)
@@ -163,11 +165,11 @@ def main(asked: Sequence[str] | None = None) -> None:
     print(f"{given.out.stat().st_size:,} bytes, {facts['tokens']:,} tokens")
     for corpus in ("brown", "treebank"):
         for lower in (False, True):
-            known = gold(given.nltk_data, corpus, 3_000)
-            most = Counter(label for sentence in known for _, label in sentence).most_common(1)[0][0]
-            blind = right(_Always(most), known, lower=lower)
-            shown = f"{right(ours, known, lower=lower):.3f} | {right(teacher, known, lower=lower):.3f} | {blind:.3f}"
-            print(f"| {corpus}{', lower case' if lower else ''} | {shown} |")
+            truth = gold(given.nltk_data, corpus, 3_000)
+            most = Counter(label for sentence in truth for _, label in sentence).most_common(1)[0][0]
+            blind = right(_Always(most), truth, lower=lower)
+            cells = f"{right(ours, truth, lower=lower):.3f} | {right(teacher, truth, lower=lower):.3f} | {blind:.3f}"
+            print(f"| {corpus}{', lower case' if lower else ''} | {cells} |")
 
 
 class _Always:

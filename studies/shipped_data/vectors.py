@@ -113,9 +113,9 @@ def _cooccurrence(tokens: Ids, rows: Ids, columns: Ids, window: int) -> sparse.c
     for step in range(1, window + 1):
         near = text[:-step] == text[step:]
         for here, there in ((word[:-step], context[step:]), (word[step:], context[:-step])):
-            found = near & (here >= 0) & (there >= 0)
-            ones = np.ones(int(found.sum()), dtype=np.float32)
-            total = total + sparse.coo_array((ones, (here[found], there[found])), shape=shape).tocsr()
+            usable = near & (here >= 0) & (there >= 0)
+            ones = np.ones(int(usable.sum()), dtype=np.float32)
+            total = total + sparse.coo_array((ones, (here[usable], there[usable])), shape=shape).tocsr()
     return total
 
 
@@ -171,16 +171,16 @@ def correlation(vectors: WordVectors, path: Path, column: int) -> tuple[float, i
     """Return the Spearman correlation of cosines with human judgments, and the number of pairs of known words."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
-    known = [row for row in rows if row[0] in vectors.index and row[1] in vectors.index]
+    rows_in_both = [row for row in rows if row[0] in vectors.index and row[1] in vectors.index]
     unit = _unit(vectors)
-    cosines = [float(unit[vectors.index[row[0]]] @ unit[vectors.index[row[1]]]) for row in known]
-    return float(spearmanr(cosines, [float(row[column]) for row in known])[0]), len(known)
+    cosines = [float(unit[vectors.index[row[0]]] @ unit[vectors.index[row[1]]]) for row in rows_in_both]
+    return float(spearmanr(cosines, [float(row[column]) for row in rows_in_both])[0]), len(rows_in_both)
 
 
 def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[float, int]:
     """Return the share of k nearest words by cosine on which two sets agree, and the number of words in both sets."""
     common = [word for word in vectors.words if word in other.index]
-    first, second = (nearest_words(held.take(common), range(len(common)), k) for held in (vectors, other))
+    first, second = (nearest_words(side.take(common), range(len(common)), k) for side in (vectors, other))
     shared = [len(set(one) & set(two)) for one, two in zip(first.tolist(), second.tolist(), strict=True)]
     return float(np.mean(shared)) / k, len(common)
 
@@ -190,10 +190,14 @@ def recall(vectors: WordVectors, path: Path, k: int = _K) -> tuple[float, int]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         lists: dict[str, list[str]] = json.load(file)
     index = vectors.index
-    known = {word: {index[near] for near in found if near in index} for word, found in lists.items() if word in index}
-    known = {word: near for word, near in known.items() if near}
-    nearest = nearest_words(vectors, [index[word] for word in known], k).tolist()
-    shares = [len(near & set(row)) / len(near) for near, row in zip(known.values(), nearest, strict=True)]
+    nearest_of = {
+        word: {index[near] for near in near_words if near in index}
+        for word, near_words in lists.items()
+        if word in index
+    }
+    nearest_of = {word: near for word, near in nearest_of.items() if near}
+    nearest = nearest_words(vectors, [index[word] for word in nearest_of], k).tolist()
+    shares = [len(near & set(row)) / len(near) for near, row in zip(nearest_of.values(), nearest, strict=True)]
     return float(np.mean(shares)), len(shares)
 
 
@@ -223,8 +227,8 @@ def _judgments(sets: dict[str, WordVectors], lists: Path) -> list[str]:
     kept = {name: (lists / file, column) for name, (file, column) in _JUDGMENTS.items() if (lists / file).exists()}
     rows = []
     for name, vectors in sets.items():
-        found = [correlation(vectors, path, column) for path, column in kept.values()]
-        rows.append([name, *(f"{value:.3f} ({pairs:,})" for value, pairs in found)])
+        correlations = [correlation(vectors, path, column) for path, column in kept.values()]
+        rows.append([name, *(f"{value:.3f} ({pairs:,})" for value, pairs in correlations)])
     return _table(["Spearman (pairs known)", *kept], rows if kept else [])
 
 
@@ -261,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=Path, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the grid file to write, or to evaluate as it is")
     parser.add_argument("--provenance", default="", help="where the corpus comes from; written into the file")
-    parser.add_argument("--license", default="", help="what the corpus' license asks; written into the file")
+    parser.add_argument("--license", default="", help="the license terms of the corpus; written into the file")
     parser.add_argument("--evaluate", type=Path, metavar="DATA", help="folder of word_lists, word_vectors, imdb, …")
     defaults = asdict(Settings())
     for name, value in defaults.items():

@@ -3,7 +3,7 @@
     python -m studies.shipped_data.word_counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --out dptext_etl/data/english-counts.json
 
-Each corpus has the same weight, whatever its size, so that neither articles nor talk by itself decide what is rare.
+Each corpus has the same weight, whatever its size, so that neither articles nor talk decide which words are rare.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def _texts(path: Path) -> Iterable[str]:
         yield from batch.column(0).to_pylist()
 
 
-def main(asked: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Count the words of `english-20k` and write their shares."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="parquet with a column text")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(asked)
+    given = parser.parse_args(arguments)
     if given.out.exists():
         raise InputError(f"{given.out} exists", "name a new file with --out")
-    found = joined([shares(_texts(path)) for path in given.corpus], WordVectors.load().words)
-    held: dict[str, Any] = {"facts": {"corpora": [path.name for path in given.corpus]}, "per": PER, "words": found}
-    given.out.write_text(json.dumps(held, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
-    print(f"{given.out.stat().st_size:,} bytes, {len(found):,} words")
+    counts = joined([shares(_texts(path)) for path in given.corpus], WordVectors.load().words)
+    content: dict[str, Any] = {"facts": {"corpora": [path.name for path in given.corpus]}, "per": PER, "words": counts}
+    given.out.write_text(json.dumps(content, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+    print(f"{given.out.stat().st_size:,} bytes, {len(counts):,} words")
 
 
 if __name__ == "__main__":

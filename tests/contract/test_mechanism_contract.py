@@ -52,7 +52,7 @@ def test_it_is_plain_frozen_data_with_a_canonical_configuration_that_hides_paths
 
 def test_its_guarantee_is_complete_and_says_what_nobody_checks_without_a_ledger(mechanism):
     guarantee = mechanism.guarantee
-    assert guarantee.neighbours
+    assert guarantee.neighbors
     assert guarantee.unit
     assert "PRF" in guarantee.assumptions
     if guarantee.guarantee_class in (GuaranteeClass.PURE_LDP, GuaranteeClass.APPROX_LDP):

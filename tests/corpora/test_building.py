@@ -18,7 +18,7 @@ from dptext_etl.corpora.building import Cleaning, Options, Source, build, clean,
 from dptext_etl.errors import InputError, PolicyError
 from tests.corpus_texts import labeled, texts
 
-STATED = {"licence": "CC0", "provenance": "made for tests"}
+STATED = {"license": "CC0", "provenance": "made for tests"}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_a_command_that_leaves_texts_of_files_out_says_so(table: Path, tmp_path:
 
 @pytest.mark.parametrize("missing", sorted(STATED))
 def test_license_and_provenance_are_required(missing: str) -> None:
-    with pytest.raises(PolicyError, match=f"states its {missing.replace('licence', 'license')}"):
+    with pytest.raises(PolicyError, match=f"states its {missing}"):
         Options(name="turns", **{**STATED, missing: " "})
 
 

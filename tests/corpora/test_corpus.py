@@ -22,7 +22,7 @@ def test_a_corpus_comes_back_as_it_was_saved(tmp_path):
     assert np.array_equal(again.vectors, ENCODER.encode(TEXTS))
     assert np.array_equal(again.encoder.encode(TEXTS), again.vectors)
     assert again.hits == {4.0: 0.7, 8.0: 0.9}
-    assert (len(again), again.encoder_kind, again.artifact.licence) == (3, "words", "CC0")
+    assert (len(again), again.encoder_kind, again.artifact.license) == (3, "words", "CC0")
     card = json.loads((tmp_path / "toy" / CARD).read_text())
     assert (card["sha256"], card["texts"], card["provenance"]) == (again.sha256, 3, "written here")
 

@@ -73,7 +73,7 @@ def test_the_lists_of_the_embedded_words_stay_as_they_are(caplog):
     assert any("1 of 1: 2000 words" in record.getMessage() for record in caplog.records)
     assert lists.even
     assert "Wikipedia" in lists.artifact.provenance
-    assert "CC BY-SA" in lists.artifact.licence
+    assert "CC BY-SA" in lists.artifact.license
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ def test_own_stopwords_are_lower_case_and_unique():
     assert 150 <= len(listed.words) <= 250
     assert len(set(listed.words)) == len(listed.words)
     assert {"the", "don't", "she", "with", "would"} <= set(listed.words)
-    assert listed.artifact.verify().licence == "Apache-2.0"
+    assert listed.artifact.verify().license == "Apache-2.0"
 
 
 def test_a_list_of_words_in_a_file(tmp_path):

@@ -161,7 +161,7 @@ def test_a_restored_ledger_is_noticed_by_the_heads_in_a_store(pod, store):
     assert len(heads) == 2
     assert not (pod.folder.parent / "empty").exists(), "no head is anywhere else"
     lose(pod, pod.folder / "copy.db")
-    with pytest.raises(FrozenLedgerError, match="this ledger does not hold what an earlier run left in it"):
+    with pytest.raises(FrozenLedgerError, match="this ledger misses the head that an earlier run stored"):
         pod.run(release="r3")
     assert {name: store.objects[name] for name in heads} == heads
 

@@ -223,5 +223,5 @@ def test_screens_have_at_most_40_lines(job, tmp_path):
     assert "9 passed; --full lists them" in ran
     assert "copies_within_chance  within chance  2 text columns" in ran
     assert "rows_ledgered" not in ran
-    assert re.search(r"words_in_output_set +passed +all \d,\d{3} words are output words", again)
+    assert re.search(r"words_in_output_set +passed +all \d,\d{3} words are in the output set", again)
     assert "ngrams_within_chance  within chance  column 'note'" in again

@@ -230,7 +230,7 @@ def _of(kind, corpus):
     return {"synthetic": {**SYNTHETIC, "per_subject": 30, "mechanism": {**SYNTHETIC["mechanism"], "corpus": corpus}}}
 
 
-STATED = {"licence": "none", "provenance": "the private table"}
+STATED = {"license": "none", "provenance": "the private table"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

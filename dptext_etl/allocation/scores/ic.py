@@ -23,9 +23,9 @@ from dptext_etl.extensions import pip_install
 class InformationContent(Score):
     """-log p of a word, divided by the value of the rarest word: rare words reveal most.
 
-    Where the paper is wrong: what it calls IC ("IC('dog') = 235") are counts, so that frequent words seem to tell most,
-    and every word but nouns and verbs, and every unknown name, counts as the most harmless. Here counts become -log p,
-    all classes of words have one, and a word that no count knows reveals most.
+    Where the paper is wrong: the numbers that it calls IC ("IC('dog') = 235") are counts, so that frequent words seem
+    to tell most. Every unknown name, and every word except nouns and verbs, counts as the most harmless. Here counts
+    become -log p, all classes of words have one, and a word that no count knows reveals most.
     """
 
     title: ClassVar[str] = "Information Content"
@@ -38,7 +38,7 @@ class InformationContent(Score):
         return Printed(_folder(self.tools.information)).of(tokens)
 
     def code(self, tokens: Sequence[str]) -> Scores:
-        """Compute what the paper's code does: means over senses, all looked up as nouns, where no count is 0."""
+        """Compute scores as the paper's code does: means over senses, all looked up as nouns, where no count is 0."""
         return Printed(_folder(self.tools.information), as_code=True).of(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
@@ -53,7 +53,7 @@ ENGLISH = "english"
 OWN = Path(__file__).parent.parent.parent / "data" / "english-counts.json"
 COUNTS = "ic-brown.dat"
 CORPORA = ("bnc", "brown", "semcor", "shaks", "treebank")
-"""The corpora of the paper; those whose counts lie in NLTK's data are taken."""
+"""The corpora of the paper; only those whose counts are in NLTK's data are used."""
 _ROOT = 0  # offset of a class's total in NLTK's tables
 _UNKNOWN = 1.0
 
@@ -122,7 +122,7 @@ class FromWordNet:
         self._net, self._counts = wordnet(folder), OwnTable()
 
     def of(self, tokens: Sequence[str]) -> Scores:
-        """Return numbers from 0 to 1; words without a counted noun or verb are taken from the own table."""
+        """Return numbers from 0 to 1; words without a counted noun or verb come from the shipped table."""
         return np.array([self._one(token) for token in tokens])
 
     def _one(self, token: str) -> float:
@@ -133,7 +133,7 @@ class FromWordNet:
 
 
 class Printed:
-    """Counts in the place of information content, as the paper takes them, or as its code does."""
+    """Counts in the place of information content, as the paper defines them, or as its code does."""
 
     def __init__(self, folder: Path | None, *, as_code: bool = False) -> None:
         self._net, (self._tables, _), self._as_code = wordnet(folder), printed_counts(folder), as_code
@@ -182,7 +182,7 @@ def contents(source: str) -> Contents:
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
-    counted = Artifact.open(OWN, provenance="counted for dptext_etl in public text", licence="CC BY-SA 4.0")
+    counted = Artifact.open(OWN, provenance="counted for dptext_etl in public text", license="CC BY-SA 4.0")
     if source == ENGLISH:
         return {"word_counts": counted}
     return {"word_counts": counted} | {

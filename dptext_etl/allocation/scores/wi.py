@@ -16,7 +16,7 @@ class WordImportance(Score):
     """1 - cosine of a word and the text without it, divided by the largest of the text.
 
     "The lower the similarity between these two entities, the greater the importance of the word." The paper's code
-    takes |cosine of the word and the whole text| instead: the other way round.
+    uses |cosine of the word and the whole text| instead: the other way round.
     """
 
     title: ClassVar[str] = "Word Importance"

@@ -93,7 +93,7 @@ def build(
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
         name=name or out.name,
-        licence=terms,
+        license=terms,
         provenance=provenance,
         cleaning=Cleaning(int(fewest), int(most), sentences),
         texts=texts,

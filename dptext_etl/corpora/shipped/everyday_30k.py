@@ -224,7 +224,7 @@ def _other(match: re.Match[str]) -> str:
 EVERYDAY = "everyday-30k"
 KINDS = ("praise", "complaint", "question", "request", "plain")
 SIZE = 30_000
-LICENCE = "Apache-2.0"
+LICENSE = "Apache-2.0"
 PROVENANCE = "written for dptext_etl: templates and word lists in dptext_etl/data/everyday"
 SHORTEST, LONGEST = 5, 25
 _ENDS = {kind: "?" if kind == "question" else "." for kind in KINDS}
@@ -253,7 +253,7 @@ def everyday_artifact() -> Artifact:
         _write,
         suffix=".txt",
         provenance=PROVENANCE,
-        licence=LICENCE,
+        license=LICENSE,
     )
 
 
@@ -322,7 +322,7 @@ def description() -> dict[str, Any]:
         },
         "hits": HITS,
         "hits_from": "public dialogue turns (Schema-Guided Dialogue) without labels, once",
-        "licence": f"texts {LICENCE}; vectors as english-20k (CC BY-SA 3.0)",
+        "licence": f"texts {LICENSE}; vectors as english-20k (CC BY-SA 3.0)",
         "provenance": PROVENANCE,
     }
 

@@ -169,7 +169,7 @@ class Topic:
 class Noisy:
     """The statistic as it is published."""
 
-    statistic: Statistic  # what was summed, and how
+    statistic: Statistic  # the statistic of the sums
     sums: Integers  # noisy sums, int64, shape `statistic.shape`
 
     def __post_init__(self) -> None:

@@ -124,7 +124,7 @@ def words_of(label: str) -> str:
 class NearestMean:
     """Classify texts by the noisy means of the labels: it is as good as the statistic allows."""
 
-    statistic: Statistic  # what was summed
+    statistic: Statistic  # the statistic of the sums
     slopes: Floats  # theta of every label, shape (labels, d); coordinates are in clips
 
     @property

@@ -107,7 +107,8 @@ def projection(vectors: Int8s, width: int) -> Projection:
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
     longest = max(int(lengths.max(initial=0)), (QUANTIZED + math.isqrt(vectors.shape[1]) // 2 + 1) ** 2)
     whole = directions.astype(np.int64)
-    center = _rounded(whole @ vectors.sum(axis=0, dtype=np.int64), len(vectors))
+    count = len(vectors)
+    center = (2 * (whole @ vectors.sum(axis=0, dtype=np.int64)) + count) // (2 * count)
     stretch = int(np.abs(whole @ whole.T).sum(axis=1).max())  # of squared lengths, at most
     reach = math.isqrt(stretch * longest) + math.isqrt(int((center**2).sum())) + 2
     if stretch * longest >= 2**48:
@@ -118,11 +119,6 @@ def projection(vectors: Int8s, width: int) -> Projection:
     if not clip or (reach * clip) ** 2 >= _ROOM:
         raise PolicyError("the vectors of the corpus do not differ, or are too long", "build the corpus again")
     return Projection(directions, center, clip, longest)
-
-
-def _rounded(sums: Integers, count: int) -> Integers:
-    """Divide by a count and round to the nearest whole number, up at the half."""
-    return (2 * sums + count) // (2 * count)
 
 
 def _orthogonal(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -230,7 +226,7 @@ class Statistic:
         return spend(guarantee, Approximate(ZeroConcentrated(self.per_subject * self.rho), approx, self.delta), 1)
 
     def configuration(self) -> dict[str, Any]:
-        """Return what the sums and their noise depend on (docs/spec/stream.md#configuration)."""
+        """Return the settings that the sums and their noise depend on (docs/spec/stream.md#configuration)."""
         return {
             "mechanism": "synthetic",
             "mechanism_version": VERSION,
@@ -278,11 +274,11 @@ def describe(
 
 
 class Aggregate(Mechanism):
-    """The statistic of a whole column, as what the ledger pins of it and charges for each record.
+    """The statistic of a whole column, with the settings that the ledger pins and the charge of each record.
 
     Attributes:
         label: The name of the mechanism in policies, manifests, and the ledger.
-        statistic: What is summed, and how much noise is added.
+        statistic: The summed values, and the size of the noise.
         claim: Class, neighbors, and assumptions.
         n_rec: The number of records for which delta is stated.
     """
@@ -322,7 +318,7 @@ class Aggregate(Mechanism):
         return {"corpus": self.opened.artifact}
 
     def spend(self, positions: int) -> Spend:  # noqa: ARG002
-        """Return what a record is charged: the same for all (docs/spec/synthetic.md#cost)."""
+        """Return the charge of a record: the same for all (docs/spec/synthetic.md#cost)."""
         return self.statistic.charge(self.claim)
 
     def positions(self, texts: pa.Array) -> pa.Array:

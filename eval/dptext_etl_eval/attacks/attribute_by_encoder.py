@@ -30,12 +30,12 @@ class AttributeByEncoder(Attack):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return macro-F1 and accuracy of both attackers, with an attack on raw texts and the most frequent value."""
         raw = tuned(pairs, ATTRIBUTE, train=RAW, test=RAW)
-        found = {
+        results = {
             kind: tuned(pairs, ATTRIBUTE, train=train, test=RELEASED)
             for kind, train in (("adaptive", RELEASED), ("static", RAW))
         }
         return [
             score
-            for kind, guesses in found.items()
+            for kind, guesses in results.items()
             for score in scores(guesses, raw, f"{kind} attacker, {{figure}}", guesses.groups)
         ]

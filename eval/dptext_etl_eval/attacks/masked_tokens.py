@@ -1,7 +1,7 @@
 """Infer words of the raw text from a release by masking its words one by one (masked token inference, MTI).
 
 Specification: docs/spec/privacy.md#mti. Paper 001 defines it; its published code compares with the wrong position and
-takes another model than the paper says. Here position j is compared with word j, and nothing is skipped in silence.
+uses another model than the paper says. Here position j is compared with word j, and nothing is skipped in silence.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class MaskedTokens(Attack):
         words = pairs.words(RAW)
         every, counts = np.unique([word for text in words for word in text] or [""], return_counts=True)
         common = [str(word) for word in every[np.argsort(-counts, kind="stable")[:TOP]]]
-        known = ("masked", RAW, pairs.masked_model)
-        if known not in pairs.memory:
-            pairs.memory[known] = _shares(model, pairs, RAW)
-        found, raw = _shares(model, pairs, RELEASED), pairs.memory[known]
+        key = ("masked", RAW, pairs.masked_model)
+        if key not in pairs.memory:
+            pairs.memory[key] = _shares(model, pairs, RAW)
+        released, raw = _shares(model, pairs, RELEASED), pairs.memory[key]
         blind = _shares(model, pairs, RELEASED, always=common)
         return [
             Score(
@@ -67,7 +67,7 @@ class MaskedTokens(Attack):
                 raw=raw[kind, top][0] / raw[kind, top][1] if raw[kind, top][1] else None,
                 note="" if total else "no release is as long as its raw text",
             )
-            for (kind, top), (hits, total) in found.items()
+            for (kind, top), (hits, total) in released.items()
         ]
 
 
@@ -126,14 +126,14 @@ def _shares(
         rows += model.masked(row, words)
     guessed = [always] * len(rows) if always is not None else model.predict(rows)
     aligned = [len(before[item.row]) == len(after[item.row]) for item in rows]
-    found: dict[tuple[str, int], tuple[int, int]] = {}
+    hits_of: dict[tuple[str, int], tuple[int, int]] = {}
     for top in (1, TOP):
         placed = [
             before[item.row][item.place] in words[:top]
             for item, words, fits in zip(rows, guessed, aligned, strict=True)
             if fits
         ]
-        held = [bool(set(before[item.row]) & set(words[:top])) for item, words in zip(rows, guessed, strict=True)]
-        found["by position", top] = sum(placed), len(placed)
-        found["by bag", top] = sum(held), len(held)
-    return found
+        inside = [bool(set(before[item.row]) & set(words[:top])) for item, words in zip(rows, guessed, strict=True)]
+        hits_of["by position", top] = sum(placed), len(placed)
+        hits_of["by bag", top] = sum(inside), len(inside)
+    return hits_of

@@ -47,7 +47,7 @@ class Membership(Attack):
         ways = [("by the text itself", _likeness(pairs.raw, pairs.released))]
         if pairs.mechanism is not None and pairs.mechanism.reproducible:
             ways.append((f"by {REDRAWS} draws of it", _likeness(redrawn(pairs), pairs.released)))
-        return [score for how, found in ways for score in _scores(how, found, raw)]
+        return [score for how, figures in ways for score in _scores(how, figures, raw)]
 
 
 def redrawn(pairs: Pairs) -> tuple[str, ...]:
@@ -66,13 +66,13 @@ def _likeness(guesses: Sequence[str], released: Sequence[str]) -> tuple[Reals, R
     """Return the likeness of guesses to the nearest release: of members, and of others. Even rows are members."""
     transformer = library("sklearn.feature_extraction.text").TfidfTransformer
     with seam("comparing guesses with releases", InputError):
-        known: Any = transformer(sublinear_tf=True)
-        seen = known.fit_transform(counted(released))[::2].T
-        asked = known.transform(counted(guesses))
+        weighting: Any = transformer(sublinear_tf=True)
+        seen = weighting.fit_transform(counted(released))[::2].T
+        queries = weighting.transform(counted(guesses))
         most = np.concatenate(
             [
-                (asked[first : first + _AT_ONCE] @ seen).max(axis=1).toarray().ravel()
-                for first in range(0, asked.shape[0], _AT_ONCE)
+                (queries[first : first + _AT_ONCE] @ seen).max(axis=1).toarray().ravel()
+                for first in range(0, queries.shape[0], _AT_ONCE)
             ]
         )
     return most[::2], most[1::2]
@@ -89,8 +89,8 @@ def area(members: Reals, others: Reals) -> float:
     return float((below + up_to).mean() / 2 / len(others))
 
 
-def _scores(how: str, found: tuple[Reals, Reals], raw: tuple[Reals, Reals]) -> list[Score]:
-    members, others = found
+def _scores(how: str, figures: tuple[Reals, Reals], raw: tuple[Reals, Reals]) -> list[Score]:
+    members, others = figures
     random = np.random.default_rng(0)
     drawn = [
         area(*(part[random.integers(0, len(part), len(part))] for part in (members, others))) for _ in range(RESAMPLES)

@@ -40,14 +40,14 @@ class NearestNeighbour(Attack):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the share of hits, and the mean rank without a cap and with the cap of paper 001."""
         raw, released = pairs.raw, pairs.released
-        found = {"": (ranks_of(raw, released), ranks_of(released, raw), ranks_of(raw, raw))}
+        ranks_of_kinds = {"": (ranks_of(raw, released), ranks_of(released, raw), ranks_of(raw, raw))}
         if pairs.evaluators.encoder is not None:
             before, after = (by_encoder(pairs, which) for which in (RAW, RELEASED))
             forth, back, same = (ranks_of_vectors(*two) for two in ((before, after), (after, before), (before, before)))
-            found[", by the sentence encoder"] = forth, back, same
+            ranks_of_kinds[", by the sentence encoder"] = forth, back, same
         return [
             score
-            for how, (forth, back, same) in found.items()
+            for how, (forth, back, same) in ranks_of_kinds.items()
             for what, ranks in (("release", forth), ("raw text", back))
             for score in _scores(what, how, ranks, float((same == 1).mean()))
         ]
@@ -68,7 +68,7 @@ def _scores(what: str, how: str, ranks: Ranks, found_itself: float) -> list[Scor
     ]
 
 
-def ranks_of(asked: Sequence[str], corpus: Sequence[str]) -> Ranks:
+def ranks_of(queries: Sequence[str], corpus: Sequence[str]) -> Ranks:
     """Return the rank of every query's own text among all texts of a corpus by TF-IDF, from 1, shape (n,).
 
     >>> ranks_of(["red apples", "green pears"], ["apples", "pears"]).tolist()
@@ -76,18 +76,18 @@ def ranks_of(asked: Sequence[str], corpus: Sequence[str]) -> Ranks:
     """
     transformer = library("sklearn.feature_extraction.text").TfidfTransformer
     with seam("comparing raw texts with releases", InputError):
-        known = transformer(sublinear_tf=True)
-        held = known.fit_transform(counted(corpus))
-        return ranks_of_vectors(known.transform(counted(asked)), held)
+        weighting = transformer(sublinear_tf=True)
+        weighted = weighting.fit_transform(counted(corpus))
+        return ranks_of_vectors(weighting.transform(counted(queries)), weighted)
 
 
-def ranks_of_vectors(asked: Any, corpus: Any) -> Ranks:
+def ranks_of_vectors(queries: Any, corpus: Any) -> Ranks:
     """Return the same by inner products of vectors, dense or sparse, shape (n,)."""
-    ranks = np.empty(asked.shape[0])
+    ranks = np.empty(queries.shape[0])
     for first in range(0, len(ranks), _AT_ONCE):
-        likeness: Any = asked[first : first + _AT_ONCE] @ corpus.T
+        likeness: Any = queries[first : first + _AT_ONCE] @ corpus.T
         likeness = likeness.round(6) if isinstance(likeness, np.ndarray) else likeness.toarray()  # ties of equal texts
-        own = likeness[np.arange(len(likeness)), first + np.arange(len(likeness))][:, None]
-        better, equal = (likeness > own).sum(axis=1), (likeness == own).sum(axis=1)
+        own_likeness = likeness[np.arange(len(likeness)), first + np.arange(len(likeness))][:, None]
+        better, equal = (likeness > own_likeness).sum(axis=1), (likeness == own_likeness).sum(axis=1)
         ranks[first : first + _AT_ONCE] = 1 + better + (equal - 1) / 2
     return ranks

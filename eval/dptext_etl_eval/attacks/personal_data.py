@@ -32,8 +32,8 @@ class PersonalData(Attack):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the share by kind; what no pattern finds is not counted."""
         raw, released = (pl.Series(texts, dtype=pl.String) for texts in (pairs.raw, pairs.released))
-        found = count_survivors(raw, released)
-        by_kind = _shares(found) or [Score("all kinds", None, note="no pattern finds any in the raw texts")]
+        survivors = count_survivors(raw, released)
+        by_kind = _shares(survivors) or [Score("all kinds", None, note="no pattern finds any in the raw texts")]
         return [*by_kind, *_planted(pairs)]
 
 
@@ -45,8 +45,13 @@ def _planted(pairs: Pairs) -> list[Score]:
     return _shares(planted(pairs.mechanism), f"{PLANTED}, ")
 
 
-def _shares(found: SurvivorCount, before: str = "") -> list[Score]:
+def _shares(survivors: SurvivorCount, before: str = "") -> list[Score]:
     return [
-        Score(before + kind, found.survived.get(kind, 0) / count, wilson(found.survived.get(kind, 0), count), blind=0.0)
-        for kind, count in sorted(found.found.items())
+        Score(
+            before + kind,
+            survivors.survived.get(kind, 0) / count,
+            wilson(survivors.survived.get(kind, 0), count),
+            blind=0.0,
+        )
+        for kind, count in sorted(survivors.found.items())
     ]

@@ -76,6 +76,9 @@ def queries_needed(
         limit: Largest N to try, at least 1.
         seed: Seed of the simulation, which protects nothing.
 
+    Returns:
+        The number of queries, and the estimated probabilities.
+
     Raises:
         PolicyError: `word` is not a single word.
         InputError: The share or a number is out of range.
@@ -92,21 +95,21 @@ def queries_needed(
     def success(queries: int) -> float:
         return success_probability(chances, target, queries, repeats, np.random.default_rng((seed, queries)))
 
-    high, found = 1, success(1)
-    while found < share:
+    high, chance = 1, success(1)
+    while chance < share:
         if high >= limit:
-            return QueryAttack(None, found, stays, exact)
+            return QueryAttack(None, chance, stays, exact)
         high = min(2 * high, limit)
-        found = success(high)
+        chance = success(high)
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
         reached = success(middle)
         if reached >= share:
-            high, found = middle, reached
+            high, chance = middle, reached
         else:
             low = middle
-    return QueryAttack(high, found, stays, exact)
+    return QueryAttack(high, chance, stays, exact)
 
 
 def success_probability(chances: Floats, target: int, queries: int, repeats: int, random: np.random.Generator) -> float:
@@ -128,7 +131,10 @@ def replays_seen(mechanism: WordMechanism, word: str, queries: int, secret: _ker
         mechanism: Any word mechanism.
         word: One public word.
         queries: Number of queries of the same text under the same record id.
-        secret: The noise key; None takes a new random one.
+        secret: The noise key; None creates a new random one.
+
+    Returns:
+        Number of different answers.
     """
     key = _kernel.ReleaseKey(secret or _kernel.Secret(), "attack", "word", "attack", mechanism.cfg())
     text, ids = pa.array([word] * queries, pa.large_string()), pa.array(["the record"] * queries)
@@ -167,7 +173,7 @@ def _counts(chances: Floats, queries: int, repeats: int, random: np.random.Gener
 
 WORDS, FEW = 20, 5
 FREQUENT = 4_000
-"""Words are taken evenly from this number of first words of the vocabulary."""
+"""Words are chosen evenly from this number of first words of the vocabulary."""
 COUNTS = (1, 10, 100, 1_000)
 _REPEATS, _LARGE = 400, 1_000
 
@@ -177,7 +183,7 @@ class Query(Attack):
 
     title: ClassVar[str] = "Asking for a word again and again"
     says: ClassVar[str] = (
-        "The attacker gets N independent answers for a word and takes the most frequent one. The figure depends "
+        "The attacker gets N independent answers for a word and guesses the most frequent one. The figure depends "
         f"only on the mechanism and at most {WORDS} public words, not on the texts. A release answers equal queries "
         "equally; but anyone who may submit one text under many ids gets independent answers. Blind is a guess among "
         "the words that are asked."
@@ -190,10 +196,10 @@ class Query(Attack):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the shares of words that 1, 10, 100 and 1,000 queries reveal, and the median number of queries."""
         assert isinstance(pairs.mechanism, WordMechanism)  # noqa: S101  (`needs` says so)
-        found = [item for word in asked(pairs.mechanism) if (item := _attacked(pairs.mechanism, word)) is not None]
-        if not found:
+        attacked = [item for word in asked(pairs.mechanism) if (item := _attacked(pairs.mechanism, word)) is not None]
+        if not attacked:
             return [Score("words revealed", None, note="the mechanism answers for no single word")]
-        needed = sorted(item.queries or float("inf") for item in found)
+        needed = sorted(item.queries or float("inf") for item in attacked)
         hits = {count: sum(queries <= count for queries in needed) for count in COUNTS}
         middle = needed[(len(needed) - 1) // 2]
         finite = middle != float("inf")
@@ -201,9 +207,9 @@ class Query(Attack):
             *(
                 Score(
                     f"words that {count:,} {'query reveals' if count == 1 else 'queries reveal'}",
-                    hits[count] / len(found),
-                    wilson(hits[count], len(found)),
-                    blind=1 / len(found),
+                    hits[count] / len(attacked),
+                    wilson(hits[count], len(attacked)),
+                    blind=1 / len(attacked),
                 )
                 for count in COUNTS
             ),
@@ -218,9 +224,9 @@ class Query(Attack):
 
 def asked(mechanism: WordMechanism) -> list[str]:
     """Return public words, evenly from the most frequent ones of the vocabulary; few where answers must be drawn."""
-    known = [word for word in mechanism.input_words()[:FREQUENT] if word != PAD]
-    words = WORDS if _answers(mechanism, known[0]) else FEW
-    return known[:: max(1, len(known) // words)][:words]
+    candidates = [word for word in mechanism.input_words()[:FREQUENT] if word != PAD]
+    words = WORDS if _answers(mechanism, candidates[0]) else FEW
+    return candidates[:: max(1, len(candidates) // words)][:words]
 
 
 def _attacked(mechanism: WordMechanism, word: str) -> QueryAttack | None:

@@ -1,6 +1,6 @@
 """Read a release in context: what were the words, given what the mechanism does and what language is like?
 
-The attacker knows the mechanism and takes a word for likely where it both gives the released word often and fits the
+The attacker knows the mechanism and treats a word as likely where it both gives the released word often and fits the
 words around it. Likelihoods of the mechanism and probabilities of a language model are multiplied along a text, and a
 beam search finds the best raw text (a noisy channel; Shannon 1951, Jelinek 1976).
 """
@@ -52,7 +52,7 @@ class Reconstruction(Attack):
         "The attacker searches for the raw text that explains a release best: the mechanism's odds times a small "
         f"language model of ours ({NAME}, public text, beam search). With --perplexity-model, that causal model "
         "chooses among the best readings. Position by position; blind always guesses the most common word of our "
-        "model. Compare it with taking every released word as it is."
+        "model. Compare it with guessing every released word as it is."
     )
     knows: ClassVar[str] = "the release, the mechanism (no key), and public text"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})
@@ -66,29 +66,32 @@ class Reconstruction(Attack):
         common = max(model.place, key=lambda word: model.unigrams[model.place[word]])
         channel = Channel(pairs.mechanism, model)
         causal = pairs.evaluators.perplexity_model
-        found, by_model = Counter[str](), Counter[str]()
+        counts, by_model = Counter[str](), Counter[str]()
         for raw, released in zip(pairs.words(RAW), pairs.words(RELEASED), strict=True):
-            if found["words"] >= POSITIONS or channel.is_full:
+            if counts["words"] >= POSITIONS or channel.is_full:
                 break
             if len(raw) != len(released) or not raw:
                 continue
             readings = hypotheses(model, [channel.behind(word) for word in released])
-            found.update(_counted(raw, released, readings[0][0], common))
+            counts.update(_counted(raw, released, readings[0][0], common))
             if causal is not None:
                 by_model.update(_counted(raw, released, chosen(causal, readings), common))
-        made = _scores(found)
-        return made if causal is None else [*made, *(_by(causal, score) for score in _scores(by_model)[::2])]
+        made = _scores(counts)
+        if causal is None:
+            return made
+        named = (replace(score, what=f"{score.what}, {Path(causal).name}") for score in _scores(by_model)[::2])
+        return [*made, *named]
 
 
 def _counted(raw: Sequence[str], released: Sequence[str], guessed: Sequence[str], common: str) -> Counter[str]:
     """Count words of a text that are right, and those that the mechanism changed."""
-    found = Counter[str]()
-    for true, shown, guess in zip(raw, released, guessed, strict=True):
-        changed = true != shown
-        found.update({"words": 1, "changed": changed, "right": guess == true, "shown": not changed})
-        found.update({"back": changed and guess == true, "common": true == common})
-        found["common changed"] += changed and true == common
-    return found
+    counts = Counter[str]()
+    for true, shown_word, guess in zip(raw, released, guessed, strict=True):
+        changed = true != shown_word
+        counts.update({"words": 1, "changed": changed, "right": guess == true, "shown": not changed})
+        counts.update({"back": changed and guess == true, "common": true == common})
+        counts["common changed"] += changed and true == common
+    return counts
 
 
 def chosen(name: str, readings: Sequence[tuple[list[str], float]]) -> list[str]:
@@ -97,12 +100,8 @@ def chosen(name: str, readings: Sequence[tuple[list[str], float]]) -> list[str]:
     return readings[int(np.argmax([odds - cost for (_, odds), cost in zip(readings, surprises, strict=True)]))][0]
 
 
-def _by(name: str, score: Score) -> Score:
-    return replace(score, what=f"{score.what}, {Path(name).name}")
-
-
 class Channel:
-    """What an attacker knows of a mechanism: how likely words behind a released word are."""
+    """An attacker's knowledge of a mechanism: how likely words behind a released word are."""
 
     def __init__(self, mechanism: WordMechanism, model: Ngrams) -> None:
         self._mechanism, self._model = mechanism, model
@@ -118,7 +117,7 @@ class Channel:
     def behind(self, released: str) -> Candidates:
         """Return the likeliest words behind a released word.
 
-        Output sets and distances are mutual: what a word often becomes often becomes that word. Where a mechanism has
+        Output sets and distances are mutual: a frequent output of a word often becomes that word. Where a mechanism has
         few outputs, the odds are exact; else the odds of the released word itself replace them.
         """
         if released not in self._known:
@@ -179,22 +178,27 @@ def hypotheses(model: Ngrams, text: Sequence[Candidates]) -> list[tuple[list[str
     return readings
 
 
-def _scores(found: Counter[str]) -> list[Score]:
-    if not found["words"]:
+def _scores(counts: Counter[str]) -> list[Score]:
+    if not counts["words"]:
         return [Score("words recovered", None, note="no release has as many words as its raw text")]
     made = [
-        Score(what, found[hit] / found["words"], wilson(found[hit], found["words"]), found["common"] / found["words"])
-        for what, hit in (("words recovered", "right"), ("words right if taken as they are", "shown"))
+        Score(
+            what,
+            counts[hit] / counts["words"],
+            wilson(counts[hit], counts["words"]),
+            counts["common"] / counts["words"],
+        )
+        for what, hit in (("words recovered", "right"), ("released words that are unchanged", "shown"))
     ]
-    changed = found["changed"]
-    share = found["back"] / changed if changed else None
+    changed = counts["changed"]
+    share = counts["back"] / changed if changed else None
     return [
         *made,
         Score(
             "changed words recovered",
             share,
-            wilson(found["back"], changed) if changed else None,
-            found["common changed"] / changed if changed else None,
+            wilson(counts["back"], changed) if changed else None,
+            counts["common changed"] / changed if changed else None,
             note="" if changed else "no word was changed",
         ),
     ]

@@ -44,13 +44,13 @@ class SeveralRecords(Attack):
             if len(enough) < FEWEST or len(np.unique(truth)) < 2:
                 break
             require_classes(truth, ATTRIBUTE)
-            found, raw = (_guessed(pairs.texts(which), enough, truth) for which in (RELEASED, RAW))
+            guesses, raw = (_guessed(pairs.texts(which), enough, truth) for which in (RELEASED, RAW))
             scores.append(
                 Score(
                     f"{count} of each of {len(enough)} persons, macro-F1",
-                    macro_f1(truth, found.guessed),
-                    bootstrapped(macro_f1, truth, found.guessed),
-                    blind=unseen(macro_f1, truth, found.blind),
+                    macro_f1(truth, guesses.guessed),
+                    bootstrapped(macro_f1, truth, guesses.guessed),
+                    blind=unseen(macro_f1, truth, guesses.blind),
                     raw=macro_f1(truth, raw.guessed),
                 )
             )

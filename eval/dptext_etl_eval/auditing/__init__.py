@@ -1,1 +1,1 @@
-"""Audit a policy or a mechanism: let its own code draw, and hold what was seen against what is claimed."""
+"""Audit a policy or a mechanism: let its own code draw, and compare the results with the claim."""

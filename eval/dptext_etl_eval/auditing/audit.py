@@ -60,11 +60,14 @@ def audit(
         secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
 
+    Returns:
+        One audit per column, in the order of the policy.
+
     Raises:
         InputError: There are too few draws, or the confidence is not between 0 and 1.
         PolicyError: The policy publishes a synthetic table, and no mechanism releases a text.
     """
-    found, policy = [], resolve(policy)
+    audits, policy = [], resolve(policy)
     if policy.synthetic is not None:
         raise no_rows(policy.dataset)
     for column in policy.columns:
@@ -72,8 +75,8 @@ def audit(
         audited = audit_mechanism(
             column.mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress
         )
-        found.append(replace(audited, column=column.name))
-    return tuple(found)
+        audits.append(replace(audited, column=column.name))
+    return tuple(audits)
 
 
 def audit_mechanism(
@@ -93,6 +96,9 @@ def audit_mechanism(
         secrets: Two noise keys, for tests; None uses new random ones.
         progress: Called with a sentence about the present step.
 
+    Returns:
+        The claim, the exact certificate, and the lower bounds from the trials.
+
     Raises:
         InputError: There are too few draws, or the confidence is not between 0 and 1.
 
@@ -109,8 +115,8 @@ def audit_mechanism(
     begun = Audit("", mechanism.name, mechanism.epsilon)
     secrets = secrets or (_kernel.Secret(), _kernel.Secret())
     if hasattr(mechanism, "audit"):
-        found: Audit = mechanism.audit(draws=draws, confidence=confidence, secrets=secrets, progress=progress)
-        return found
+        result: Audit = mechanism.audit(draws=draws, confidence=confidence, secrets=secrets, progress=progress)
+        return result
     if isinstance(mechanism, ChoiceMechanism):
         return of_choice(mechanism, begun, draws, (ALARM, 1 - confidence), secrets, progress)
     if not isinstance(mechanism, WordMechanism):
@@ -216,8 +222,8 @@ def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
     losses = {other: float(metric.epsilon) * far for other, far in distances.items() if far and other != word}
     if not losses:
         return None
-    found = min(losses, key=lambda other: abs(losses[other] - NEAR))
-    return _Pair(word, found, distances[found])
+    nearest = min(losses, key=lambda other: abs(losses[other] - NEAR))
+    return _Pair(word, nearest, distances[nearest])
 
 
 def _far_words(mechanism: WordMechanism) -> tuple[str, str]:
@@ -240,9 +246,9 @@ def _distances_from(mechanism: WordMechanism, word: str) -> dict[str, float] | N
 
 def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:
     """Return a word of letters and one of digits that the vocabulary does not hold."""
-    known = set(mechanism.input_words())
+    vocabulary = set(mechanism.input_words())
     letters, digits = "qzxvkj", "90417735"
-    while letters in known or digits in known:
+    while letters in vocabulary or digits in vocabulary:
         letters, digits = letters + "q", digits + "9"
     return letters, digits
 
@@ -250,11 +256,6 @@ def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:
 _PAIRS = 5
 MOST_TRIALS = 2 * (2 * _PAIRS + REPEATED)
 """Largest number of trials: of two levels, each with some pairs both ways, and trials of repeated draws."""
-
-
-def of_one_draw(mechanism: ChoiceMechanism) -> ChoiceMechanism:
-    """Return the mechanism that draws once for a text, at epsilon of one draw."""
-    return mechanism.model_copy(update={"epsilon": float(mechanism.epsilon_per_draw), "parts": 1, "surrogates": 1})
 
 
 def trials_of_choice(
@@ -285,7 +286,8 @@ def of_choice(  # noqa: PLR0917
     """Audit one draw of a mechanism that draws whole public texts."""
     alarm, error = alarms
     progress("the exact certificate")
-    single, done = of_one_draw(mechanism), []
+    one_draw = {"epsilon": float(mechanism.epsilon_per_draw), "parts": 1, "surrogates": 1}
+    single, done = mechanism.model_copy(update=one_draw), []
     for level, counts in trials_of_choice(single, draws, alarm, secrets):
         progress(f"trials at epsilon {level.epsilon:g}")
         sure, least = counts.bound(alarm / MOST_TRIALS), counts.bound(error / MOST_TRIALS)

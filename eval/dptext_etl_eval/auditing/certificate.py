@@ -49,8 +49,8 @@ class Certificate:
 def certificate_of(mechanism: WordMechanism | ChoiceMechanism) -> Certificate | None:
     """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""
     if hasattr(mechanism, "certificate"):  # a mechanism of another package, with its own computation
-        own: Certificate | None = mechanism.certificate()
-        return own
+        certificate: Certificate | None = mechanism.certificate()
+        return certificate
     if isinstance(mechanism, ChoiceMechanism):
         source = f"the weights of {mechanism.near:,} near texts among {mechanism.size:,}"
         return Certificate(source, float(mechanism.weights.loss), exact=True, words=far_texts(mechanism))
@@ -65,9 +65,9 @@ def certificate_of(mechanism: WordMechanism | ChoiceMechanism) -> Certificate | 
 
 def far_words(words: WordVectors) -> tuple[str, str]:
     """Return two words at a large distance: go from a word to the farthest one, and again from there."""
-    known, start, index = sum(word != PAD for word in words.words), 0, 0
+    words_left, start, index = sum(word != PAD for word in words.words), 0, 0
     for _ in range(4):
-        start, index = index, int(np.argmax(words.squared_distances([index], slice(None))[0][:known]))
+        start, index = index, int(np.argmax(words.squared_distances([index], slice(None))[0][:words_left]))
     return words.words[start], words.words[index]
 
 
@@ -75,11 +75,11 @@ def far_texts(mechanism: ChoiceMechanism) -> tuple[str, str]:
     """Return two texts that are easy to distinguish: of a hundred, the second shares fewest near texts with one."""
     texts, size = mechanism.opened.texts, mechanism.size
     spread = [texts[number] for number in range(0, size, max(1, size // 100))]
-    known = [(text, set(near)) for text in spread if (near := mechanism.near_to(text)) is not None]
-    if len(known) < 2:
+    near_sets = [(text, set(near)) for text in spread if (near := mechanism.near_to(text)) is not None]
+    if len(near_sets) < 2:
         return texts[0], texts[-1]
-    (first, own), *others = known
-    return first, min(others, key=lambda other: len(own & other[1]))[0]
+    (first, near_words), *others = near_sets
+    return first, min(others, key=lambda other: len(near_words & other[1]))[0]
 
 
 def of_distributions(mechanism: WordMechanism) -> Certificate | None:
@@ -95,9 +95,9 @@ def of_distributions(mechanism: WordMechanism) -> Certificate | None:
             return None
         for output in chances.keys() | most.keys():
             chance = chances.get(output, Fraction(0))
-            known = output in most
+            is_listed = output in most
             most[output] = max(most.get(output, (chance, word)), (chance, word))
-            first = (chance, word) if known or not seen else (Fraction(0), words[0])
+            first = (chance, word) if is_listed or not seen else (Fraction(0), words[0])
             least[output] = min(least.get(output, first), (chance, word))
     worst = max(most, key=lambda output: _log_ratio(most[output][0], least[output][0]))
     realized = _log_ratio(most[worst][0], least[worst][0])
@@ -129,11 +129,11 @@ def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
         with np.errstate(divide="ignore", invalid="ignore"):
             worst = worst_log_ratio(weights)
         worst = math.inf if not weights.all() else worst
-        shown = rows[drawn[rows]]
-        if worst > realized or (words == (inputs[0], inputs[-1]) and len(shown) > 1):
+        outputs = rows[drawn[rows]]
+        if worst > realized or (words == (inputs[0], inputs[-1]) and len(outputs) > 1):
             realized = max(worst, realized)
-            if len(shown) > 1:
-                words = _far_apart(weights[drawn[rows]], shown, inputs)
+            if len(outputs) > 1:
+                words = _far_apart(weights[drawn[rows]], outputs, inputs)
     return Certificate(f"every row of the table, {len(inputs):,} words", realized, exact=True, words=words)
 
 
@@ -162,8 +162,8 @@ def of_lists(path: Path) -> Certificate:
         return Certificate("lists of different words", math.inf, exact=True, words=(inputs[0], inputs[-1]))
     lists = list(stored["lists"].reshape(-1, len(inputs)))
     distribution, places = json.loads(metadata["law"]), len(inputs)
-    shown = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
-    order = [inputs[number] for number in lists[0] if inputs[number] not in shown]
+    skipped = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
+    order = [inputs[number] for number in lists[0] if inputs[number] not in skipped]
     ends = order[0], order[-1]
     if "geometric" in distribution:
         worst = float(Fraction(*distribution["geometric"]["rate"]) * (places - 1))
@@ -228,9 +228,9 @@ def of_mixture(weights: Sequence[int], lists: Sequence[Order]) -> float | None:
     step = max(1, _CELLS // places)
     for start in range(0, places, step):
         chances = np.zeros((min(step, places - start), places))
-        for own in place_of:
-            inputs = own[start : start + step]
-            gaps = np.minimum(np.abs(inputs[:, None] - own), len(weights) - 1)
+        for word_places in place_of:
+            inputs = word_places[start : start + step]
+            gaps = np.minimum(np.abs(inputs[:, None] - word_places), len(weights) - 1)
             chances += by_distance[gaps] / totals[inputs][:, None]
         chances /= len(lists)
         np.maximum(most, chances.max(axis=0), out=most)
@@ -281,10 +281,10 @@ def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
 
 
 def _take(logs: npt.NDArray[np.float64], first: int, best: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> None:
-    found = logs.argmax(axis=0)
-    values = logs[found, np.arange(logs.shape[1])]
+    best_rows = logs.argmax(axis=0)
+    values = logs[best_rows, np.arange(logs.shape[1])]
     better = values > best
-    best[better], row[better] = values[better], first + found[better]
+    best[better], row[better] = values[better], first + best_rows[better]
 
 
 def _chance(law: PairWeights, row: int, output: int) -> Fraction:

@@ -113,7 +113,7 @@ def divergence(epsilon: float, mu: float) -> float:
 
 WORDS = ("good", "film")
 _WEIGHTS = 2**27
-"""Largest number of weights per input and trial, so that large output sets take fewer draws."""
+"""Largest number of weights per input and trial, so that large output sets get fewer draws."""
 _LEAST = 1_000
 _PAIRS = 4
 _TRIALS = 2 * _PAIRS + REPEATED
@@ -146,7 +146,7 @@ def audit_model(
     step = step_of(mechanism, draws)
     if step is None:
         return replace(begun, note="audits know no worst model of this kind")
-    many, done = most_trials(step), []
+    many, done = (2 * 2 * _TRIALS if step.unit == "record" else 2 * _TRIALS), []
     for level, limit, counts in trials_of_step(mechanism, step, ALARM, secrets):
         progress(f"trials at epsilon {level.epsilon:g}")
         counted = replace(counts, delta=step.delta)
@@ -172,11 +172,13 @@ def audit_model(
 def step_of(mechanism: Mechanism, draws: int) -> Step | None:
     """Return the step of a mechanism that can be audited; None if it has no model of a known kind."""
     if isinstance(mechanism, (MaskedMechanism, GenerativeMechanism)):
-        held = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
-        note = "" if held == draws else f"{held:,} draws, because each is among {mechanism.outputs:,} outputs"
+        draws_used = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
+        note = (
+            "" if draws_used == draws else f"{draws_used:,} draws, because each is among {mechanism.outputs:,} outputs"
+        )
         claim = mechanism.largest_epsilon
         charged = min(claim, mechanism._epsilon_tight)
-        return Step("draw", claim, charged, 0.0, of_scores(mechanism, WORDS), held, note)
+        return Step("draw", claim, charged, 0.0, of_scores(mechanism, WORDS), draws_used, note)
     if isinstance(mechanism, LatentMechanism):
         certificate = of_latents(mechanism, COORDINATES, ("a", "b"))
         return Step("record", mechanism.epsilon, mechanism.epsilon, mechanism.used_delta, certificate, draws)
@@ -197,11 +199,6 @@ def trials_of_step(
             for counts in trials_of(subject, pairs, step.draws, secrets):
                 texts = 2 if counts.trial == POSITIONS else 1  # of as many steps
                 yield level, whole(level) or texts * steps * level.epsilon, counts
-
-
-def most_trials(step: Step) -> int:
-    """Return the largest number of trials, which share the false-alarm probability."""
-    return 2 * 2 * _TRIALS if step.unit == "record" else 2 * _TRIALS
 
 
 def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, list[Pair], int]]:

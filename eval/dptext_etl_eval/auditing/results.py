@@ -73,7 +73,7 @@ Finding = Literal["holds", "not refuted", "refuted", "cannot be refuted", "not a
 class Counts:
     """Counts of an event under two inputs; it should occur more often under the first one, if there is a difference."""
 
-    trial: str  # what was compared, in words
+    trial: str  # the comparison, in words
     words: tuple[str, str]  # the two inputs, public texts; "" is the empty text, "(null)" a null
     event: str  # the event, in words
     hits: int  # under the first input
@@ -114,12 +114,12 @@ class Audit:
         column: Name of the column; empty for a mechanism by itself.
         mechanism: Its name.
         epsilon: Its parameter, as configured.
-        unit: What the claim is per: "word", "draw" or "record".
+        unit: Unit of the claim: "word", "draw" or "record".
         delta: Declared delta of one unit.
         claim: Declared loss of one draw between any two words that the guarantee compares; None where none is finite.
-        charged: What the ledger's tight component takes, at most `claim`.
+        charged: The charge of the ledger's tight component, at most `claim`.
         stored: The exact parameter as the stored table states it; None where it states none.
-        certificate: What its integers realize; None where there is no finite table.
+        certificate: The epsilon that its integers realize; None where there is no finite table.
         trials: Bounds from below.
         largest: The largest loss that the trials can refute.
         note: Parts of the audit that do not apply or show nothing, with the reason.
@@ -141,13 +141,13 @@ class Audit:
     @property
     def by_table(self) -> Finding:
         """Return the certificate's finding on the claim, on the charged amount, and on the table's own statement."""
-        found = self.certificate
-        if found is None or self.claim is None or self.charged is None:
+        certificate = self.certificate
+        if certificate is None or self.claim is None or self.charged is None:
             return "not applicable"
         least = min(self.claim, self.charged, math.inf if self.stored is None else self.stored)
-        if found.realized <= least * (1 + ROUNDING) + ROUNDING:
+        if certificate.realized <= least * (1 + ROUNDING) + ROUNDING:
             return "holds"
-        return "refuted" if found.exact else "not refuted"
+        return "refuted" if certificate.exact else "not refuted"
 
     @property
     def by_trials(self) -> Finding:

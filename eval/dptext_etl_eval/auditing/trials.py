@@ -38,7 +38,7 @@ POSITIONS = "two positions"
 OF_TWO = "one draw of two"
 """Name of the trial of one such text and another, by what both release."""
 PASSES = "two passes"
-"""Name of the trial of what the first and the second pass of a text of one draw release."""
+"""Name of the trial of both passes of a text of one draw."""
 
 
 def limit_of(mechanism: Mechanism, trial: str, otherwise: float) -> float:
@@ -57,13 +57,13 @@ def whole(mechanism: Mechanism) -> float | None:
 
 
 class Watched(Allocation):
-    """An allocation of two passes that keeps what the first one released; all words score alike."""
+    """An allocation of two passes that keeps the first one's release; all words score alike."""
 
     _first: list[str] = PrivateAttr(default_factory=list)
 
     @property
     def seen(self) -> list[str]:
-        """Return what the first pass released of every text, in the order of the texts."""
+        """Return the first pass's release of every text, in the order of the texts."""
         return self._first
 
     def over(

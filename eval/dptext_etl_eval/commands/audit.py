@@ -11,13 +11,7 @@ import typer
 from dptext_etl.cli.options import Json, load_policy
 
 EXAMPLE = "dptext audit privacy.toml --draws 1000000"
-KEYS = (
-    "dataset",
-    "draws",
-    "confidence",
-    "refuted",
-    "columns",
-)
+KEYS = ("dataset", "draws", "confidence", "refuted", "columns")
 
 
 def audit(
@@ -32,8 +26,8 @@ def audit(
     """Compute the real epsilon of every column's mechanism, and try to refute the epsilon that it claims.
 
     The computation is exact if the mechanism has a table. The trials release public words under their own keys: they
-    read no text and charge nothing. Several policies end with a table of all their mechanisms, per unit: what each
-    claims, what it realizes, and what the trials showed at least. Then the only key of --json is `policies`.
+    read no text and charge nothing. Several policies end with a table of all their mechanisms, per unit: the
+    claim, the realized epsilon, and the bound from the trials. Then the only key of --json is `policies`.
 
     Exits with 4 if a claim is refuted.
     """
@@ -44,9 +38,9 @@ def audit(
     audited, refuted = list[dict[str, Any]](), list[str]()
     for path in policy:
         loaded = load_policy(path)
-        found = evaluation.audit(loaded, draws=draws, confidence=confidence, progress=terminal.note)
-        columns = [item.as_dict() for item in found]
-        failed = [item.column for item in found if item.refuted]
+        audits = evaluation.audit(loaded, draws=draws, confidence=confidence, progress=terminal.note)
+        columns = [item.as_dict() for item in audits]
+        failed = [item.column for item in audits if item.refuted]
         facts = {"dataset": loaded.dataset, "draws": draws, "confidence": confidence, "refuted": bool(failed)}
         audited.append({**facts, "columns": columns})
         refuted += failed
@@ -67,36 +61,36 @@ def _compare(columns: Iterable[Mapping[str, Any]]) -> None:
     from dptext_etl.cli import terminal
 
     rows = []
-    for found in columns:
-        table, bounds = found["certificate"], [trial["lower_bound"] for trial in found["trials"]]
+    for column in columns:
+        table, bounds = column["certificate"], [trial["lower_bound"] for trial in column["trials"]]
         realized = None if table is None else f"{table['realized']:.4f}"
-        shown = max([0.0, *bounds]) if bounds else None
+        bound = max([0.0, *bounds]) if bounds else None
         rows.append(
-            (found["column"], found["mechanism"], found["unit"], found["claim"], realized, shown, found["note"])
+            (column["column"], column["mechanism"], column["unit"], column["claim"], realized, bound, column["note"])
         )
     terminal.heading("Empirical epsilon across mechanisms")
     terminal.table(("column", "mechanism", "unit", "claimed", "realized", "shown at least", "note"), rows)
 
 
-def _show(found: Mapping[str, Any], confidence: float) -> None:
+def _show(audited: Mapping[str, Any], confidence: float) -> None:
     from dptext_etl.cli import terminal
 
-    terminal.heading(f"{found['column']}: {found['mechanism']}, epsilon {found['epsilon']:g}")
-    if found["claim"] is None:
-        terminal.say(f"not applicable: {found['note']}")
+    terminal.heading(f"{audited['column']}: {audited['mechanism']}, epsilon {audited['epsilon']:g}")
+    if audited["claim"] is None:
+        terminal.say(f"not applicable: {audited['note']}")
         return
-    table = found["certificate"]
+    table = audited["certificate"]
     realized = "no finite table" if table is None else f"{table['realized']:.6f} ({_of(table)})"
     terminal.pairs(
         {
-            f"claimed per {found['unit']}": found["claim"],
-            **({"at delta": found["delta"]} if found["delta"] else {}),
-            "charged, tight": found["charged"],
+            f"claimed per {audited['unit']}": audited["claim"],
+            **({"at delta": audited["delta"]} if audited["delta"] else {}),
+            "charged, tight": audited["charged"],
             "realized": realized,
-            "certificate": found["by_table"],
-            "trials": found["by_trials"],
-            "draws can refute up to": found["largest"],
-            "note": found["note"] or None,
+            "certificate": audited["by_table"],
+            "trials": audited["by_trials"],
+            "draws can refute up to": audited["largest"],
+            "note": audited["note"] or None,
         }
     )
     rows = [
@@ -111,7 +105,7 @@ def _show(found: Mapping[str, Any], confidence: float) -> None:
             trial["claim"],
             "refuted" if trial["refuted"] else "",
         )
-        for trial in found["trials"]
+        for trial in audited["trials"]
     ]
     terminal.table(
         ("trial", "words", "event", "epsilon", "first", "second", f"loss at least ({confidence:.0%})", "claim", ""),

@@ -1,4 +1,4 @@
-"""Define `dptext evaluate`, which measures what a release keeps and what an attacker gets from it."""
+"""Define `dptext evaluate`, which measures the use that a release keeps and an attacker's gain from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluate(
         str | None, typer.Option(metavar="COLUMN", help="What analysts learn from a text, such as stars.")
     ] = None,
     attribute: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What an attacker learns about a writer, such as gender.")
+        str | None, typer.Option(metavar="COLUMN", help="Fact that an attacker learns about a writer, such as gender.")
     ] = None,
     subject: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The person behind a row; a policy names it.")
@@ -74,8 +74,7 @@ def evaluate(
         bool, typer.Option("--show-texts", help="Show rows that keep most of their words, raw texts included.")
     ] = False,
     models: Annotated[
-        bool,
-        typer.Option("--models", help="Run measures with our small models, too: minutes (extra: models)."),
+        bool, typer.Option("--models", help="Run measures with our small models, too: minutes (extra: models).")
     ] = False,
     classifier: Annotated[
         str | None,
@@ -95,7 +94,7 @@ def evaluate(
         str | None, typer.Option(metavar="COLUMN", help="Learn from rows that say train here, and test on test.")
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Repeat what is random so often: means and standard deviations.")
+        int, typer.Option(min=1, help="Repeat random steps this number of times: means and standard deviations.")
     ] = 1,
     text_pair: Annotated[
         str | None,
@@ -151,17 +150,17 @@ def evaluate(
         stand_in.refuse_raw(table, [Path(raw)] if raw.endswith(".toml") else [])
         if Path(table).resolve() == Path(raw).resolve():
             raise PolicyError("--public or --written names the raw table", "name a table of public texts")
-    asked = Asked(public, written, zero_shot, about)
+    free_guesses = Asked(public, written, zero_shot, about)
     progress = None if as_json else _say
     if raw.endswith(".toml"):
-        given |= {"released": released, "partition": partition, "asked": asked, "tested": tested, "seeds": seeds}
+        given |= {"released": released, "partition": partition, "asked": free_guesses, "tested": tested, "seeds": seeds}
         measured = list(evidence_of(load_policy(raw), out, progress=progress, **given))
     else:
         refuse_settings("this is a table")
         more = {**given, "released_text": released_text}
         if tested is not None:
             raise PolicyError("--tested is for the synthetic table of a policy", "leave it out")
-        name, pairs, cost = _of_tables(raw, released, id, text, asked, out=out, given=more)
+        name, pairs, cost = _of_tables(raw, released, id, text, free_guesses, out=out, given=more)
         measured = [measure(pairs, column=name, cost=cost, progress=progress, seeds=seeds)]
     page, facts = report.write(measured, out)
     if as_json:
@@ -177,7 +176,7 @@ def _of_tables(
     released: str | None,
     key: str | None,
     text: str | None,
-    asked: Asked,
+    free_guesses: Asked,
     *,
     out: Path,
     given: Mapping[str, Any],
@@ -194,7 +193,7 @@ def _of_tables(
     frame, claims = claimed(released)
     cost = claims.get(given["released_text"] or text, {})
     pairs = join(table_of(raw), frame, id=key, text=text, **given)
-    return text, replace(pairs, free=asked.read(text, given["label"])), cost
+    return text, replace(pairs, free=free_guesses.read(text, given["label"])), cost
 
 
 def _say(number: int, of: int, title: str, left: float | None) -> None:
@@ -203,13 +202,13 @@ def _say(number: int, of: int, title: str, left: float | None) -> None:
     terminal.note(f"{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left"))
 
 
-def _show(found: Any) -> None:
+def _show(evidence: Any) -> None:
     from dptext_etl.cli import terminal
     from dptext_etl_eval.measure import WAYS
     from dptext_etl_eval.report import in_short
 
-    terminal.heading(f"{found.column}: {found.rows:,} of {found.of:,} rows")
-    for line in in_short(found):
+    terminal.heading(f"{evidence.column}: {evidence.rows:,} of {evidence.of:,} rows")
+    for line in in_short(evidence):
         terminal.say(f"* {line}")
-    for title, needs in found.left_out.items():
+    for title, needs in evidence.left_out.items():
         terminal.say(f"left out: {title} ({'; '.join(WAYS[need] for need in needs)})")

@@ -61,7 +61,7 @@ def rehearse(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page, too.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Release a public stand-in of your data in several ways, and say what a learner gets from each.
+    """Release a public stand-in of your data in several ways, and report how much a learner gets from each.
 
     Forms are surrogate and custext row by row (local guarantees), unlinked releases of surrogate, one per label, a
     synthetic table, and the nearest-mean classifier of its statistic (central guarantees, which trust the curator). At
@@ -94,9 +94,11 @@ def rehearse(
         stand_in.refuse_raw(table, policy or [])
     if stand_in.ships(public):
         terminal.note(stand_in.UPPER_END)
-    found = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=corpus)
+    rows_read = stand_in.read(public, text=text, label=label, rows=rows, words=words, corpus=corpus)
     given = Asked(labeled, written, zero_shot, about).read(text, label)
-    facts = rehearsal.rehearse(found, budgets, forms=chosen, per_person=per_person, given=given, progress=terminal.note)
+    facts = rehearsal.rehearse(
+        rows_read, budgets, forms=chosen, per_person=per_person, given=given, progress=terminal.note
+    )
     heads = (
         "release",
         "guarantee",
@@ -125,7 +127,7 @@ def rehearse(
 
 
 def _sentences(facts: dict[str, Any]) -> list[str]:
-    """Return the lines below the table: what the forms are, what each reaches, and what to do."""
+    """Return the lines below the table: each form, its result, and the next step."""
     return [*(f"{form}, {what}." for form, what in facts["forms"].items()), *facts["answers"], facts["recommendation"]]
 
 

@@ -1,1 +1,1 @@
-"""Hold the metrics: what a release keeps. One file is one metric; nothing else registers it."""
+"""Hold the metrics of the use that a release keeps. One file is one metric; nothing else registers it."""

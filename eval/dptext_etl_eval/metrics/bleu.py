@@ -27,12 +27,14 @@ class Bleu(Metric):
         """Return both figures over all rows."""
         made = library("sacrebleu").BLEU(lowercase=True)
         raw, released = list(pairs.raw), list(pairs.released)
-        own, other = (made.corpus_score(texts, [raw]).score / 100 for texts in (released, released[1:] + released[:1]))
+        score, other = (
+            made.corpus_score(texts, [raw]).score / 100 for texts in (released, released[1:] + released[:1])
+        )
         before, after = pairs.words(RAW), pairs.words(RELEASED)
         mean, blind = (mean_bleu(before, texts) for texts in (after, after[1:] + after[:1]))
         return [
-            Score("BLEU, case ignored", own, blind=other),
-            Score("mean BLEU over texts, as paper 001 takes it", mean, blind=blind),
+            Score("BLEU, case ignored", score, blind=other),
+            Score("mean BLEU over texts, as in paper 001", mean, blind=blind),
         ]
 
 

@@ -22,7 +22,7 @@ class Cosine(Metric):
     says: ClassVar[str] = (
         f"Mean cosine between a raw text and its release: the averages of their words' vectors ({ENCODER}). Blind is "
         "the same with the release of another row: texts of one column are alike to begin with. With --encoder, the "
-        "same by a sentence encoder, as papers 000 and 001 take it."
+        "same by a sentence encoder, as in papers 000 and 001."
     )
     order: ClassVar[int] = 50
     weight: ClassVar[float] = 0.3
@@ -56,15 +56,15 @@ def by_encoder(pairs: Pairs, which: str) -> Vectors:
 def encoded(pairs: Pairs, which: str) -> Vectors:
     """Return the averaged vectors of texts, of length 1 or 0, shape (rows, dimensions); computed once."""
     if ("cosine", which) not in pairs.memory:
-        known = WordVectors.load(ENCODER)
-        place = {word: number for number, word in enumerate(known.words)}
-        vectors = np.asarray(known.vectors, np.float32)
+        word_vectors = WordVectors.load(ENCODER)
+        place = {word: number for number, word in enumerate(word_vectors.words)}
+        vectors = np.asarray(word_vectors.vectors, np.float32)
         vectors = vectors - vectors.mean(axis=0)
         sums = np.zeros((len(pairs), vectors.shape[1]), np.float32)
         for row, words in enumerate(pairs.words(which)):
-            found = [place[word] for word in words if word in place]
-            if found:
-                sums[row] = vectors[found].mean(axis=0)
+            rows = [place[word] for word in words if word in place]
+            if rows:
+                sums[row] = vectors[rows].mean(axis=0)
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         pairs.memory["cosine", which] = np.divide(sums, lengths, out=sums, where=lengths > 0)
     made: Vectors = pairs.memory["cosine", which]

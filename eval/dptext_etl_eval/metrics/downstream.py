@@ -1,4 +1,4 @@
-"""Measure what a classifier learns from a release: the use that most releases are made for."""
+"""Measure how well a classifier learns from a release, which is the use of most releases."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class Downstream(Metric):
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return both figures, tested on raw and on released texts."""
-        found = []
+        results = []
         for how, guess in ways(pairs):
             raw = guess(pairs, LABEL, train=RAW, test=RAW)
             for test in (RAW, RELEASED):
                 given = guess(pairs, LABEL, train=RELEASED, test=test)
                 what = f"{{figure}}, learned from released texts, tested on {test} texts{how}"
-                found += scores(given, raw, what, given.groups)
+                results += scores(given, raw, what, given.groups)
         if pairs.numbers is None:
             raw = crossed(pairs, LABEL, train=RAW, test=RAW)
             free = guesses(pairs.free, np.unique(raw.truth), pairs.raw)
-            found += [_free(what, guessed, pairs, raw) for what, guessed in free.items()]
-        return found
+            results += [_free(what, guessed, pairs, raw) for what, guessed in free.items()]
+        return results
 
 
 def _free(title: str, guessed: Values | None, pairs: Pairs, raw: Guesses) -> Score:

@@ -26,7 +26,7 @@ class Perplexity(Metric):
         "marks ignored); smaller is more usual. Blind is the same words of the raw texts, shuffled over all rows. It "
         "says nothing of sense: frequent words are usual. Compare it within a column only. With --perplexity-model, "
         "perplexity per token of that model, which reads whole texts: of all texts together, and as the mean over "
-        "texts, as papers take it."
+        "texts, as in papers."
     )
     order: ClassVar[int] = 70
 
@@ -40,7 +40,7 @@ class Perplexity(Metric):
         resampled = np.random.default_rng(0).integers(0, len(pairs), (RESAMPLES, len(pairs)))
         low, high = np.quantile([_perplexity(released[rows]) for rows in resampled], [0.025, 0.975])
         causal = pairs.evaluators.perplexity_model
-        unknown = [float(found[:, 2].sum() / found[:, 1].sum()) for found in (released, raw)]
+        unknown = [float(sums[:, 2].sum() / sums[:, 1].sum()) for sums in (released, raw)]
         return [
             Score(
                 "perplexity per word",
@@ -59,12 +59,12 @@ def _by_model(name: str, pairs: Pairs) -> list[Score]:
     """Return the perplexity per token of a causal model; texts without a token to predict are left out."""
     if ("surprise", RAW, name) not in pairs.memory:
         pairs.memory["surprise", RAW, name] = surprise(name, pairs.raw)
-    found = [part[part[:, 1] > 0] for part in (surprise(name, pairs.released), pairs.memory["surprise", RAW, name])]
+    parts = [part[part[:, 1] > 0] for part in (surprise(name, pairs.released), pairs.memory["surprise", RAW, name])]
     what = ("perplexity per token of the causal model", "mean perplexity over texts of the causal model")
-    if not all(map(len, found)):
+    if not all(map(len, parts)):
         return [Score(one, None, note="one side holds no tokens") for one in what]
-    whole = [_perplexity(part) for part in found]
-    means = [float(np.exp(part[:, 0] / part[:, 1]).mean()) for part in found]
+    whole = [_perplexity(part) for part in parts]
+    means = [float(np.exp(part[:, 0] / part[:, 1]).mean()) for part in parts]
     return [
         Score(one, released, raw=raw, unit="number") for one, (released, raw) in zip(what, (whole, means), strict=True)
     ]
@@ -77,5 +77,5 @@ def _surprise(model: Ngrams, texts: Sequence[Sequence[str]]) -> Reals:
     )
 
 
-def _perplexity(found: Reals) -> float:
-    return float(np.exp(found[:, 0].sum() / max(1.0, found[:, 1].sum())))
+def _perplexity(sums: Reals) -> float:
+    return float(np.exp(sums[:, 0].sum() / max(1.0, sums[:, 1].sum())))

@@ -1,7 +1,7 @@
 """Compute PP+: the percentage points that a classifier of the labels is better than a blind guess.
 
-Papers 000 and 001 print it in hundredths of a point above the most frequent label. They take F1 of the positive class,
-or micro-F1, and 001 takes the baseline of another figure than the score (docs/spec/privacy.md#known-relative-gain).
+Papers 000 and 001 print it in hundredths of a point above the most frequent label. They use F1 of the positive class,
+or micro-F1, and 001 uses the baseline of another figure than the score (docs/spec/privacy.md#known-relative-gain).
 Here both sides are one figure, and the blind guess is the better of two guesses (docs/spec/privacy.md#not-looking).
 """
 
@@ -21,7 +21,7 @@ from dptext_etl_eval.pairs import CLASSES, LABEL, RAW, RELEASED, Pairs, Values
 
 
 class PointsAboveGuessing(Metric):
-    """PP+ of macro-F1, of accuracy, and of F1 of the most frequent label as paper 000 takes it."""
+    """PP+ of macro-F1, of accuracy, and of F1 of the most frequent label as in paper 000."""
 
     title: ClassVar[str] = "PP+: points above a blind guess"
     says: ClassVar[str] = (
@@ -36,21 +36,21 @@ class PointsAboveGuessing(Metric):
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the points by three figures, tested on released and on raw texts."""
-        found = []
+        results = []
         for how, guesses in ways(pairs):
             raw = guesses(pairs, LABEL, train=RAW, test=RAW)
             for test in (RELEASED, RAW):
                 given = guesses(pairs, LABEL, train=RELEASED, test=test)
-                found += _points(given, raw, f"{{figure}}, tested on {test} texts{how}")
-        return found
+                results += _points(given, raw, f"{{figure}}, tested on {test} texts{how}")
+        return results
 
 
-def _points(found: Guesses, raw: Guesses, what: str) -> list[Score]:
-    values, counts = np.unique(found.truth, return_counts=True)
+def _points(guesses: Guesses, raw: Guesses, what: str) -> list[Score]:
+    values, counts = np.unique(guesses.truth, return_counts=True)
     most = values[counts.argmax()]
-    of_one = {"F1 of the most frequent label, as paper 000 takes it": _f1}
-    every = scores(found, raw, what, found.groups)
-    every += scores(_only(most, found), _only(most, raw), what, found.groups, of_one)
+    of_one = {"F1 of the most frequent label, as in paper 000": _f1}
+    every = scores(guesses, raw, what, guesses.groups)
+    every += scores(_only(most, guesses), _only(most, raw), what, guesses.groups, of_one)
     return [_above(score) for score in every]
 
 

@@ -49,7 +49,7 @@ class RelativeGain(Metric):
     title: ClassVar[str] = "Relative gain"
     says: ClassVar[str] = (
         "The share of the classifier's macro-F1 that is kept, less the share of the adaptive attacker's macro-F1 "
-        "that is kept. Above 0, a release loses less use than it takes from the attacker. Use is tested on released "
+        "that is kept. Above 0, a release loses less use than it removes from the attacker. Use is tested on released "
         "texts, as the papers do, and on raw texts. Not looking is the better of the most frequent value and of every "
         "value as often as it occurs."
     )

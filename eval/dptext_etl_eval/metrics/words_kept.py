@@ -29,7 +29,8 @@ class WordsKept(Metric):
         """Return the shares."""
         before, after = pairs.words(RAW), pairs.words(RELEASED)
         other = after[1:] + after[:1]
-        rare = _rare(before)
+        counts = Counter(word for text in before for word in set(text))
+        rare = frozenset(word for word, count in counts.items() if count <= RARE)
         return [
             _score("words that stand where they stood", _in_place(before, after), _in_place(before, other)),
             _score("words that stand anywhere in the release", _anywhere(before, after), _anywhere(before, other)),
@@ -42,10 +43,10 @@ class WordsKept(Metric):
         ]
 
 
-def _score(what: str, found: tuple[int, int], blind: tuple[int, int]) -> Score:
-    if not found[1]:
+def _score(what: str, counts: tuple[int, int], blind: tuple[int, int]) -> Score:
+    if not counts[1]:
         return Score(what, None, note="there are no such words")
-    return Score(what, found[0] / found[1], wilson(*found), blind=blind[0] / blind[1])
+    return Score(what, counts[0] / counts[1], wilson(*counts), blind=blind[0] / blind[1])
 
 
 def _in_place(before: list[list[str]], after: list[list[str]]) -> tuple[int, int]:
@@ -54,18 +55,13 @@ def _in_place(before: list[list[str]], after: list[list[str]]) -> tuple[int, int
 
 
 def _anywhere(before: list[list[str]], after: list[list[str]]) -> tuple[int, int]:
-    held = sum((Counter(raw) & Counter(out)).total() for raw, out in zip(before, after, strict=True))
-    return held, sum(map(len, before))
+    shared = sum((Counter(raw) & Counter(out)).total() for raw, out in zip(before, after, strict=True))
+    return shared, sum(map(len, before))
 
 
 def _types(before: list[list[str]], after: list[list[str]], among: frozenset[str] | None = None) -> tuple[int, int]:
-    held = total = 0
+    shared = total = 0
     for raw, out in zip(before, after, strict=True):
         words = set(raw) if among is None else set(raw) & among
-        held, total = held + len(words & set(out)), total + len(words)
-    return held, total
-
-
-def _rare(texts: list[list[str]]) -> frozenset[str]:
-    counts = Counter(word for text in texts for word in set(text))
-    return frozenset(word for word, count in counts.items() if count <= RARE)
+        shared, total = shared + len(words & set(out)), total + len(words)
+    return shared, total

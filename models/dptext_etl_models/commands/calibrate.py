@@ -53,7 +53,7 @@ def calibrate(
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
 
     The corpus must be public: a range from the texts that are privatized would disclose something about them, and no
-    ledger would account for it. A mechanism takes the file as `clip`; it finds a file in the model's folder by itself.
+    ledger would account for it. A mechanism has the parameter `clip`; it finds a file in the model's folder by itself.
 
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
     appendix B).
@@ -74,7 +74,7 @@ def calibrate(
         if done % every == 0:
             terminal.note(f"{done:,} of {total:,} texts")
 
-    found = calibration.calibrate(
+    estimated = calibration.calibrate(
         language_model.model_files(model, revision),
         Corpus(corpus, column=column),
         path,
@@ -84,8 +84,8 @@ def calibrate(
         deviations=deviations or calibration.SPREAD,
         progress=report,
     )
-    low, high = found.clip
-    facts = found.facts({})
+    low, high = estimated.clip
+    facts = estimated.facts({})
     show({"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}}, as_json=as_json)
     if not as_json:
         terminal.say(f'\nin a policy: clip = "{path}"')
@@ -124,8 +124,8 @@ def _calibrate_latent(  # noqa: PLR0917
 
     path, public, base = _place(model, out, LATENT_FILE), Corpus(corpus, column=column), Base.load(model, revision)
     drawn = public_texts([public], length - 2, texts, seed=1)
-    found = choose_clip(base, drawn, length=length, deviations=deviations)
-    facts = {"format": LATENT_KIND, "model": base.sha256, "length": length, "texts": len(drawn), **asdict(found)}
+    clip = choose_clip(base, drawn, length=length, deviations=deviations)
+    facts = {"format": LATENT_KIND, "model": base.sha256, "length": length, "texts": len(drawn), **asdict(clip)}
     facts["corpus"] = {"name": public.name, "sha256": public.sha256}
     path.write_bytes(canon(facts))
     if as_json:
@@ -133,8 +133,8 @@ def _calibrate_latent(  # noqa: PLR0917
         return
     rows: list[list[Any]] = [
         [choice.deviations, choice.clip, f"{100 * choice.inside:.1f} %", f"{choice.loss:.4f}"]
-        for choice in found.choices
+        for choice in clip.choices
     ]
-    terminal.pairs({"out": str(path), "mean": found.mean, "deviation": found.deviation, "values": found.values})
+    terminal.pairs({"out": str(path), "mean": clip.mean, "deviation": clip.deviation, "values": clip.values})
     terminal.table(["deviations", "C", "values inside", "loss without noise"], rows)
-    terminal.say(f"\nin a policy: clip = {found.clip:.4g}")
+    terminal.say(f"\nin a policy: clip = {clip.clip:.4g}")

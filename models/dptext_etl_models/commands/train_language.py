@@ -45,8 +45,7 @@ def denoiser(
     corpus: Corpora,
     out: Out,
     kind: Annotated[
-        Literal["seq2seq", "causal"],
-        typer.Option(help="For dp_prompt and rewriting again, or for dp_paraphrase."),
+        Literal["seq2seq", "causal"], typer.Option(help="For dp_prompt and rewriting again, or for dp_paraphrase.")
     ] = "seq2seq",
     column: Column = "text",
     texts: Texts = 400_000,
@@ -99,7 +98,7 @@ def masked_lm(
     ] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers.")] = None,
     seed: Seed = None,
-    licence: Annotated[
+    terms: Annotated[
         str | None,
         typer.Option("--license", metavar="WORDS", help="Terms of the corpora's licenses, for the model's card."),
     ] = None,
@@ -119,9 +118,9 @@ def masked_lm(
 
     given = {"steps": steps, "minutes": minutes, "vocabulary": vocabulary, "hidden": hidden, "layers": layers}
     settings = changed(training.Settings(), seed=seed, **given)
-    held = training.read(*([Corpus.parse(item, column) for item in items] for items in (corpus, examine or ())))
-    training.train(held, out, settings, listener=progress)
-    show(finish(out, held, licence=licence), as_json=as_json)
+    texts = training.read(*([Corpus.parse(item, column) for item in items] for items in (corpus, examine or ())))
+    training.train(texts, out, settings, listener=progress)
+    show(finish(out, texts, terms=terms), as_json=as_json)
 
 
 @command(

@@ -32,7 +32,7 @@ def encoder(
     most: Annotated[int, typer.Option(min=1, help="Pairs of one file, at most.")] = 120_000,
     steps: Steps = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice and the order of pairs.")] = 0,
-    licence: Annotated[
+    terms: Annotated[
         str, typer.Option("--license", metavar="WORDS", help="Terms of the texts' license.")
     ] = "that of the sources",
     as_json: Json = False,
@@ -41,7 +41,7 @@ def encoder(
 
     No labels are needed: sentences that follow each other, and turns of one dialogue, mostly speak of the same thing.
     The encoder of a corpus, which sums such vectors, then groups related texts. The command prints how many held-out
-    texts find their partner among 500, before and after; a step takes 512 pairs. Never give it texts that you
+    texts find their partner among 500, before and after; a step has 512 pairs. Never give it texts that you
     privatize.
     """
     from dataclasses import asdict
@@ -65,18 +65,20 @@ def encoder(
     facts: dict[str, Any] = {
         "scale": repr(scale),
         "provenance": f"trained by dptext_etl_models.training.contrast from {start.artifact.provenance}",
-        "licence": f"vectors: {start.artifact.licence}; texts: {licence}",
+        "licence": f"vectors: {start.artifact.license}; texts: {terms}",
         "base": start.artifact.sha256,
         "sources": pairs.sources,
         "settings": {name: repr(value) for name, value in {**asdict(settings), "most": most}.items()},
     }
     write_grid(out, start.words, grid, facts)
-    shown = {"out": str(out), "words": len(start), "pairs": len(pairs.train), "held": len(pairs.held)}
+    summary = {"out": str(out), "words": len(start), "pairs": len(pairs.train), "held": len(pairs.held)}
     if pairs.held:
         weights = contrast.word_weights(len(start), pairs.train)
         tables = {"found_before": start.vectors, "found": grid}
-        shown |= {name: round(contrast.partners_found(table, weights, pairs.held), 4) for name, table in tables.items()}
-    show({**shown, "sha256": sha256_file(out)}, as_json=as_json)
+        summary |= {
+            name: round(contrast.partners_found(table, weights, pairs.held), 4) for name, table in tables.items()
+        }
+    show({**summary, "sha256": sha256_file(out)}, as_json=as_json)
 
 
 @command(
@@ -117,7 +119,7 @@ def vectors(
     facts = {
         "scale": repr(scale),
         "provenance": f"counter-fitted by dptext_etl_models.training.counter_fitting from {start.artifact.provenance}",
-        "licence": f"{start.artifact.licence}; pairs of words from WordNet under its own license",
+        "licence": f"{start.artifact.license}; pairs of words from WordNet under its own license",
         "base": start.artifact.sha256,
         "wordnet": {path.stem: sha256_file(path) for path in sorted(wordnet.glob("s*_relations.parquet"))},
         "settings": {name: repr(value) for name, value in asdict(settings).items()},

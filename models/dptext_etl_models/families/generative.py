@@ -100,7 +100,7 @@ class GenerativeMechanism(ScoreMechanism):
         stated = Guarantee(
             guarantee_class=GuaranteeClass.COND_PURE if faithful else GuaranteeClass.PURE_LDP,
             disclosures=frozenset(disclosures),
-            neighbours="any two texts of one record" + (" whose prompts have equally many tokens" if faithful else ""),
+            neighbors="any two texts of one record" + (" whose prompts have equally many tokens" if faithful else ""),
             unit=self._unit("token"),
         )
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
@@ -109,7 +109,7 @@ class GenerativeMechanism(ScoreMechanism):
     def refundable(self) -> bool:
         """Return True: the answer itself shows the number of its draws (docs/spec/privacy.md#generative-expost).
 
-        A divided budget is charged whole: what the draws took of it is known to no one.
+        A divided budget is charged whole: no one knows how much of it the draws used.
         """
         return self.allocation is None
 
@@ -129,7 +129,7 @@ class GenerativeMechanism(ScoreMechanism):
         return self.l_max if self.mode == "strict" else self.prompt_limit
 
     def event(self, positions: int) -> Event:
-        """Return that many draws; every text takes `l_max` draws, a null takes none."""
+        """Return that many draws; every text has `l_max` draws, a null has none."""
         return self._draws(positions)
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:

@@ -9,7 +9,7 @@ texts of any lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adep
 * Machines compute a text's vector a little differently. Texts are protected by their first commit; where vectors leave,
   equal noise on unequal vectors would show the difference, so their noise follows from the vector
   (docs/spec/privacy.md#latent-noise).
-* How much noise there is, and what it costs: `families.latent_noise`.
+* How much noise there is, and its cost: `families.latent_noise`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     def noisy(self, texts: pa.Array, keys: RecordKeys) -> pa.Array:
         """Return the noisy latent of every text before decoding, as float32 lists; a null stays null.
 
-        It is the release: it costs what a text costs and may be stored or published in its place; `decode` writes
+        It is the release: it costs as much as a text and may be stored or published in its place; `decode` writes
         texts from it as often as wanted, for nothing. Where keys and latents are the same, so is the noise. Where the
         same text has another latent (numbers of half the length, another device or library), it is another release
         with separate noise, at full cost: two of them differ by noise, and never by a function of only the raw text.

@@ -11,8 +11,8 @@ Specification: docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs
   vector with one epsilon and one delta (docs/spec/privacy.md#allocation-sentences). Short texts are padded with empty
   sentences, and the last one holds the rest of long ones, so the number of sentences is never disclosed.
 * A share of epsilon per sentence that depends on the text has no guarantee and is refused
-  (docs/spec/privacy.md#allocation-by-mechanism). Public shares, a chosen template, and shares by what a first release
-  became are sound.
+  (docs/spec/privacy.md#allocation-by-mechanism). Public shares, a chosen template, and shares by a first release
+  of the text are sound.
 """
 
 from __future__ import annotations
@@ -116,17 +116,17 @@ def cut(text: str, count: int) -> list[str]:
     """
     if count == 1:
         return [text]
-    found = _SENTENCE_END.split(text.strip(), maxsplit=count - 1)
-    return [*found, *[""] * (count - len(found))]
+    sentences = _SENTENCE_END.split(text.strip(), maxsplit=count - 1)
+    return [*sentences, *[""] * (count - len(sentences))]
 
 
 def marked(pieces: Sequence[str]) -> Marked:
-    """Mark the words of the pieces of a text: a piece takes one share, by the mean score of its words."""
+    """Mark the words of the pieces of a text: a piece gets one share, by the mean score of its words."""
     words, places = list[str](), list[range | None]()
     for piece in pieces:
-        found = [segment for segment, is_word in _kernel.split(piece) if is_word]
-        places.append(range(len(words), len(words) + len(found)) if found else None)
-        words += found
+        segments = [segment for segment, is_word in _kernel.split(piece) if is_word]
+        places.append(range(len(words), len(words) + len(segments)) if segments else None)
+        words += segments
     return Marked(words, places, len(pieces))
 
 
@@ -159,7 +159,7 @@ TEXT = (
     "or divide it among sentences by something public: template = [2, 1] by their order, templates and "
     "choosing, or first, a first release whose words are scored"
 )
-"""Why the words of a text do not divide the budget of its vectors, and what is sound."""
+"""Why the words of a text do not divide the budget of its vectors, and the sound ways."""
 
 
 class LatentNoise(Mechanism):
@@ -173,8 +173,8 @@ class LatentNoise(Mechanism):
             faithful mode.
         n_rec: Public bound on the number of records, never the size of the table; strict Gaussian noise needs it.
         clip: Bound of every coordinate or of the vector's length, depending on the mechanism.
-        sentences: Public number of sentences with a vector each, which share epsilon and delta; the last one holds the
-            rest of a long text.
+        sentences: Public number of sentences with one vector each, which share epsilon and delta; the last one holds
+            the rest of a long text.
     """
 
     _cannot_divide: ClassVar[None] = None
@@ -190,9 +190,9 @@ class LatentNoise(Mechanism):
     @model_validator(mode="before")
     @classmethod
     def _one_spend_per_record(cls, given: Any) -> Any:
-        asked = {"epsilons", "per_sentence"} & set(given if isinstance(given, dict) else ())
-        if asked:
-            raise ValueError(f"{', '.join(sorted(asked))}: {TEXT}")
+        fields = {"epsilons", "per_sentence"} & set(given if isinstance(given, dict) else ())
+        if fields:
+            raise ValueError(f"{', '.join(sorted(fields))}: {TEXT}")
         return given
 
     def _refuses(self, allocation: Allocation) -> str | None:
@@ -215,7 +215,7 @@ class LatentNoise(Mechanism):
 
     @property
     def _most_draws(self) -> int:
-        """Return the number of sentences, each of which takes a share."""
+        """Return the number of sentences, each of which gets a share."""
         return self.sentences
 
     @model_validator(mode="after")
@@ -248,7 +248,7 @@ class LatentNoise(Mechanism):
         stated = Guarantee(
             guarantee_class=GuaranteeClass.APPROX_LDP if gaussian else GuaranteeClass.PURE_LDP,
             disclosures=frozenset({Disclosure.NULLNESS}),
-            neighbours="any two texts of one record, of any lengths",
+            neighbors="any two texts of one record, of any lengths",
             unit="record",
         )
         if self._unproven:
@@ -291,7 +291,7 @@ class LatentNoise(Mechanism):
         return self._scale_of(size, self._noise_epsilon, Fraction(self.sentences))
 
     def scale_of(self, size: int, part: int, whole: int) -> Scale:
-        """Return the size of the noise of a sentence that takes a part of a budget.
+        """Return the size of the noise of a sentence that gets a part of a budget.
 
         Of Gaussian noise the squares of mu add up, so a part is one of them; of Laplace noise it is one of epsilon.
         Where the paper's division is reproduced, every sentence has its part as an epsilon and the whole delta.
@@ -301,7 +301,7 @@ class LatentNoise(Mechanism):
         return self._scale_of(size, whole / MICRO, Fraction(whole, part))
 
     def _scale_of(self, size: int, epsilon: float, times: Fraction) -> Scale:
-        """Return the size of the noise that takes one of `times` equal parts of a budget."""
+        """Return the size of the noise for one of `times` equal parts of a budget."""
         if self.noise == "gaussian":
             sigma = _sigma(epsilon, self._pass_delta, self.sensitivity(size))
             return Scale(sigma=sigma if times == 1 else sigma * math.sqrt(times) * _WIDER)

@@ -157,7 +157,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         return frozenset(self.words_and_tokens[0]) | self.kept_words
 
     def input_words(self) -> tuple[str, ...]:
-        """Return the words that can come back as themselves, in public order; every word takes one draw."""
+        """Return the words that can come back as themselves, in public order; every word has one draw."""
         return tuple(word for word in self.words_and_tokens[0] if word and word not in self.kept_words)
 
     def survival(self, word: str) -> Fraction:
@@ -183,9 +183,9 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
 
         Rows of version 1 spanned more than the window held, and draws were lost: they were uniform.
         """
-        found = super().configuration()
+        settings = super().configuration()
         spans = self._kept_source is not None and self.decoding != "sequential"
-        return {**found, "mechanism_version": self.version + 1} if spans else found
+        return {**settings, "mechanism_version": self.version + 1} if spans else settings
 
     @property
     def _in_place(self) -> bool:
@@ -215,7 +215,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         return self.n_max * self.draws_per_position
 
     def input_policy(self) -> dict[str, Any]:
-        """Return the input policy: every word takes a draw, and faithful mode keeps capitals and punctuation."""
+        """Return the input policy: every word has a draw, and faithful mode keeps capitals and punctuation."""
         faithful = {"case": "keep", "punctuation": "keep"} if self.mode == "faithful" else {}
         return {**STRICT_INPUT, **faithful, **self._length_policy()}
 
@@ -273,8 +273,8 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         of_words = [marked(script, script.words, limit) for script, limit in zip(work.scripts, most, strict=True)]
 
         def of_drawn(drawn: list[Drawn]) -> list[Marked]:
-            found = zip(work.scripts, drawn, most, strict=True)
-            return [marked_again(script, [self.output_texts[at] for at in one.outputs], n) for script, one, n in found]
+            rows = zip(work.scripts, drawn, most, strict=True)
+            return [marked_again(script, [self.output_texts[at] for at in one.outputs], n) for script, one, n in rows]
 
         once = partial(self._draw_once, work)
         return draw_in_passes(self.allocation, of_words, work.keys, work.sampler, once=once, words=of_drawn)
@@ -303,14 +303,16 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         if self.mode == "faithful":
             reads = map(self._read, texts.to_pylist(), counts.tolist())
             return Scripts.of([Script.plain(read.words, read.kept) for read in reads])
-        words, *found = map(pa.array, self._reader.words(texts, self._input_policy_json))
-        drawn, numbers, offsets = (part.to_numpy(zero_copy_only=False) for part in found)
-        held = np.diff(offsets.astype(np.int64))
+        words, *encoded = map(pa.array, self._reader.words(texts, self._input_policy_json))
+        drawn, numbers, offsets = (part.to_numpy(zero_copy_only=False) for part in encoded)
+        lengths = np.diff(offsets.astype(np.int64))
         if self.length != "disclose":
-            numbers = numbers[within(held) < np.repeat(counts, held)]
-            held = np.minimum(held, counts)
-        padding = counts - held if self.length != "disclose" else np.zeros_like(held)
-        return Scripts.plain(lookup_forms(words.to_pylist()), numbers.astype(np.int64), held, drawn[numbers], padding)
+            numbers = numbers[within(lengths) < np.repeat(counts, lengths)]
+            lengths = np.minimum(lengths, counts)
+        padding = counts - lengths if self.length != "disclose" else np.zeros_like(lengths)
+        return Scripts.plain(
+            lookup_forms(words.to_pylist()), numbers.astype(np.int64), lengths, drawn[numbers], padding
+        )
 
     def _read(self, text: str | None, count: int) -> Read:
         reading = read_strict if self.mode == "strict" else read_faithful
@@ -327,8 +329,8 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
             written = pa.array(self._writer.assemble(texts, offsets, chosen, self._input_policy_json))
             return written.field("text")
         each = zip(texts.to_pylist(), scripts, drawn, strict=True)
-        found = [None if text is None else self._text(text, script, one.outputs) for text, script, one in each]
-        return pa.array(found, pa.large_string())
+        texts_or_none = [None if text is None else self._text(text, script, one.outputs) for text, script, one in each]
+        return pa.array(texts_or_none, pa.large_string())
 
     def _text(self, text: str, script: Script, outputs: sampling.Choices) -> str:
         if self.mode == "strict":
@@ -364,8 +366,8 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
 
         words, tokens = self.words_and_tokens
         scored = MaskedModel(model, tokens, self.window)
-        known = self.vocabulary
-        pieces = [[int(token)] for token in tokens] if self.mode == "strict" else list(known.encode(words))
+        vocabulary = self.vocabulary
+        pieces = [[int(token)] for token in tokens] if self.mode == "strict" else list(vocabulary.encode(words))
         pieces = [*pieces, []] if self.length != "disclose" else pieces
-        lexicon = Lexicon(known.encode, pieces, tokens, self.length != "disclose")
-        return MaskedScorer(scored, known.frame(scored.window), lexicon, self.clip_range, self._adjustment())
+        lexicon = Lexicon(vocabulary.encode, pieces, tokens, self.length != "disclose")
+        return MaskedScorer(scored, vocabulary.frame(scored.window), lexicon, self.clip_range, self._adjustment())

@@ -26,7 +26,7 @@ class ModelMechanism(Mechanism):
     _artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     _hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     small_model: ClassVar[str | None] = None
-    """A model of dptext-etl-models that previews and first tries can take."""
+    """A model of dptext-etl-models that previews and first tries can use."""
     model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
     """Instruction how to get a model, for the hint of a preview that finds none."""
 

@@ -2,7 +2,7 @@
 
 All score mechanisms share the model as an artifact, the public range that scores are clipped to, and the cost of n
 draws. The guarantee holds for any scores (docs/spec/privacy.md#arbitrary-scores). Only the clip and the draw must be
-exact, and `dptext_etl.sampling` does both. The model's scores differ in their last digits between machines; draws take
+exact, and `dptext_etl.sampling` does both. The model's scores differ in their last digits between machines; draws use
 the same integers of the record's stream everywhere, and a run's first commit is the release.
 """
 
@@ -63,9 +63,9 @@ class ScoreMechanism(ModelMechanism):
 
         if self.clip is not None:
             return clipping.read_clip(self.clip)
-        known = clipping.default_clip(self.model, self.model_files)
-        if known is not None:
-            return known
+        default = clipping.default_clip(self.model, self.model_files)
+        if default is not None:
+            return default
         raise PolicyError(
             "no public range of scores is known for this model: clip is missing",
             f"run `dptext calibrate --model {self.model} --corpus PUBLIC` on public text, or give clip = [low, high]",
@@ -84,7 +84,7 @@ class ScoreMechanism(ModelMechanism):
 
     @property
     def largest_epsilon(self) -> float:
-        """Return the largest epsilon of one draw of what is released."""
+        """Return the largest epsilon of one draw of the release."""
         return self.epsilon if self.allocation is None else self.allocation.largest
 
     @property

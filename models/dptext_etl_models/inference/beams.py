@@ -35,7 +35,7 @@ class Search(NamedTuple):
     beams: int  # number of partial outputs that are kept
     steps: int  # largest number of ids of an output
     end: int  # id that ends an output
-    never: Sequence[int] = ()  # ids that the search never takes
+    never: Sequence[int] = ()  # ids that the search never chooses
 
 
 @torch.inference_mode()
@@ -48,7 +48,7 @@ def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
     scores = logits.new_zeros((rows, 1), dtype=torch.float32)
     written = torch.full((rows, 1, search.steps), search.end, dtype=torch.int64, device=logits.device)
     best = torch.full((rows,), -torch.inf, device=logits.device)
-    found = written[:, 0].clone()
+    tokens = written[:, 0].clone()
     first_of_row = torch.arange(rows, device=logits.device)[:, None]
     for step in range(search.steps):
         allowed = logits.index_fill(1, banned, -torch.inf) if search.never else logits
@@ -60,7 +60,9 @@ def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
         ended, which = torch.where(ends[:, :beams], ranked[:, :beams], -torch.inf).max(dim=1)
         better = ended / (step + 1) > best
         best = torch.where(better, ended / (step + 1), best)
-        found = torch.where(better[:, None], written[first_of_row[:, 0], origin.gather(1, which[:, None])[:, 0]], found)
+        tokens = torch.where(
+            better[:, None], written[first_of_row[:, 0], origin.gather(1, which[:, None])[:, 0]], tokens
+        )
         scores, going = torch.where(ends, -torch.inf, ranked).topk(beams, dim=1)
         origin, chosen = origin.gather(1, going), chosen.gather(1, going)
         written = written[first_of_row, origin]
@@ -72,7 +74,7 @@ def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
             origin = torch.arange(beams, device=logits.device).expand(rows, beams)
         logits = decoder.following(chosen.flatten(), (first_of_row * beams + origin).flatten())
     cut_off = scores[:, 0] / search.steps > best
-    return torch.where(cut_off[:, None], written[:, 0], found)
+    return torch.where(cut_off[:, None], written[:, 0], tokens)
 
 
 def find_likeliest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -41,15 +41,15 @@ flan-t5-large. To privatize SST-2, calibrate on other text.
 
 def default_clip(name: str, files: Mapping[str, Artifact]) -> Clip | None:
     """Return the known range of a model, from its folder's `dptext_clip.json` or otherwise from a paper."""
-    own = files.get(ROLE + CLIP_FILE)
-    if own is None:
+    clip_file = files.get(ROLE + CLIP_FILE)
+    if clip_file is None:
         return PAPERS.get(Path(name).name.lower())
-    found = _read(own.path)
-    if found.get("model") != weights(files):
+    clip = _read(clip_file.path)
+    if clip.get("model") != weights(files):
         raise ArtifactError(
             f"{CLIP_FILE} in the model's folder was estimated for other weights", "run `dptext calibrate` again"
         )
-    return _range(found, own.path)
+    return _range(clip, clip_file.path)
 
 
 def read_clip(path: str | Path) -> Clip:
@@ -70,16 +70,16 @@ def weights(files: Mapping[str, Artifact]) -> dict[str, str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        content = None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ArtifactError(f"{path} holds no range of scores", "name a file that `dptext calibrate` wrote")
-    return found
+    return content
 
 
-def _range(found: Mapping[str, Any], path: Path) -> Clip:
-    low, high = found.get("low"), found.get("high")
+def _range(content: Mapping[str, Any], path: Path) -> Clip:
+    low, high = content.get("low"), content.get("high")
     if not (isinstance(low, float) and isinstance(high, float) and -math.inf < low < high < math.inf):
         raise ArtifactError(f"{path} holds no finite range: low < high", "run `dptext calibrate` again")
     return low, high

@@ -22,7 +22,7 @@ _BLOCK = 256
 CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
 _CELL_BYTES = 24
 _SHARE = 16
-"""Bytes of intermediate numbers per cell, about, and the part of a GPU's memory that they may take (1 / 16)."""
+"""Bytes of intermediate numbers per cell, about, and the part of a GPU's memory that they may use (1 / 16)."""
 
 choose_uniform = sampling.choose_uniform
 
@@ -54,7 +54,7 @@ def choose(
 
 
 class Undrawn:
-    """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
+    """Sample without drawing: a probe releases nothing and uses no integer of any stream."""
 
     def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
         return np.zeros(len(slots), np.uint32)

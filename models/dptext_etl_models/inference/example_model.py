@@ -50,7 +50,7 @@ def stored_model(
                 partial(write, name),
                 suffix=Path(name).suffix,
                 provenance="random weights from a fixed seed; no text was used",
-                licence="none needed",
+                license="none needed",
             )
             for name in files
         }
@@ -117,7 +117,7 @@ def words() -> tuple[str, ...]:
 
 
 def _byte_pairs(*, framed: bool) -> Any:
-    """Return a byte-level tokenizer, like RoBERTa's ("framed" by special tokens) or GPT-2; it takes any text.
+    """Return a byte-level tokenizer, like RoBERTa's ("framed" by special tokens) or GPT-2; it accepts any text.
 
     Merges build words from their beginning, so that no merge of one word breaks another.
     """
@@ -154,8 +154,10 @@ def _unigram() -> Any:
     pieces = [(name, -1e4) for name in ("<pad>", "</s>", "<unk>")]  # never found in a text
     pieces += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
     pieces += [("▁", -6.0), *((letter, -8.0) for letter in letters)]
-    known = {piece for piece, _ in pieces}
-    pieces += [("▁" + word, -3.0 - 0.01 * rank) for rank, word in enumerate(words()) if "▁" + word not in known]
+    pieces_in_vocabulary = {piece for piece, _ in pieces}
+    pieces += [
+        ("▁" + word, -3.0 - 0.01 * rank) for rank, word in enumerate(words()) if "▁" + word not in pieces_in_vocabulary
+    ]
     made = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=True))
     made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(replacement="▁")])

@@ -3,17 +3,17 @@
 The guarantee needs the following (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
 docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/spec/stream.md#one-stream-per-draw):
 
-* A text takes one draw per step, from the slot whose position is the number of the step, until it draws an end token
+* A text has one draw per step, from the slot whose position is the number of the step, until it draws an end token
   or has drawn `longest` tokens. Drawing the end is a step. A text that has ended draws nothing more.
 * The scores of a text are a function of its own prompt and its own draws. The text is padded to a bucket that depends
   on its own length, and all batches of a bucket have the same number of rows, whatever those hold. A text that has
-  ended leaves its row to one of another batch that has taken as many steps, so no shape changes.
+  ended leaves its row to one of another batch that has made as many steps, so no shape changes.
 * Tokens that cannot be scored are drawn uniformly, to the end token or to `longest`, at the same spend. A failure
   affects one text only: a batch that fails is run again with one text at a time. Earlier draws stay.
 * If memory runs out while batches wait, none of that bucket waits any more, which changes no shape. If it runs out for
   only one batch, the batches of that bucket have half as many rows from then on.
 
-Scores on a GPU become draws there, and the drawn tokens continue their rows there, before the host reads them. What the
+Scores on a GPU become draws there, and the drawn tokens continue their rows there, before the host reads them. The
 host gives is the integers of the keyed stream: a draw waits once or twice for the sums of its weights
 (`device_draws`).
 """
@@ -50,7 +50,7 @@ class Batch(Protocol):
         """Continue every row by the output with the given index, shape (rows,): an array, or a tensor on the device."""
 
     def adopt(self, places: npt.NDArray[np.int64], other: Any, rows: npt.NDArray[np.int64]) -> None:
-        """Replace own rows by rows of another batch of that bucket, which has taken as many steps."""
+        """Replace own rows by rows of another batch of that bucket, which has made as many steps."""
 
 
 class Generator(Protocol):
@@ -81,7 +81,7 @@ class Generator(Protocol):
 
 @dataclass
 class _Running:
-    """A batch, the record of each of its rows (-1 for none), and the steps that it has taken."""
+    """A batch, the record of each of its rows (-1 for none), and the steps that it has made."""
 
     batch: Batch
     records: npt.NDArray[np.int64]
@@ -171,12 +171,12 @@ class Generation:
 
     def _buckets(self, generator: Generator, prompts: Sequence[Prompt]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         """Group texts by bucket, which depends on their own length."""
-        found: dict[int, list[int]] = {}
+        records_of: dict[int, list[int]] = {}
         for record, prompt in enumerate(prompts):
             if prompt is not None and not self._ended[record]:
-                found.setdefault(generator.bucket(len(prompt)), []).append(record)
-        for bucket in sorted(found):
-            yield bucket, np.array(found[bucket], np.int64)
+                records_of.setdefault(generator.bucket(len(prompt)), []).append(record)
+        for bucket in sorted(records_of):
+            yield bucket, np.array(records_of[bucket], np.int64)
 
     def _through(
         self,
@@ -323,11 +323,11 @@ class _Continuing(Undrawn):
 
 def probe_scores(generator: Generator | ModelServer, prompts: Sequence[Prompt], most: int) -> list[bool]:
     """Return whether two steps of answers to public prompts can be scored: in a batch, then separately."""
-    found = []
+    parts = []
     for number, prompt in enumerate(prompts):
         steps, keys = np.array([min(2, most)], np.uint32), pa.array([bytes(32)], pa.binary(32))
         sampler = _Continuing(generator.ends)
         probe = Generation(generator, sampler, keys, steps, most=most, epsilon=1.0, clip=(0.0, 1.0))
         probe.run([prompt], rows=None if number == 0 else 1)
-        found.append(not probe.failed.any())
-    return found
+        parts.append(not probe.failed.any())
+    return parts

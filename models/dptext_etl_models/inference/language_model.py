@@ -81,7 +81,7 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
         missing = CONFIG if CONFIG not in names else f"weights as *{WEIGHTS}"
         hint = "save the model with save_pretrained; pickled weights (*.bin, *.pt) are never read"
         raise PolicyError(f"the model folder {folder.name!r} holds no {missing}", hint)
-    facts = {"provenance": "public, as declared by anyone who named the model", "licence": "see its card"}
+    facts = {"provenance": "public, as declared by anyone who named the model", "license": "see its card"}
     files = {ROLE + name: Artifact.open(folder / name, **facts) for name in [*names, *weights]}
     _require_listed(files)
     return files
@@ -117,10 +117,10 @@ def is_here(model: str) -> bool:
 def config(files: Mapping[str, Artifact]) -> dict[str, Any]:
     """Return a model's configuration; nothing if it cannot be read."""
     try:
-        found = json.loads(files[ROLE + CONFIG].read_bytes())
+        settings = json.loads(files[ROLE + CONFIG].read_bytes())
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def placed_files(values: Mapping[str, Any]) -> dict[str, Artifact]:
@@ -134,7 +134,7 @@ def identity(files: Mapping[str, Artifact]) -> tuple[tuple[str, str], ...]:
 
 
 def tokenizer(files: Mapping[str, Artifact]) -> Any:
-    """Return the model's fast tokenizer (transformers), which takes special tokens in a text as ordinary text."""
+    """Return the model's fast tokenizer (transformers), which treats special tokens in a text as ordinary text."""
 
     def read(folder: Path) -> Any:
         from transformers import AutoTokenizer
@@ -193,11 +193,11 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
 
 def limit_threads() -> None:
     """Limit torch to `DPTEXT_THREADS` threads if that is set, as the kernel does; every worker of Spark sets 1."""
-    asked = os.environ.get(THREADS_SETTING, "").strip()
-    if asked.isdecimal() and int(asked):
+    setting = os.environ.get(THREADS_SETTING, "").strip()
+    if setting.isdecimal() and int(setting):
         import torch
 
-        torch.set_num_threads(int(asked))
+        torch.set_num_threads(int(setting))
 
 
 def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:
@@ -264,9 +264,9 @@ def _shipped(model: str) -> Path | None:
     """Return the folder of a model of dptext-etl-models, or None if it is not installed or lacks the model."""
     if importlib.util.find_spec(SHIPPED) is None:
         return None
-    found: Callable[[str], Path] = importlib.import_module(SHIPPED).path
+    folder_of: Callable[[str], Path] = importlib.import_module(SHIPPED).path
     try:
-        folder = Path(found(model))
+        folder = Path(folder_of(model))
     except (LookupError, ValueError, OSError):
         return None
     return folder if folder.is_dir() else None
@@ -281,9 +281,9 @@ def _downloaded(model: str, revision: str | None) -> Path:
     need_transformers()
     from huggingface_hub import snapshot_download
 
-    asked: dict[str, Any] = {"repo_id": model, "revision": revision, "allow_patterns": [*FILES, f"*{WEIGHTS}"]}
+    options: dict[str, Any] = {"repo_id": model, "revision": revision, "allow_patterns": [*FILES, f"*{WEIGHTS}"]}
     for local in (True, False):
         with suppress(Exception):  # a hub fails in many ways, and the reason does not help offline
-            return Path(snapshot_download(**asked, local_files_only=local))
+            return Path(snapshot_download(**options, local_files_only=local))
     pinned = "" if revision is None else f" at revision {revision}"
     raise PolicyError(f"the model {model!r}{pinned} is not on this machine, and the hub does not provide it", _HUB_HINT)

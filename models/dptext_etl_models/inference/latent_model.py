@@ -119,7 +119,7 @@ def decoding(model: LatentModel) -> Batches[Latents, str | None]:
 
 
 def works(model: LatentModel, texts: Sequence[str]) -> bool:
-    """Whether public texts can be encoded and what they become decoded."""
+    """Whether public texts can be encoded and the results can be decoded."""
     latents = np.stack(encoding(model)(texts))
     if not np.isfinite(latents).any(axis=1).all():
         return False

@@ -2,7 +2,7 @@
 
 Paper: Krishna, Gupta and Dupuy 2021, "ADePT: Auto-encoder based Differentially Private Text Transformation", with the
 sizes of paper 003. A text is cut to l - 1 words and an end, and padded in front to l positions. So the state always
-takes l steps, and z = [h; c] has 2 * hidden numbers for every text. A folder holds `config.json`, `model.safetensors`
+makes l steps, and z = [h; c] has 2 * hidden numbers for every text. A folder holds `config.json`, `model.safetensors`
 and `tokenizer.json` (words, lower-cased).
 """
 

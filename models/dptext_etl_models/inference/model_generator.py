@@ -4,7 +4,7 @@ The scores of a text do not depend on other texts (docs/spec/privacy.md#batch-in
 bucket that depends on its own length, a batch has a fixed number of rows, and the cache is reserved for the longest
 output at the start. So no shape depends on the contents or draws of other texts. Libraries compute differently if no
 row of a batch is padded, so every row has at least one padding token. On a GPU, the number of rows follows from the
-memory that was free before any text was read, and from what a batch of dummies takes.
+memory that was free before any text was read, and from the memory of a batch of dummies.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dptext_etl_models.inference.server import Prompt
 
 SHORTEST_BUCKET = 32
 _STRIDE = 8
-_WAITING, _CPU_WAITING = 8, 2**30  # batches that wait, at most, and what they may take on a CPU, bytes
+_WAITING, _CPU_WAITING = 8, 2**30  # batches that wait, at most, and their memory on a CPU, bytes
 _CPU_ROWS = 16
 _MOST_ROWS = 1024  # dummies of small tables are computed, too
 _MEASURED = 2  # rows of the batch whose memory is measured
-_SHARE = 0.5  # of the free memory; other tasks, draws and fragments take the rest
+_SHARE = 0.5  # of the free memory; other tasks, draws and fragments use the rest
 _KEYS_AND_VALUES = {"DynamicLayer", "StaticLayer", "StaticSlidingWindowLayer"}
 
 
@@ -94,7 +94,7 @@ class ModelGenerator:
         return _WAITING if self._model.device.type == "cuda" else min(_WAITING, _CPU_WAITING // batch)
 
     def _row_bytes(self, bucket: int) -> int:
-        """Measure what a row takes while it is computed, and in all batches that wait."""
+        """Measure the memory of a row while it is computed, and in all batches that wait."""
         import torch
 
         cuda, device = torch.cuda, self._model.device
@@ -157,17 +157,17 @@ class _ModelBatch:
         return {type(layer).__name__ for layer in self._layers} <= _KEYS_AND_VALUES
 
     def adopt(self, places: npt.NDArray[np.int64], other: _ModelBatch, rows: npt.NDArray[np.int64]) -> None:
-        """Replace own rows by rows of another batch of that bucket, which has taken as many steps."""
+        """Replace own rows by rows of another batch of that bucket, which has made as many steps."""
         import torch
 
         here, there = (torch.as_tensor(numbers, device=self._model.device) for numbers in (places, rows))
         with torch.inference_mode():
-            for own, given in zip(self._state(), other._state(), strict=True):
-                own.index_copy_(0, here, given.index_select(0, there))
+            for mine, given in zip(self._state(), other._state(), strict=True):
+                mine.index_copy_(0, here, given.index_select(0, there))
 
     @property
     def size(self) -> int:
-        """Return what is held of all rows, bytes."""
+        """Return the memory of all rows, bytes."""
         return sum(part.nbytes for part in self._state())
 
     def _state(self) -> list[Any]:
@@ -242,8 +242,8 @@ class _EncoderDecoderBatch(_ModelBatch):
         ).last_hidden_state
         self._encoded = BaseModelOutput(last_hidden_state=self._beside)
         decoder = model.config.get_text_config(decoder=True)
-        own, given = StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder)
-        self._cache, self._layers = EncoderDecoderCache(own, given), [*own.layers, *given.layers]
+        cache, given = StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder)
+        self._cache, self._layers = EncoderDecoderCache(cache, given), [*cache.layers, *given.layers]
         start = np.full((len(ids), 1), _start_token(model), np.int64)
         return self._forward(torch.as_tensor(start, device=model.device))
 
@@ -261,9 +261,9 @@ def _start_token(model: Any) -> int:
     """Return the first token of a decoder: the start token of its configuration, or the start token of its texts."""
     for name in ("decoder_start_token_id", "bos_token_id"):
         for settings in (model.config, model.generation_config):
-            found = getattr(settings, name, None)
-            if isinstance(found, int):
-                return found
+            token = getattr(settings, name, None)
+            if isinstance(token, int):
+                return token
     raise PolicyError("the model's configuration names no token to start from", "add decoder_start_token_id to it")
 
 

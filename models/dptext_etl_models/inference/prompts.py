@@ -31,7 +31,7 @@ _WORD = re.compile(r"\S+")
 class Prompts:
     """Encode texts with a template to token ids, and decode drawn tokens.
 
-    A tokenizer may panic, or take minutes, for a text of millions of blanks, so texts are cut by characters first.
+    A tokenizer may panic, or run for minutes, for a text of millions of blanks, so texts are cut by characters first.
     """
 
     def __init__(self, tokenizer: Any, template: str, limit: int, n_max: int, *, continued: bool) -> None:
@@ -43,15 +43,25 @@ class Prompts:
         self._tokens.encode_special_tokens = True
         self._unseen = frozenset(tokenizer.all_special_ids)
         self._known = len(tokenizer)
-        self._spelt = self._spellings(tokenizer)
+        special = {number: tokenizer.convert_ids_to_tokens(number) for number in tokenizer.all_special_ids}
+        special.pop(tokenizer.unk_token_id, None)
+        self._spelt = {
+            number: [
+                part
+                for character in token
+                for part in self._tokens.encode(character, add_special_tokens=False).ids
+                if part not in special
+            ]
+            for number, token in special.items()
+        }
         self._before, _, self._after = template.partition(FIELD)
         self.limit = limit
         """Largest number of tokens of a prompt."""
         self._n_max, self._continued = n_max, continued
-        own = len(self._ids(self._tokens.encode(self._before + self._after), 0))
-        if own + _LEAST_TEXT > limit:
+        template_tokens = len(self._ids(self._tokens.encode(self._before + self._after), 0))
+        if template_tokens + _LEAST_TEXT > limit:
             raise PolicyError(
-                f"the template takes {own} tokens of a prompt, which has at most {limit}",
+                f"the template uses {template_tokens} tokens of a prompt, which has at most {limit}",
                 "shorten the template, lower l_max, or raise input_limit",
             )
 
@@ -79,9 +89,9 @@ class Prompts:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of drawn tokens; special and unused token ids give nothing."""
-        shown = [number for number in tokens if number < self._known and number not in self._unseen]
+        visible = [number for number in tokens if number < self._known and number not in self._unseen]
         with suppress(Exception), without_panics():  # its tokens are drawn, so a failure follows from them
-            text: str = self._tokens.decode(shown, skip_special_tokens=True)
+            text: str = self._tokens.decode(visible, skip_special_tokens=True)
             return text.strip()
         return ""
 
@@ -99,7 +109,7 @@ class Prompts:
     def _ids(self, encoding: Any, length: int) -> list[int]:
         """Return a prompt's token ids; the end of the template stays, and excess tokens before it are cut."""
         ids, added, places = encoding.ids, encoding.special_tokens_mask, encoding.offsets
-        if any(number in self._spelt and not own for number, own in zip(ids, added, strict=True)):
+        if any(number in self._spelt and not is_ours for number, is_ours in zip(ids, added, strict=True)):
             ids, added, places = self._spell(ids, added, places)
         if self._continued:  # the model would not continue after an end token
             while added and added[-1]:
@@ -126,22 +136,8 @@ class Prompts:
     ) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         """Replace special tokens in a text by the tokens of their characters."""
         written = [
-            (number, own, place)
-            for first, own, place in zip(ids, added, places, strict=True)
-            for number in (self._spelt.get(first, [first]) if not own else [first])
+            (number, is_ours, place)
+            for first, is_ours, place in zip(ids, added, places, strict=True)
+            for number in (self._spelt.get(first, [first]) if not is_ours else [first])
         ]
         return [item[0] for item in written], [item[1] for item in written], [item[2] for item in written]
-
-    def _spellings(self, tokenizer: Any) -> dict[int, list[int]]:
-        """Return the tokens of the characters of each special token except the unknown token."""
-        special = {number: tokenizer.convert_ids_to_tokens(number) for number in tokenizer.all_special_ids}
-        special.pop(tokenizer.unk_token_id, None)
-        return {
-            number: [
-                part
-                for character in token
-                for part in self._tokens.encode(character, add_special_tokens=False).ids
-                if part not in special
-            ]
-            for number, token in special.items()
-        }

@@ -1,4 +1,4 @@
-"""Log the progress of a long run of a model, and recognize what it could not compute."""
+"""Log the progress of a long run of a model, and recognize its failures."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class BartDecoding:
         """See `beams.Decoder`."""
         taken = 1 + self._width * (self._step - 1)
         behind = self._places.flatten(0, 1)[origins].view(self._rows, self._width, -1)
-        own = torch.arange(taken, taken + self._width, device=ids.device).expand(self._rows, -1)
-        self._places = torch.cat([behind, own[:, :, None]], dim=2)
+        places = torch.arange(taken, taken + self._width, device=ids.device).expand(self._rows, -1)
+        self._places = torch.cat([behind, places[:, :, None]], dim=2)
         return self._advance(ids)
 
     def _advance(self, ids: torch.Tensor) -> torch.Tensor:
@@ -90,11 +90,11 @@ class BartDecoding:
         return normed
 
     def _attend(
-        self, attention: Any, hidden: torch.Tensor, held: tuple[torch.Tensor, torch.Tensor], mask: torch.Tensor | None
+        self, attention: Any, hidden: torch.Tensor, cached: tuple[torch.Tensor, torch.Tensor], mask: torch.Tensor | None
     ) -> torch.Tensor:
         queries = self._by_head(attention.q_proj, hidden.view(self._rows, self._width, -1))
-        found = scaled_dot_product_attention(queries, *held, attn_mask=mask)
-        out: torch.Tensor = attention.out_proj(found.transpose(1, 2).reshape(hidden.shape))
+        attended = scaled_dot_product_attention(queries, *cached, attn_mask=mask)
+        out: torch.Tensor = attention.out_proj(attended.transpose(1, 2).reshape(hidden.shape))
         return out
 
     def _keys_and_values(self, attention: Any, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -182,7 +182,7 @@ class SequenceModel:
         """Return the likeliest text of each noisy latent, shape (rows, size)."""
         states = self.states(torch.from_numpy(np.ascontiguousarray(latents)))
         end = self.model.config.eos_token_id
-        search = Search(self.beams, self.length - 1, end)  # the constant start takes one of the l positions
+        search = Search(self.beams, self.length - 1, end)  # the constant start uses one of the l positions
         outputs = beam_search(self._decoder(states, search), search)
         texts: list[str] = self._tokens.decode_batch(outputs.tolist(), skip_special_tokens=True)
         return [text.strip() for text in texts]

@@ -1,4 +1,4 @@
-"""What a model server offers to a release: it schedules steps itself, and asks for every draw."""
+"""The interface that a model server offers to a release: it schedules steps itself, and asks for every draw."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class ModelServer(Protocol):
 
 def model_server() -> Literal["vllm"] | None:
     """Return which model server continues texts in this process; None for our own batches."""
-    asked = os.environ.get(SERVER_SETTING, "").strip()
-    if asked == "vllm":
+    setting = os.environ.get(SERVER_SETTING, "").strip()
+    if setting == "vllm":
         return "vllm"
-    if "://" in asked:
+    if "://" in setting:
         raise PolicyError(
             f"{SERVER_SETTING} is an address: a draw needs the scores of all tokens, and an HTTP API gives a few",
             f"install vLLM on the machine that runs the policy, and set {SERVER_SETTING}=vllm",
         )
-    if asked:
+    if setting:
         raise PolicyError(f"{SERVER_SETTING} is vllm, or unset", f"leave {SERVER_SETTING} unset to use our own batches")
     return None

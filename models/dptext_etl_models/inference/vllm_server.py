@@ -1,8 +1,8 @@
 """Run a causal model with vLLM in this process, and draw every token from its full scores.
 
 vLLM hands the scores of a step, float32 and one per token of the vocabulary, to a custom logits processor. `ExactDraws`
-draws from them as every other release does, and leaves only the drawn token for vLLM to choose. What the guarantee
-needs of vLLM is set here, and a setting that contradicts it is refused:
+draws from them as every other release does, and leaves only the drawn token for vLLM to choose. The settings that the
+guarantee needs are set here, and a setting that contradicts it is refused:
 
 * Scores of a text depend on no other text (docs/spec/privacy.md#batch-independence): `VLLM_BATCH_INVARIANT=1`, which
   needs hardware that vLLM supports for it. Prefixes are not shared between texts.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _ENVIRONMENT = {
     "VLLM_BATCH_INVARIANT": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the other one takes processors of another kind
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the other one needs processors of another kind
     "VLLM_NO_USAGE_STATS": "1",
 }
 for _name, _value in _ENVIRONMENT.items():
@@ -70,7 +70,7 @@ class ExactDraws(LogitsProcessor):
         self._records: dict[int, int] = {}
 
     def is_argmax_invariant(self) -> bool:
-        """Return False: vLLM must call it before it takes the token with the largest score."""
+        """Return False: vLLM must call it before it chooses the token with the largest score."""
         return False
 
     def update_state(self, batch_update: Any) -> None:

@@ -62,8 +62,8 @@ class Adept(LatentMechanism):
     @cached_property
     def computing(self) -> device.Computing:
         """Return the device of the settings at the first call, and always float32."""
-        found = device.computing()
-        return replace(found, dtype="float32", auto=tuple(name for name in found.auto if name != "dtype"))
+        place = device.computing()
+        return replace(place, dtype="float32", auto=tuple(name for name in place.auto if name != "dtype"))
 
     @cached_property
     def latent_model(self) -> LatentModel:

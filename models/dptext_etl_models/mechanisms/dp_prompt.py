@@ -4,7 +4,7 @@ Paper: Utpala, Hooker and Chen 2023, "Locally Differentially Private Document Ge
 (section 3); papers 000 and 002 compare with it. No training is needed: any T5, Flan-T5, mT5 or BART works. The
 published code has defects (docs/spec/privacy.md#generative-defects), which this mechanism avoids:
 
-* The code never clips the scores of its open models, takes the range from observed scores, and samples in half
+* The code never clips the scores of its open models, uses the range from observed scores, and samples in half
   precision, so no epsilon holds. Here the clip range is public, the clip is the last step, and draws are exact.
 * Epsilon is per drawn token. At temperature 1.5 over the range (-95, 8), 100 tokens cost 13,733, not 137.
 * In faithful mode the answer may be as long as the prompt, as in paper 000, which discloses the number of its tokens.

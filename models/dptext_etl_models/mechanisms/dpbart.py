@@ -125,13 +125,13 @@ class DPBart(LatentMechanism):
         return files
 
     def configuration(self) -> dict[str, Any]:
-        """As for all latent mechanisms; where `length` is all that a model takes, one id less is read since version 2.
+        """As for all latent mechanisms; where `length` is a model's longest input, one id less is read since version 2.
 
         A place of every row is padding (`inference.sequence_model`).
         """
-        found = super().configuration()
+        settings = super().configuration()
         full = language_model.config(self.artifacts()).get("max_position_embeddings") == self.length
-        return {**found, "mechanism_version": self.version + 1} if full else found
+        return {**settings, "mechanism_version": self.version + 1} if full else settings
 
     @cached_property
     def kept(self) -> KeptColumns | None:

@@ -9,7 +9,7 @@ docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
   every text to a public or a noisy number of words can hide the length.
 * Strict mode draws only whole words in lower case. Faithful mode draws from all tokens, as the paper does.
 * Algorithm 3 (variant "plusminus") adds and deletes words. A plan is drawn first, independently of the text; remaining
-  and added words take one draw each, so the worst case is two draws per word, and a cap can be charged for the draws
+  and added words have one draw each, so the worst case is two draws per word, and a cap can be charged for the draws
   that were made. The printed algorithm counts deletions but never makes them, and leaves original words at the end of
   the text; here these words are deleted.
 * The score of appendix A (similarity of words plus a small multiple of the model's score) is unbounded in the paper;
@@ -99,8 +99,8 @@ class DPMLM(MaskedMechanism):
 
     @property
     def _length_is_shown_by(self) -> str | None:
-        shown = 'variant "plusminus" releases another number of words' if self.variant == "plusminus" else None
-        return super()._length_is_shown_by or shown
+        reason = 'variant "plusminus" releases another number of words' if self.variant == "plusminus" else None
+        return super()._length_is_shown_by or reason
 
     @property
     def _in_place(self) -> bool:
@@ -153,7 +153,7 @@ class DPMLM(MaskedMechanism):
     def _wordnet(self) -> Artifact | None:
         if self.antonyms is None:
             return None
-        return Artifact.open(self.antonyms, provenance="WordNet", licence="WordNet's own")
+        return Artifact.open(self.antonyms, provenance="WordNet", license="WordNet's own")
 
     @property
     def score_range(self) -> Clip:
@@ -192,10 +192,10 @@ def antonyms_among(file: Path | IO[bytes], outputs: Sequence[str]) -> Callable[[
     numbers: dict[str, list[int]] = {}
     for number, text in enumerate(outputs):
         numbers.setdefault(text.lower(), []).append(number)
-    found = {
+    pairs = {
         word: sorted(number for name in names for number in numbers.get(name, ())) for word, names in opposites.items()
     }
-    return lambda word: found.get(word.lower(), ())
+    return lambda word: pairs.get(word.lower(), ())
 
 
 def _opposites(file: Path | IO[bytes]) -> dict[str, set[str]]:
@@ -208,11 +208,11 @@ def _opposites(file: Path | IO[bytes]) -> dict[str, set[str]]:
                 for line in lines:
                     if not line.startswith(b" "):  # lines of the license begin with a blank
                         place = (letter, line[:8].decode())
-                        words[place], found = _synset(line.decode("utf-8").split(" | ")[0].split())
-                        pointers.extend((place, *pointer) for pointer in found)
+                        words[place], antonym_pairs = _synset(line.decode("utf-8").split(" | ")[0].split())
+                        pointers.extend((place, *pointer) for pointer in antonym_pairs)
     opposites: dict[str, set[str]] = {}
-    for place, own, other, its in pointers:
-        opposites.setdefault(words[place][own - 1], set()).add(words[other][its - 1])
+    for place, word, other, its in pointers:
+        opposites.setdefault(words[place][word - 1], set()).add(words[other][its - 1])
     return opposites
 
 

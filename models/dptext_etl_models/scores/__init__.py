@@ -1,1 +1,1 @@
-"""Scores of words that papers after paper 001 take: key words of a text, and what a language model attends to."""
+"""Scores of words that papers after paper 001 use: key words of a text, and the attention of a language model."""

@@ -37,11 +37,11 @@ class Attention(Score):
             seen = model(torch.tensor([given["input_ids"]]), output_attentions=True).attentions
         weights = torch.stack(seen).mean(dim=(0, 1, 2)).double().numpy()  # shape (asking pieces, asked pieces)
         gets = weights.sum(axis=0) - weights.diagonal()
-        found = np.full(len(tokens), -np.inf)
+        scores = np.full(len(tokens), -np.inf)
         for piece, word in enumerate(given.word_ids()):
             if word is not None:
-                found[word] = max(found[word], gets[piece])
-        return np.where(np.isfinite(found), score.relative(np.where(np.isfinite(found), found, 0.0)), 1.0)
+                scores[word] = max(scores[word], gets[piece])
+        return np.where(np.isfinite(scores), score.relative(np.where(np.isfinite(scores), scores, 0.0)), 1.0)
 
     def artifacts(self) -> dict[str, Artifact]:
         return {f"attention_{role}": item for role, item in self._files().items()}

@@ -40,36 +40,36 @@ def _numbers(tokens: Sequence[str]) -> dict[str, float]:
     if not counts:
         return {}
     capital: Counter[str] = Counter()
-    held: dict[str, list[int]] = defaultdict(list)
+    places_of: dict[str, list[int]] = defaultdict(list)
     left: dict[str, Counter[str]] = defaultdict(Counter)
     right: dict[str, Counter[str]] = defaultdict(Counter)
     for number, sentence in enumerate(sentences):
         words = [token.lower() for token in sentence]
         for place, (token, word) in enumerate(zip(sentence, words, strict=True)):
             capital[word] += token.isupper() or (place > 0 and token[:1].isupper())
-            held[word].append(number)
+            places_of[word].append(number)
             if place:
                 left[word][words[place - 1]] += 1
                 right[words[place - 1]][word] += 1
     usual = statistics.fmean(counts.values()) + statistics.pstdev(counts.values())
     most = max(counts.values())
-    found = {}
+    numbers = {}
     for word, count in counts.items():
         sides = (len(next_) / next_.total() if next_ else 0.0 for next_ in (left[word], right[word]))
         related = 1.0 + sum(sides) * count / most
         case = capital[word] / (1.0 + math.log(count))
-        position = math.log(math.log(3.0 + statistics.median(held[word])))
-        spread = len(set(held[word])) / len(sentences)
-        found[word] = position * related / (case + (count / usual + spread) / related)
-    return found
+        position = math.log(math.log(3.0 + statistics.median(places_of[word])))
+        spread = len(set(places_of[word])) / len(sentences)
+        numbers[word] = position * related / (case + (count / usual + spread) / related)
+    return numbers
 
 
 def _sentences(tokens: Sequence[str]) -> list[list[str]]:
     """Cut a text after marks that end sentences, and leave out marks."""
-    found: list[list[str]] = [[]]
+    sentences: list[list[str]] = [[]]
     for token in tokens:
         if any(map(str.isalnum, token)):
-            found[-1].append(token)
-        elif found[-1] and _ENDS & set(token):
-            found.append([])
-    return [sentence for sentence in found if sentence]
+            sentences[-1].append(token)
+        elif sentences[-1] and _ENDS & set(token):
+            sentences.append([])
+    return [sentence for sentence in sentences if sentence]

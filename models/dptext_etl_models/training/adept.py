@@ -40,7 +40,7 @@ class Settings:
 
 
 SMALL = Settings(vocabulary=4_000, embedding=96, hidden=192, steps=20_000, rate=3e-3, warmup=100)
-"""Settings for small machines: a training takes some minutes on one core."""
+"""Settings for small machines: a training needs some minutes on one core."""
 
 
 def train(

@@ -82,7 +82,7 @@ class Channel:
     clip: float  # bound of every coordinate: it is clipped to [-clip, clip]
     kept: Sequence[int] | None = None  # columns of the latent that are not pruned; None keeps all
     sigma: float = 0.0  # standard deviation of the noise on kept columns
-    spread: bool = False  # draw a share of `sigma` uniformly for every row, instead of taking all of it
+    spread: bool = False  # draw a share of `sigma` uniformly for every row, instead of using all of it
 
     def apply(self, latents: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """Clip, add noise and prune; the shape (rows, length, width) stays the same."""
@@ -107,12 +107,7 @@ def encode(model: Any, rows: Tensor) -> Tensor:
     return latents
 
 
-def loss(
-    model: Any,
-    rows: npt.NDArray[np.int32],
-    channel: Channel,
-    noise: torch.Generator | None = None,
-) -> Tensor:
+def loss(model: Any, rows: npt.NDArray[np.int32], channel: Channel, noise: torch.Generator | None = None) -> Tensor:
     """Return the mean cross-entropy of rebuilding every token of the rows, with the end and without padding."""
     config = model.config
     tokens = torch.from_numpy(rows.astype(np.int64))

@@ -72,9 +72,9 @@ class Estimate:
 
 def kind_of(files: Mapping[str, Artifact]) -> Kind:
     """Read the kind of a model from its configuration."""
-    found = language_model.config(files)
-    names = " ".join(found.get("architectures") or ())
-    if found.get("is_encoder_decoder"):
+    architecture = language_model.config(files)
+    names = " ".join(architecture.get("architectures") or ())
+    if architecture.get("is_encoder_decoder"):
         return "seq2seq"
     if "MaskedLM" in names:
         return "masked"
@@ -119,11 +119,11 @@ def calibrate(
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
     """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`."""
-    found = estimate(
+    range_ = estimate(
         files, spread(corpus, texts), kind=kind, template=template, deviations=deviations, progress=progress
     )
-    write_clip(out, *found.clip, files, found.facts({corpus.path.name: corpus.sha256}))
-    return found
+    write_clip(out, *range_.clip, files, range_.facts({corpus.path.name: corpus.sha256}))
+    return range_
 
 
 def spread(corpus: Corpus, number: int) -> list[str]:
@@ -194,9 +194,9 @@ def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, te
                 ids = torch.tensor([[*prompt, *answer]], device=model.device)
                 logits = model(input_ids=ids).logits[0, len(prompt) - 1 :]
             else:
-                asked = torch.tensor([[start, *answer]], device=model.device)
+                tokens = torch.tensor([[start, *answer]], device=model.device)
                 ids = torch.tensor([prompt], device=model.device)
-                logits = model(input_ids=ids, decoder_input_ids=asked).logits[0]
+                logits = model(input_ids=ids, decoder_input_ids=tokens).logits[0]
             yield 1, logits.float().cpu().numpy()
 
 

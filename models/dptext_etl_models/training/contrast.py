@@ -34,7 +34,7 @@ FEWEST = 1_000
 _FEWEST_WORDS = 3
 _UNKNOWN = 2**32 - 1
 _REACH = 2
-"""Number of following turns with which a turn makes pairs: the answer, and what the same person says next."""
+"""Number of following turns with which a turn makes pairs: the answer, and the same person's next turn."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,19 @@ def read_pairs(
     finder = WordEncoder(vectors.words, np.zeros((len(vectors), 1), np.int16))
     random = np.random.default_rng(seed)
     train: list[Pair] = []
-    held: list[Pair] = []
+    kept_back: list[Pair] = []
     for path in (*articles, *turns):
-        found = list(_turns(path, column, group) if path in turns else _sentences(path, column))
-        chosen = random.permutation(len(found))[:most]
-        known = _known(finder, [found[number] for number in chosen])
-        for number, pair in zip(chosen, known, strict=True):
+        texts = list(_turns(path, column, group) if path in turns else _sentences(path, column))
+        chosen = random.permutation(len(texts))[:most]
+        in_vocabulary = _known(finder, [texts[number] for number in chosen])
+        for number, pair in zip(chosen, in_vocabulary, strict=True):
             if min(map(len, pair)) >= _FEWEST_WORDS:
-                (held if held_out(found[number][0]) else train).append(pair)
+                (kept_back if held_out(texts[number][0]) else train).append(pair)
     if len(train) < FEWEST:
         raise InputError(
             f"{len(train)} pairs of texts with known words; allowed: {FEWEST:,} and more", "name more public texts"
         )
-    return Pairs(tuple(train), tuple(held), {path.name: sha256_file(path) for path in (*articles, *turns)})
+    return Pairs(tuple(train), tuple(kept_back), {path.name: sha256_file(path) for path in (*articles, *turns)})
 
 
 def _sentences(path: Path, column: str) -> Iterator[tuple[str, str]]:
@@ -134,8 +134,10 @@ def fit(
         common = mean if step == 0 else 0.99 * common + 0.01 * mean
         first, second = (torch.nn.functional.normalize(side - common, dim=1) for side in sides)
         cosines = first @ second.T / settings.temperature
-        own = torch.arange(batch)
-        loss = torch.nn.functional.cross_entropy(cosines, own) + torch.nn.functional.cross_entropy(cosines.T, own)
+        diagonal = torch.arange(batch)
+        loss = torch.nn.functional.cross_entropy(cosines, diagonal) + torch.nn.functional.cross_entropy(
+            cosines.T, diagonal
+        )
         learning.zero_grad()
         loss.backward()
         learning.step()

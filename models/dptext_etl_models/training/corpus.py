@@ -70,7 +70,7 @@ class Corpus:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return what a trained model's provenance says of the corpus."""
+        """Return the corpus facts of a trained model's provenance."""
         return {"name": self.name, "sha256": self.sha256, "share": repr(self.share)}
 
     def __len__(self) -> int:
@@ -138,20 +138,20 @@ _CHUNK = 20_000
 
 def token_rows(read: Callable[[Sequence[str]], npt.NDArray[np.integer]], texts: Iterable[str], length: int) -> Rows:
     """Encode texts, some thousands at a time."""
-    found = [np.asarray(read(chunk), dtype=np.int32) for chunk in _chunks(texts)]
-    return np.concatenate(found) if found else np.zeros((0, length), dtype=np.int32)
+    rows = [np.asarray(read(chunk), dtype=np.int32) for chunk in _chunks(texts)]
+    return np.concatenate(rows) if rows else np.zeros((0, length), dtype=np.int32)
 
 
 def public_texts(corpora: Sequence[Corpus], words: int, count: int, seed: int) -> list[str]:
     """Draw short texts from corpora by their shares; leave out texts that are held out for evaluation."""
     total = sum(corpus.share for corpus in corpora)
-    found: list[str] = []
+    good_texts: list[str] = []
     for number, corpus in enumerate(corpora):
         texts = [text for text in corpus.texts() if not held_out(text)]
-        found += short_texts(texts, words, round(count * corpus.share / total), seed + number)
-    if not found:
+        good_texts += short_texts(texts, words, round(count * corpus.share / total), seed + number)
+    if not good_texts:
         raise InputError("the corpora hold no text to train on", "name Parquet files of public texts")
-    return found
+    return good_texts
 
 
 def draw_texts(

@@ -41,18 +41,22 @@ def read_thesaurus(folder: Path, words: Sequence[str], senses: int = 2) -> Thesa
     with seam("reading WordNet's tables", InputError, f"give a folder of {', '.join(TABLES)} as Parquet files"):
         sense, lexical, between = (pl.read_parquet(folder / f"{name}.parquet") for name in TABLES)
         place = pl.DataFrame({"lemma": list(words), "place": range(len(words))})
-        known = sense.filter(pl.col("sense_rank") <= senses).join(place, on="lemma").select("synset", "place").unique()
+        senses_of_words = (
+            sense.filter(pl.col("sense_rank") <= senses).join(place, on="lemma").select("synset", "place").unique()
+        )
         alike = between.filter(pl.col("relation") == "similar").select("source", "target")
         alike = pl.concat([alike, alike.select(source="target", target="source")]).unique()
-        same = known.join(known, on="synset").select("place", "place_right")
-        near = known.join(alike, left_on="synset", right_on="source").join(known, left_on="target", right_on="synset")
+        same = senses_of_words.join(senses_of_words, on="synset").select("place", "place_right")
+        near = senses_of_words.join(alike, left_on="synset", right_on="source").join(
+            senses_of_words, left_on="target", right_on="synset"
+        )
         opposite = lexical.filter(pl.col("relation") == "antonym").select("source", "target").unique()
         first = opposite.join(alike.rename({"target": "near"}), on="source").select(source="near", target="target")
         second = opposite.join(alike.rename({"target": "near"}), left_on="target", right_on="source")
         wider = [opposite, first, second.select(source="source", target="near")]
         against = pl.concat(wider).unique()
-        apart = known.join(against, left_on="synset", right_on="source").join(
-            known, left_on="target", right_on="synset"
+        apart = senses_of_words.join(against, left_on="synset", right_on="source").join(
+            senses_of_words, left_on="target", right_on="synset"
         )
         antonyms = _pairs(apart)
         synonyms = _pairs(pl.concat([same, near.select("place", "place_right")]))
@@ -61,8 +65,8 @@ def read_thesaurus(folder: Path, words: Sequence[str], senses: int = 2) -> Thesa
 
 def _pairs(frame: pl.DataFrame) -> Pairs:
     low, high = pl.min_horizontal("place", "place_right"), pl.max_horizontal("place", "place_right")
-    held = frame.select(low=low, high=high).filter(pl.col("low") < pl.col("high")).unique().sort("low", "high")
-    return held.to_numpy().astype(np.int64)
+    pairs = frame.select(low=low, high=high).filter(pl.col("low") < pl.col("high")).unique().sort("low", "high")
+    return pairs.to_numpy().astype(np.int64)
 
 
 def _without(pairs: Pairs, others: Pairs) -> Pairs:
@@ -81,7 +85,7 @@ class Settings:
     """Hold the settings of counter-fitting."""
 
     passes: int = 20  # number of passes
-    step: float = 0.1  # step of a pull, in units of length; the paper takes 0.1 times 0.1
+    step: float = 0.1  # step of a pull, in units of length; the paper uses 0.1 times 0.1
     antonyms: float = 1.0  # weight of the push between antonyms
     synonyms: float = 0.3  # weight of the pull between synonyms
     neighbors: float = 1.0  # weight of the pull between words that were near
@@ -118,14 +122,14 @@ def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
 
 def nearest_words(vectors: WordVectors, rows: Sequence[int], k: int) -> Pairs:
     """Return the k nearest other words of each row by cosine, nearest first, shape (rows, k)."""
-    found = np.empty((len(rows), k), np.int64)
+    nearest = np.empty((len(rows), k), np.int64)
     for start in range(0, len(rows), _AT_ONCE):
         block = list(rows[start : start + _AT_ONCE])
         for at, (row, keys) in enumerate(zip(block, vectors.rank_keys(block, slice(None), "cosine"), strict=True)):
             keys[row] = np.inf
             near = np.flatnonzero(keys <= np.partition(keys, k - 1)[k - 1])
-            found[start + at] = near[np.argsort(keys[near], kind="stable")][:k]
-    return found
+            nearest[start + at] = near[np.argsort(keys[near], kind="stable")][:k]
+    return nearest
 
 
 def _matrix(pairs: Pairs, words: int) -> sparse.csr_array:
@@ -135,8 +139,8 @@ def _matrix(pairs: Pairs, words: int) -> sparse.csr_array:
 
 
 def _cosines(vectors: Reals, pairs: Pairs) -> Reals:
-    found: Reals = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
-    return found
+    cosines: Reals = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
+    return cosines
 
 
 def _unit(vectors: Reals) -> Reals:

@@ -78,21 +78,18 @@ class Corruption:
         self._frequent = frozenset(WordVectors.load(limit=FREQUENT).words)
 
     def pair(self, text: str, rng: np.random.Generator) -> tuple[str, str]:
-        """Return what the model reads, and what it shall write."""
+        """Return the model's input, and its target."""
         kind = rng.random()
         if kind < self._recipe.random:
-            made = self._invented(len(text.split()), rng)
+            drawn = [self._words[at] for at in rng.integers(len(self._words), size=max(1, len(text.split()))).tolist()]
+            letters = list(string.ascii_lowercase)
+            for at in np.flatnonzero(rng.random(len(drawn)) < 0.1).tolist():
+                drawn[at] = "".join(rng.choice(letters, size=int(rng.integers(2, 8))).tolist())
+            made = " ".join(drawn)
             return made, made
         if kind < self._recipe.random + self._recipe.copied:
             return (bare(text).lower() if rng.random() < self._recipe.bare else text), text
         return self._corrupted(text, rng) or text, text
-
-    def _invented(self, count: int, rng: np.random.Generator) -> str:
-        drawn = [self._words[at] for at in rng.integers(len(self._words), size=max(1, count)).tolist()]
-        letters = list(string.ascii_lowercase)
-        for at in np.flatnonzero(rng.random(len(drawn)) < 0.1).tolist():
-            drawn[at] = "".join(rng.choice(letters, size=int(rng.integers(2, 8))).tolist())
-        return " ".join(drawn)
 
     def _corrupted(self, text: str, rng: np.random.Generator) -> str:
         recipe, words = self._recipe, WORD.findall(text.lower())
@@ -119,20 +116,20 @@ class Corruption:
 def near_words(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the nearest of the given words of each that has a vector, the word itself left out."""
     vectors = WordVectors.load()
-    known = [word for word in words if word in vectors.index]
-    if len(known) <= NEAR:
+    in_vocabulary = [word for word in words if word in vectors.index]
+    if len(in_vocabulary) <= NEAR:
         return {}
-    rows = vectors.take(known).vectors.astype(np.float32)
+    rows = vectors.take(in_vocabulary).vectors.astype(np.float32)
     rows -= rows.mean(axis=0)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
-    found: dict[str, tuple[str, ...]] = {}
-    for start in range(0, len(known), 512):
+    near: dict[str, tuple[str, ...]] = {}
+    for start in range(0, len(in_vocabulary), 512):
         likeness = rows[start : start + 512] @ rows.T
         best = np.argpartition(-likeness, NEAR, axis=1)[:, : NEAR + 1]
         for row, places in enumerate(best.tolist()):
-            word = known[start + row]
-            found[word] = tuple(known[at] for at in sorted(places) if known[at] != word)
-    return found
+            word = in_vocabulary[start + row]
+            near[word] = tuple(in_vocabulary[at] for at in sorted(places) if in_vocabulary[at] != word)
+    return near
 
 
 Kind = Literal["seq2seq", "causal"]
@@ -175,22 +172,13 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
             model = causal(len(tokenizer), settings)
             weight = model.get_input_embeddings().weight[:, :WORD_COLUMNS]
         else:
-            model = _encoder_decoder(len(tokenizer), settings, len(before))
+            sizes = Sizes(settings.width, settings.layers, settings.heads, settings.inner, settings.places)
+            model = copying_bart(len(tokenizer), sizes, len(before))
+            attention = model.model.decoder.layers[0].encoder_attn  # its output matrix undoes the one of its values
+            torch.nn.init.orthogonal_(attention.v_proj.weight)
+            attention.out_proj.weight.copy_(attention.v_proj.weight.T)
             weight = model.get_input_embeddings().weight
         write_vectors(weight, tokenizer.backend_tokenizer, float(weight.norm(dim=1).median()))
-    return model
-
-
-def _encoder_decoder(entries: int, settings: Settings, before: int) -> Any:
-    """Return a BART whose decoder attends near the word to copy, which lies `before` tokens further on, and passes it.
-
-    The output matrix of that attention undoes the one of its values.
-    """
-    sizes = Sizes(settings.width, settings.layers, settings.heads, settings.inner, settings.places)
-    model = copying_bart(entries, sizes, before)
-    attention = model.model.decoder.layers[0].encoder_attn
-    torch.nn.init.orthogonal_(attention.v_proj.weight)
-    attention.out_proj.weight.copy_(attention.v_proj.weight.T)
     return model
 
 

@@ -109,7 +109,7 @@ class NoiseSettings:
     delta: float = 1e-6  # delta of a release
     length: int = 20  # tokens per row
     clip: float = 0.1  # C of a release
-    epochs: int = 100  # number of epochs; the paper takes between 100 (epsilon 2500) and 500 (epsilon 10)
+    epochs: int = 100  # number of epochs; the paper uses between 100 (epsilon 2500) and 500 (epsilon 10)
     steps: int = 500  # steps per epoch
     rows: int = 32  # rows per batch
     rate: float = 1e-5  # learning rate

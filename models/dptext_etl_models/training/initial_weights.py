@@ -168,7 +168,13 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
         model = RobertaForMaskedLM(config)
         with torch.no_grad():
             for layer in model.roberta.encoder.layer:
-                _averaging(layer.attention)
+                # average over positions, with another pattern in each head
+                inside, out = layer.attention.self, layer.attention.output.dense
+                width = out.weight.shape[0]
+                for part in (inside.query, inside.key):
+                    torch.nn.init.normal_(part.weight, std=1 / math.sqrt(width))
+                torch.nn.init.orthogonal_(inside.value.weight)
+                out.weight.copy_(inside.value.weight.T)
                 torch.nn.init.normal_(layer.intermediate.dense.weight, std=1 / math.sqrt(config.hidden_size))
             embeddings = model.roberta.embeddings
             each = _LENGTH / math.sqrt(config.hidden_size)
@@ -183,27 +189,17 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
     return model
 
 
-def _averaging(attention: torch.nn.Module) -> None:
-    """Set attention to average over positions, with another pattern in each head."""
-    inside, out = attention.self, attention.output.dense
-    width = out.weight.shape[0]
-    for part in (inside.query, inside.key):
-        torch.nn.init.normal_(part.weight, std=1 / math.sqrt(width))
-    torch.nn.init.orthogonal_(inside.value.weight)
-    out.weight.copy_(inside.value.weight.T)
-
-
 def write_vectors(weight: torch.Tensor, tokenizer: Tokenizer, length: float) -> None:
     """Write centered word vectors of equal length into the embeddings of the words that have a vector."""
     vectors, entries = WordVectors.load(), tokenizer.get_vocab()
     shared = sorted(set(vectors.words) & set(entries))
     if not shared:
         return
-    known = vectors.take(shared).vectors.astype(np.float32)
-    known -= known.mean(axis=0)
-    known *= length / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-6)
-    width = min(known.shape[1], weight.shape[1])
-    weight[torch.tensor([entries[word] for word in shared]), :width] = torch.from_numpy(known[:, :width])
+    start = vectors.take(shared).vectors.astype(np.float32)
+    start -= start.mean(axis=0)
+    start *= length / np.maximum(np.linalg.norm(start, axis=1, keepdims=True), 1e-6)
+    width = min(start.shape[1], weight.shape[1])
+    weight[torch.tensor([entries[word] for word in shared]), :width] = torch.from_numpy(start[:, :width])
 
 
 def _log_shares(tokenizer: Tokenizer, counts: Counter[str]) -> npt.NDArray[np.float32]:

@@ -71,31 +71,31 @@ def figures(
 
     model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    known = tokenizer.get_vocab()
-    guesses = np.array([known[word] for word in unigrams])
-    found: dict[str, dict[str, Score]] = {"all": {name: Score() for name in SETTINGS}}
+    vocabulary = tokenizer.get_vocab()
+    guesses = np.array([vocabulary[word] for word in unigrams])
+    scores_of: dict[str, dict[str, Score]] = {"all": {name: Score() for name in SETTINGS}}
     for corpus, texts in examined.items():
-        found[corpus] = {name: Score() for name in SETTINGS}
+        scores_of[corpus] = {name: Score() for name in SETTINGS}
         rng = np.random.default_rng(0)
         for group in _grouped(segment(list(_runs(texts, pieces)), tokenizer, drawable(tokenizer))):
             for name, examples in _examples(group, rng).items():
                 batch = padded([example for example, _ in examples])
-                asked = batch.ids == MASK
+                masked = batch.ids == MASK
                 truth = np.concatenate([labels for _, labels in examples])
-                best = _best(model, batch, asked)
-                for score in (found[corpus][name], found["all"][name]):
+                best = _best(model, batch, masked)
+                for score in (scores_of[corpus][name], scores_of["all"][name]):
                     _count(score, truth, best, guesses)
-    return found
+    return scores_of
 
 
-def _best(model: Any, batch: Masked, asked: npt.NDArray[np.bool_]) -> Ids:
+def _best(model: Any, batch: Masked, masked: npt.NDArray[np.bool_]) -> Ids:
     """Return the ten ids with the highest scores at every mask, shape (masks, 10)."""
     import torch
 
     ids, attended, types = (torch.from_numpy(part) for part in (batch.ids, batch.attended, batch.types))
     with torch.inference_mode():
         hidden = model.base_model(input_ids=ids, attention_mask=attended, token_type_ids=types).last_hidden_state
-        scores = model.lm_head(hidden[torch.from_numpy(asked)])
+        scores = model.lm_head(hidden[torch.from_numpy(masked)])
         best: Ids = scores.topk(_TEN).indices.numpy()
     return best
 
@@ -151,7 +151,7 @@ def _truth(text: Words, chosen: Ids) -> Ids:
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
-LICENCE = "The license of the weights follows from the licenses of the corpora."
+LICENSE = "The license of the weights follows from the licenses of the corpora."
 _CALIBRATED = 500  # held-out texts
 _DEVIATIONS = 7.0
 """Upper end of the range, in standard deviations above the mean. Scores of these models have a long upper tail, because
@@ -159,18 +159,18 @@ they start as logarithms of frequencies: with the 4 deviations of the papers, th
 other words. 7 deviations were best on held-out texts."""
 
 
-def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 300) -> dict[str, Any]:
+def finish(out: Path, examined_texts: Held, *, terms: str | None = None, pieces: int = 300) -> dict[str, Any]:
     """Evaluate a trained model, estimate the range of its scores on held-out texts, and write its card."""
     facts = json.loads((out / FACTS).read_text(encoding="utf-8"))
     (out / CLIP_FILE).unlink(missing_ok=True)
     files = language_model.model_files(str(out))
-    kept = sorted(text for texts in held.examined.values() for text in texts)
-    found = estimate(files, kept[:: max(1, len(kept) // _CALIBRATED)], deviations=_DEVIATIONS)
-    about = found.facts(held.hashes) | {"provenance": "public texts that the training kept back"}
-    write_clip(out / CLIP_FILE, *found.clip, files, about)
-    scores = figures(out, held.examined, facts["unigrams"], pieces)
+    kept = sorted(text for texts in examined_texts.examined.values() for text in texts)
+    estimated = estimate(files, kept[:: max(1, len(kept) // _CALIBRATED)], deviations=_DEVIATIONS)
+    about = estimated.facts(examined_texts.hashes) | {"provenance": "public texts that the training kept back"}
+    write_clip(out / CLIP_FILE, *estimated.clip, files, about)
+    scores = figures(out, examined_texts.examined, facts["unigrams"], pieces)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file() and path.name != CARD)
-    low, high = found.clip
+    low, high = estimated.clip
     more = {
         "name": out.name,
         "weights": (out / WEIGHTS).stat().st_size,
@@ -179,17 +179,11 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
         "method": about["method"],
         "low": low,
         "high": high,
-        "licence": licence or LICENCE,
+        "licence": terms or LICENSE,
     }
     (out / CARD).write_text(_card(facts, scores, more), encoding="utf-8")
     shares = {name: score.shares() for name, score in scores["all"].items()}
-    return {
-        "out": str(out),
-        "steps": facts["steps"],
-        "bytes": size,
-        "held_out": shares,
-        "clip": [low, high],
-    }
+    return {"out": str(out), "steps": facts["steps"], "bytes": size, "held_out": shares, "clip": [low, high]}
 
 
 _TEXT = """# {name}
@@ -223,7 +217,7 @@ most frequent word, or the ten most frequent ones. Every masked word counts, tho
 | --- | --- | --- | --- | --- | --- | --- |
 {figures}
 
-A pair shows the plain text first, so that finding its words is mostly copying; what the model knows of language shows
+A pair shows the plain text first, so that finding its words is mostly copying; the model's knowledge of language shows
 where a text is by itself.
 
 ## Settings

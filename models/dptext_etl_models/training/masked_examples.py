@@ -53,15 +53,15 @@ class Masked:
     @property
     def attended(self) -> npt.NDArray[np.bool_]:
         """Return True at every position that is not padding, shape (rows, length)."""
-        found: npt.NDArray[np.bool_] = self.ids != PADDING
-        return found
+        mask: npt.NDArray[np.bool_] = self.ids != PADDING
+        return mask
 
     @property
     def types(self) -> Ids:
         """Return the copy of each position, 0 or 1: the second copy begins after the second end."""
         ends = self.ids == END
-        found: Ids = (np.cumsum(ends, axis=1) - ends >= 2).astype(np.int64)
-        return found
+        kinds: Ids = (np.cumsum(ends, axis=1) - ends >= 2).astype(np.int64)
+        return kinds
 
 
 @dataclass
@@ -85,23 +85,23 @@ class Words:
 
 def drawable(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     """Return True for each id that is a whole word, shape (ids,)."""
-    found = np.zeros(tokenizer.get_vocab_size(), dtype=bool)
-    found[whole_words(tokenizer)] = True
-    return found
+    usable = np.zeros(tokenizer.get_vocab_size(), dtype=bool)
+    usable[whole_words(tokenizer)] = True
+    return usable
 
 
 def segment(texts: Sequence[str], tokenizer: Tokenizer, whole: npt.NDArray[np.bool_]) -> list[Words]:
     """Tokenize texts and find their words."""
-    found = []
+    examples = []
     for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False):
         ids = np.array(encoded.ids, dtype=np.int64)
         of_word = np.array(encoded.word_ids, dtype=np.int64)
         begins = np.flatnonzero(np.diff(of_word, prepend=-1))
         starts = np.append(begins, len(ids)).astype(np.int64)
         alone = np.diff(starts) == 1
-        asked = whole[ids[begins]] & alone
-        found.append(Words(ids, starts, asked, asked | ~alone))
-    return found
+        maskable = whole[ids[begins]] & alone
+        examples.append(Words(ids, starts, maskable, maskable | ~alone))
+    return examples
 
 
 def masking(text: Words, chosen: Ids, exchanged: Mapping[int, int] | None = None) -> Example:
@@ -112,11 +112,11 @@ def masking(text: Words, chosen: Ids, exchanged: Mapping[int, int] | None = None
     starts = text.starts.tolist()
     ids: list[int] = []
     labels: list[int] = []
-    for word, asked in enumerate(text.asked.tolist()):
+    for word, is_asked in enumerate(text.asked.tolist()):
         here = pieces[starts[word] : starts[word + 1]]
         if word in hidden:
             ids.append(MASK)
-            labels.append(here[0] if asked else NOTHING)
+            labels.append(here[0] if is_asked else NOTHING)
         else:
             here = [exchanged[word]] if word in exchanged else here
             ids += here
@@ -183,8 +183,8 @@ class Examples:
         while len(groups) < self._pool:
             for texts, share in self._corpora:
                 pieces = list(self._draw(texts, _WORDS * self._pool * self._tokens * share / total, rng))
-                found = (self._example(text, rng) for text in segment(pieces, self._tokenizer, self._drawable))
-                made += [example for example in found if example is not None]
+                examples = (self._example(text, rng) for text in segment(pieces, self._tokenizer, self._drawable))
+                made += [example for example in examples if example is not None]
             if not made:
                 raise InputError(
                     "no text of the corpora has a word of the vocabulary", "give more texts or more entries"
@@ -200,9 +200,9 @@ class Examples:
                 drawn += piece.count(" ") + 1
                 yield piece
 
-    def _groups(self, held: Sequence[Example]) -> Iterator[list[Example]]:
+    def _groups(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
         group: list[Example] = []
-        for example in held:
+        for example in examples:
             if group and len(example[0]) * (len(group) + 1) > self._tokens:
                 yield group
                 group = []

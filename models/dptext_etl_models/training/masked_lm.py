@@ -90,11 +90,11 @@ def read(corpora: Sequence[Corpus], examined: Sequence[Corpus] = ()) -> Held:
     return Held(train, kept, {corpus.path.name: corpus.sha256 for corpus in (*corpora, *examined)})
 
 
-def frequencies(held: Held) -> Counter[str]:
+def frequencies(split_texts: Held) -> Counter[str]:
     """Count the words of the texts to train on, each corpus weighted by its share."""
-    counted = [(count_words(map(clean, texts)), share) for texts, share in held.train]
+    counted = [(count_words(map(clean, texts)), share) for texts, share in split_texts.train]
     whole = sum(counts.total() for counts, _ in counted)
-    parts = sum(share for _, share in held.train)
+    parts = sum(share for _, share in split_texts.train)
     mixed: Counter[str] = Counter()
     for counts, share in counted:
         factor = whole * share / parts / max(1, counts.total())
@@ -104,7 +104,7 @@ def frequencies(held: Held) -> Counter[str]:
 
 
 def train(
-    held: Held,
+    texts: Held,
     out: Path,
     settings: Settings,
     *,
@@ -115,12 +115,19 @@ def train(
     """Train, or resume from the checkpoint in `out`; write the model in half precision."""
     work = out / FOLDER
     work.mkdir(parents=True, exist_ok=True)
-    about = {"settings": asdict(replace(settings, minutes=None)), "corpora": held.hashes}
-    _same_training(work / FACTS, about)
-    tokenizer, counts = _tokenizer(work, held, settings)
+    about = {"settings": asdict(replace(settings, minutes=None)), "corpora": texts.hashes}
+    path = work / FACTS
+    text = json.dumps(about, indent=1, sort_keys=True)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise PolicyError(
+            f"the folder {path.parent.parent} holds a training with other settings or corpora",
+            "name another --out, or delete its folder checkpoint to begin anew",
+        )
+    path.write_text(text, encoding="utf-8")
+    tokenizer, counts = _tokenizer(work, texts, settings)
     model = started(_shape(tokenizer.get_vocab_size(), settings), tokenizer, counts, settings.seed)
-    shown: dict[str, Any] = {"recipe": settings.recipe, "tokens": settings.tokens, "seed": settings.seed}
-    examples = Examples(held.train, tokenizer, **shown, pool=min(_POOL, settings.steps))
+    start_facts: dict[str, Any] = {"recipe": settings.recipe, "tokens": settings.tokens, "seed": settings.seed}
+    examples = Examples(texts.train, tokenizer, **start_facts, pool=min(_POOL, settings.steps))
 
     def loss_at(step: int) -> Tensor:
         batch = examples[step]
@@ -128,14 +135,14 @@ def train(
         ids, labels, attended, types = (torch.from_numpy(item) for item in parts)
         mask = None if attended.all() else attended
         hidden = model.roberta(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
-        asked = labels != NOTHING
-        return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), labels[asked])
+        masked = labels != NOTHING
+        return torch.nn.functional.cross_entropy(model.lm_head(hidden[masked]), labels[masked])
 
     def saved(steps: int) -> None:
         save_half(model, _as_roberta(tokenizer, settings), out)
         write_facts(out, {**facts, "steps": steps})
 
-    facts: dict[str, Any] = {"settings": asdict(settings), "corpora": held.hashes, "unigrams": _most(counts)}
+    facts: dict[str, Any] = {"settings": asdict(settings), "corpora": texts.hashes, "unigrams": _most(counts)}
     checkpoint, how = Checkpoint(work / "state.safetensors", identity(about)), Schedule.of(settings)
     reports: dict[str, Any] = {"every": every, "report_every": report_every, "listener": listener, "saved": saved}
     return {**facts, "steps": run(model, loss_at, how, checkpoint, name="masked-lm", **reports)}
@@ -146,17 +153,7 @@ def _most(counts: Counter[str]) -> list[str]:
     return [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:10]]
 
 
-def _same_training(path: Path, about: dict[str, Any]) -> None:
-    text = json.dumps(about, indent=1, sort_keys=True)
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise PolicyError(
-            f"the folder {path.parent.parent} holds a training with other settings or corpora",
-            "name another --out, or delete its folder checkpoint to begin anew",
-        )
-    path.write_text(text, encoding="utf-8")
-
-
-def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, Counter[str]]:
+def _tokenizer(work: Path, texts: Held, settings: Settings) -> tuple[Tokenizer, Counter[str]]:
     """Build the tokenizer, or read the one of the training that is resumed."""
     from tokenizers import Tokenizer
 
@@ -164,11 +161,11 @@ def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, C
         return Tokenizer.from_file(str(work / _TOKENIZER)), Counter(
             json.loads((work / _COUNTS).read_text(encoding="utf-8"))
         )
-    counts = frequencies(held)
+    counts = frequencies(texts)
     made = build(counts, settings.vocabulary, min(settings.pieces, settings.vocabulary // 10))
     made.save(str(work / _TOKENIZER))
-    known = made.get_vocab()
-    kept = Counter({word: count for word, count in counts.items() if word in known})
+    vocabulary = made.get_vocab()
+    kept = Counter({word: count for word, count in counts.items() if word in vocabulary})
     (work / _COUNTS).write_text(json.dumps(kept), encoding="utf-8")
     return made, kept
 

@@ -109,7 +109,7 @@ def _order(seed: int, epoch: int, pairs: int) -> Ids:
 
 
 def fine_tune(
-    model: Any, examples: Examples, held: Examples, settings: Settings, checkpoint: Checkpoint, **reports: Any
+    model: Any, examples: Examples, held_out: Examples, settings: Settings, checkpoint: Checkpoint, **reports: Any
 ) -> dict[str, Any]:
     """Train a model on examples; return the steps done, and the loss on held-out pairs before and after.
 
@@ -127,12 +127,12 @@ def fine_tune(
         return loss_of(examples, examples.at(step, settings.rows, settings.seed))
 
     def evaluated() -> float | None:
-        if not len(held):
+        if not len(held_out):
             return None
         model.eval()
         with torch.inference_mode():
-            parts = [range(len(held))[start : start + _ROWS] for start in range(0, len(held), _ROWS)]
-            return float(np.mean([float(loss_of(held, part)) for part in parts]))
+            parts = [range(len(held_out))[start : start + _ROWS] for start in range(0, len(held_out), _ROWS)]
+            return float(np.mean([float(loss_of(held_out, part)) for part in parts]))
 
     steps = settings.total(len(examples))
     schedule = Schedule.of(settings, steps=steps, warmup=min(settings.warmup, steps // 10))
@@ -152,13 +152,13 @@ def train(
     listener: Listener | None = None,
     every: int = 500,
 ) -> dict[str, Any]:
-    """Fine-tune, or resume from the checkpoint in `out`; write a folder that `dp_paraphrase` takes as its model."""
+    """Fine-tune, or resume from the checkpoint in `out`; write a folder that `dp_paraphrase` reads as its model."""
     model, tokenizer = trainable("AutoModelForCausalLM", base).float(), language_model.tokenizer(base)
     end = model.config.eos_token_id if isinstance(model.config.eos_token_id, int) else tokenizer.eos_token_id
     if end is None:
         raise PolicyError("the model names no token that ends an answer", "add eos_token_id to its config.json")
     prompts, answers = encoders(tokenizer, settings, continued=True)
-    examples, held = (
+    examples, held_out = (
         Examples(some, prompts, answers, end, settings.longest) for some in (pairs.train, pairs.held[:_EVALUATED])
     )
     if not len(examples):
@@ -171,15 +171,15 @@ def train(
     checkpoint = Checkpoint(out / FOLDER / "paraphraser.safetensors", identity(about))
     facts: dict[str, Any] = {
         **about,
-        **fine_tune(model, examples, held, settings, checkpoint, every=every, listener=listener),
+        **fine_tune(model, examples, held_out, settings, checkpoint, every=every, listener=listener),
     }
     write(out, model, base)
     if clip:
         files = language_model.model_files(str(out))
         texts = [one for one, _ in pairs.train[:_CALIBRATED]]
-        found = estimate(files, texts, kind="causal", template=settings.template)
-        write_clip(out / CLIP_FILE, *found.clip, files, found.facts({pairs.name: pairs.sha256}))
-        facts["clip"] = list(found.clip)
+        clip_range = estimate(files, texts, kind="causal", template=settings.template)
+        write_clip(out / CLIP_FILE, *clip_range.clip, files, clip_range.facts({pairs.name: pairs.sha256}))
+        facts["clip"] = list(clip_range.clip)
     write_facts(out, facts)
     if facts["steps"] >= settings.total(len(examples)):
         shutil.rmtree(out / FOLDER, ignore_errors=True)

@@ -47,7 +47,7 @@ class Schedule:
 
     @classmethod
     def of(cls, settings: Any, **changes: Any) -> Self:
-        """Take what a training's settings say; `changes` come first."""
+        """Build settings from a training's settings; `changes` come first."""
         stated = {item.name: getattr(settings, item.name) for item in fields(cls) if hasattr(settings, item.name)}
         return cls(**(stated | changes))
 

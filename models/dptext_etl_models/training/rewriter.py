@@ -66,14 +66,14 @@ def privatized_pairs(
         table = pq.read_table(path)
         if (table.schema.metadata or {}).get(b"identity") == identity.encode():
             return _pairs(table, path)
-    held = [clean(text) for corpus in corpora for text in corpus.texts() if held_out(text)]
-    held = short_texts(held, words, HELD, seed)
-    texts = [*held, *public_texts(corpora, words, count, seed)]
+    held_out_texts = [clean(text) for corpus in corpora for text in corpus.texts() if held_out(text)]
+    held_out_texts = short_texts(held_out_texts, words, HELD, seed)
+    texts = [*held_out_texts, *public_texts(corpora, words, count, seed)]
     table = pa.table(
         {
             "read": pa.array(_privatized(mechanism, texts, progress), pa.large_string()),
             "written": pa.array(texts, pa.large_string()),
-            "held": pa.array([place < len(held) for place in range(len(texts))]),
+            "held": pa.array([place < len(held_out_texts) for place in range(len(texts))]),
         }
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,15 +88,15 @@ def _privatized(
 ) -> list[str | None]:
     key = throwaway(mechanism.cfg())
     mechanism.probe()
-    found: list[str | None] = []
+    rewritten: list[str | None] = []
     for start in range(0, len(texts), _CHUNK):
         some = texts[start : start + _CHUNK]
         ids = pa.array([str(start + place) for place in range(len(some))])
-        found += draw(mechanism, pa.array(some, pa.large_string()), ids, key).text.to_pylist()
+        rewritten += draw(mechanism, pa.array(some, pa.large_string()), ids, key).text.to_pylist()
         if progress is not None:
-            progress(len(found), len(texts))
+            progress(len(rewritten), len(texts))
     mechanism.probe()
-    return found
+    return rewritten
 
 
 def _pairs(table: Any, path: Path) -> SentencePairs:
@@ -134,7 +134,7 @@ class InDomain:
 
 
 class Examples(paraphraser.Examples):
-    """Turn pairs into what an encoder reads and a decoder writes."""
+    """Turn pairs into an encoder's input and a decoder's output."""
 
     def __init__(self, pairs: Sequence[Pair], encoders: tuple[Prompts, Prompts], config: Any, longest: int) -> None:
         self._start, end = config.decoder_start_token_id, config.eos_token_id
@@ -147,7 +147,7 @@ class Examples(paraphraser.Examples):
         super().__init__(pairs, *encoders, end, longest)
 
     def batch(self, chosen: Sequence[int]) -> tuple[paraphraser.Ids, ...]:
-        """Return what the encoder reads, its mask, what the decoder reads, and labels (`NOTHING` after the end)."""
+        """Return the encoder's input, its mask, the decoder's input, and labels (`NOTHING` after the end)."""
         rows = [self._rows[number] for number in chosen]
         read = stacked([prompt for prompt, _ in rows], self._padding)
         mask = stacked([[1] * len(prompt) for prompt, _ in rows], 0)
@@ -198,11 +198,15 @@ def train(
             mechanism, texts, folder / f"{len(stages)}.parquet", about_pairs,
             words=settings.words, count=settings.texts, seed=settings.seed, progress=drawn,
         )  # fmt: skip
-        examples, held = (Examples(some, encode, model.config, settings.longest) for some in (pairs.train, pairs.held))
+        examples, held_out_examples = (
+            Examples(some, encode, model.config, settings.longest) for some in (pairs.train, pairs.held)
+        )
         if not len(examples):
             raise PolicyError(f"no text has fewer than {settings.longest} tokens", "raise --longest")
         checkpoint = Checkpoint(folder / f"{len(stages)}.safetensors", identity(about_pairs, {"steps": settings.steps}))
-        done = fine_tune(model, examples, held, settings, checkpoint, name=name, every=every, listener=listener)
+        done = fine_tune(
+            model, examples, held_out_examples, settings, checkpoint, name=name, every=every, listener=listener
+        )
         stages.append({"stage": name, "pairs": len(examples), **done})
     facts = {**about, "stages": stages}
     write(out, model.to(weights), base)

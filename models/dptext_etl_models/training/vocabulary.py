@@ -30,21 +30,16 @@ _MARKS = (
 )
 
 
-def as_transformers(tokenizer: Any) -> Any:
-    """Return a tokenizer as one of transformers, with the names of its special tokens."""
-    from transformers import PreTrainedTokenizerFast
-
-    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
-
-
 def stored_tokenizer(folder: Path, make: Callable[[], Any]) -> Any:
     """Return the tokenizer that an earlier training left in the folder, or make one and save it there."""
     from transformers import PreTrainedTokenizerFast
 
     if (folder / "tokenizer.json").exists():
         return PreTrainedTokenizerFast.from_pretrained(folder)
-    tokenizer = as_transformers(make())
+    from transformers import PreTrainedTokenizerFast
+
+    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=make(), **names)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
     return tokenizer
@@ -65,9 +60,9 @@ def build(counts: Counter[str], size: int, pieces: int) -> Tokenizer:
     ranked = sorted((word for word in counts if len(word) > 1), key=lambda word: (-counts[word], word))
     whole = ranked[: max(0, size - len(base) - pieces)]
     rest = {word: counts[word] for word in ranked[len(whole) :] if counts[word] > 1}
-    known = dict.fromkeys([*base, *whole])
-    spelled = [piece for piece in _pieces(rest, pieces + len(characters) * 2) if piece not in known][:pieces]
-    return assemble([*known, *spelled])
+    entries = dict.fromkeys([*base, *whole])
+    spelled = [piece for piece in _pieces(rest, pieces + len(characters) * 2) if piece not in entries][:pieces]
+    return assemble([*entries, *spelled])
 
 
 def assemble(entries: list[str]) -> Tokenizer:

@@ -137,7 +137,7 @@ def test_a_real_model_is_asked_with_settings_that_it_knows(labels, tmp_path, mon
     """Its weights are random, so no line of it ends."""
     monkeypatch.setattr(writing, "LONGEST", 3)
     monkeypatch.setattr(writing, "EXAMPLES", [("notes", "sun", "It is warm.")])  # its context is short
-    wanted = writing.Wanted("example-causal", "notes", {"a": "rain"}, each=2, guidance=1.5, licence="none")
+    wanted = writing.Wanted("example-causal", "notes", {"a": "rain"}, each=2, guidance=1.5, license="none")
     done = writing.write(wanted, tmp_path / "written.parquet")
     assert done.texts.schema == {"label": pl.String, "text": pl.String}
     files = language_model.model_files("example-causal")
@@ -183,7 +183,7 @@ def test_a_license_is_asked_for_and_that_of_the_model_is_read(tmp_path, monkeypa
 def test_no_file_is_replaced(tmp_path, name):
     (tmp_path / "there.parquet").touch()
     with pytest.raises(InputError, match="is not the name of a new"):
-        writing.write(writing.Wanted("m", "notes", {"a": "rain"}, licence="x"), tmp_path / name)
+        writing.write(writing.Wanted("m", "notes", {"a": "rain"}, license="x"), tmp_path / name)
 
 
 @pytest.mark.parametrize("change", [{"each": 0}, {"topics": {}}, {"about": " "}, {"guidance": 0.5}, {"guidance": 9}])

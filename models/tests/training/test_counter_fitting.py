@@ -89,7 +89,7 @@ def test_the_command_writes_vectors_of_the_same_words(wordnet, vectors, tmp_path
     assert made.words == WORDS
     assert json.loads(done.stdout)["sha256"] == made.artifact.sha256 != vectors.artifact.sha256
     assert made.artifact.description["base"] == vectors.artifact.sha256
-    assert "WordNet" in made.artifact.licence
+    assert "WordNet" in made.artifact.license
 
 
 def test_a_missing_table_is_named_as_one(tmp_path):

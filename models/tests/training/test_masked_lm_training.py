@@ -110,7 +110,7 @@ def test_other_seeds_give_other_weights_and_other_settings_are_refused_in_one_fo
 
 def test_the_card_says_what_was_measured(trained, held):
     out, _ = trained
-    facts = finish(out, held, licence="Made up, free of any rights.", pieces=20)
+    facts = finish(out, held, terms="Made up, free of any rights.", pieces=20)
     assert facts.keys() == {"out", "steps", "bytes", "held_out", "clip"}
     card = (out / "README.md").read_text()
     found = json.loads((out / CLIP_FILE).read_text())
@@ -151,7 +151,7 @@ def test_shares_weigh_words_of_corpora(held):
 
 @pytest.mark.parametrize("given", ["x.parquet=0", "x.parquet=-1", "x.parquet=nan", "x.parquet=inf", "x.parquet=much"])
 def test_shares_are_positive_numbers(given):
-    with pytest.raises(PolicyError, match="is not a share"):
+    with pytest.raises(PolicyError, match="not a share"):
         Corpus.parse(given)
     assert (Corpus.parse("a=b.parquet=2.5").share, Corpus.parse("x.parquet").share) == (2.5, 1.0)
 

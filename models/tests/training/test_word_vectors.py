@@ -46,7 +46,7 @@ def test_a_trained_file_is_loaded_and_says_where_it_comes_from(corpus, tmp_path)
     run(corpus, out, "--provenance", "made up", "--license", "none needed")
     vectors = WordVectors.load(out)
     assert vectors.vectors.shape == (20, 5)
-    assert (vectors.artifact.provenance, vectors.artifact.licence) == ("made up", "none needed")
+    assert (vectors.artifact.provenance, vectors.artifact.license) == ("made up", "none needed")
     assert vectors.artifact.description["corpus"] == Artifact.open(corpus).sha256
 
 
@@ -82,7 +82,7 @@ def test_the_shipped_file_is_the_one_on_its_card():
     assert vectors.words[:3] == ("the", "of", "and")
     assert all(re.fullmatch(r"[^\W\d_]+(?:'[^\W\d_]+)*", word) and word == word.lower() for word in vectors.words)
     assert {"good", "terrible", "don't", "isn't", "i", "a", "movie"} <= set(vectors.words)
-    assert "CC BY-SA" in vectors.artifact.licence
+    assert "CC BY-SA" in vectors.artifact.license
     assert "Wikipedia" in vectors.artifact.provenance
 
 

@@ -76,11 +76,7 @@ class Layout:
     """Hold the tokens of texts, and of their words as released so far."""
 
     def __init__(
-        self,
-        scripts: Sequence[Script],
-        encode: Callable[[Sequence[str]], Sequence[Pieces]],
-        frame: Frame,
-        longest: int,
+        self, scripts: Sequence[Script], encode: Callable[[Sequence[str]], Sequence[Pieces]], frame: Frame, longest: int
     ) -> None:
         self.frame, self._scripts = frame, Scripts.of(scripts)
         every, pieces = self._scripts, encode(self._scripts.distinct)
@@ -128,7 +124,7 @@ class Layout:
     def asked(self, blocks: Sequence[tuple[int, int, int]] | Numbers, most: int) -> Asked:
         """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row.
 
-        Kept words between masks take room in a row, too: no row spans more than the window leaves for its second copy.
+        Kept words between masks need room in a row, too: no row spans more than the window leaves for its second copy.
         """
         given = np.asarray(blocks, np.int64).reshape(-1, 3)
         records = given[:, 0]
@@ -144,7 +140,7 @@ class Layout:
         return Asked(records, start, np.minimum(start + most, last), first, last)
 
     def _within_room(self, records: Numbers, first: Numbers, last: Numbers, most: int) -> Asked:
-        """Cut blocks into rows that hold all of their masks, and what is kept between these."""
+        """Cut blocks into rows that hold all of their masks, and the kept words between these."""
         begin, end = (self._offsets[self._words[records + side]] for side in (0, 1))
         items, last_items = self.item_of_draw[first], self.item_of_draw[last - 1]
         span = self._places[last_items + 1] - self._places[items]
@@ -156,25 +152,25 @@ class Layout:
         for number in range(len(records)):
             start, stop = int(first[number]), int(last[number])
             while start < stop:
-                held = self._places[self.item_of_draw[start]] + most_of_row[number]
-                fitting = int(np.searchsorted(ends[start:stop], held, side="right"))
+                width = self._places[self.item_of_draw[start]] + most_of_row[number]
+                fitting = int(np.searchsorted(ends[start:stop], width, side="right"))
                 ahead = start + min(most, max(1, fitting))
                 rows.append((records[number], start, min(ahead, stop), first[number], last[number]))
                 start = ahead
         return Asked(*np.array(rows, np.int64).T)
 
-    def rows(self, asked: Asked) -> Rows:
+    def rows(self, chosen: Asked) -> Rows:
         """Find the segments of every row, cut to the window."""
         room, words = self.frame.room, self._words
-        begin, end = self._offsets[words[asked.records]], self._offsets[words[asked.records + 1]]
-        items = [self.item_of_draw[draws] for draws in (asked.first, asked.last - 1)]
-        outer = [self.item_of_draw[draws] for draws in (asked.block_first, asked.block_last - 1)]
+        begin, end = self._offsets[words[chosen.records]], self._offsets[words[chosen.records + 1]]
+        items = [self.item_of_draw[draws] for draws in (chosen.first, chosen.last - 1)]
+        outer = [self.item_of_draw[draws] for draws in (chosen.block_first, chosen.block_last - 1)]
         here, there = self._offsets[self._anchors[items[0]]], self._offsets[self._anchors[items[1]] + 1]
         here, there = np.minimum(here, end), np.minimum(there, end)
         masks, masks_end = self._places[items[0]], self._places[items[1] + 1]
         block, block_end = self._places[outer[0]], self._places[outer[1] + 1]
         tail = self._offsets[self._tails[outer[1]]]
-        done = self._done[asked.records]
+        done = self._done[chosen.records]
         before, after = masks - block, block_end - masks_end
         left, right, follow = done + before, after + end - tail, end - tail
         whole, second = end - begin, left + (masks_end - masks) + right
@@ -193,7 +189,7 @@ class Layout:
             0 * same,
             self._text + here - ahead,
             frame[0] * same,
-            self._begin[asked.records] + done - (left - near),
+            self._begin[chosen.records] + done - (left - near),
             self._pattern + masks - near,
             self._pattern + masks,
             self._pattern + masks_end,
@@ -230,12 +226,12 @@ class Layout:
             types[:given][real] = np.repeat(np.tile(kinds, given), flat)
         return tokens, totals, types
 
-    def columns(self, rows: Rows, asked: Asked, masks: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    def columns(self, rows: Rows, chosen: Asked, masks: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         """Return the positions of each row's masks, shape (n, masks), and True for those inside the window."""
-        draws = asked.first[:, None] + np.arange(masks)
-        real = draws < asked.last[:, None]
-        items = self.item_of_draw[np.minimum(draws, asked.last[:, None] - 1)]
-        within = self._places[items] - self._places[self.item_of_draw[asked.first]][:, None]
+        draws = chosen.first[:, None] + np.arange(masks)
+        real = draws < chosen.last[:, None]
+        items = self.item_of_draw[np.minimum(draws, chosen.last[:, None] - 1)]
+        within = self._places[items] - self._places[self.item_of_draw[chosen.first]][:, None]
         real &= within < rows.center[:, None]
         start = rows.lengths[:, :5].sum(axis=1)
         return np.where(real, start[:, None] + within, 0), real

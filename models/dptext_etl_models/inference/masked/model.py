@@ -3,7 +3,7 @@
 The head is the largest matrix of a model. It is computed only at masked positions, and only for tokens that can be
 drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are BERT's (`Encoder`),
 otherwise what follows its attention. Architectures name their parts differently. Each shortcut is compared once with
-the model's own answer; if the scores differ, the next slower way is taken, and at last the model's own.
+the model's own answer; if the scores differ, the next slower way is used, and at last the model's own.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Encoder:
         if not _names(base) <= _PARTS or _names(base.encoder) != {"layer"}:
             return None
         try:
-            found = [_layer(layer) for layer in layers]
+            layer_parts = [_layer(layer) for layer in layers]
             heads = {int(layer.attention.self.num_attention_heads) for layer in layers}
         except AttributeError:
             return None
-        known = all(_weights(layer) == _known(parts) for layer, parts in zip(layers, found, strict=True))
-        return cls(base.embeddings, found, heads.pop()) if known and len(heads) == 1 else None
+        matches = all(_weights(layer) == _known(parts) for layer, parts in zip(layers, layer_parts, strict=True))
+        return cls(base.embeddings, layer_parts, heads.pop()) if matches and len(heads) == 1 else None
 
     def __call__(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
         """Compute hidden states."""
@@ -70,23 +70,23 @@ class Encoder:
             hidden = self._after(layer, hidden, hidden, seen)
         return self._after(last, hidden, hidden[places], seen)
 
-    def _after(self, layer: _Layer, every: Any, asked: Any, seen: Any) -> Any:
+    def _after(self, layer: _Layer, every: Any, places: Any, seen: Any) -> Any:
         """Return the output of a layer for the tokens that are asked, which attend to every token."""
         import torch
 
-        parts = ((layer.query, asked), (layer.key, every), (layer.value, every))
+        parts = ((layer.query, places), (layer.key, every), (layer.value, every))
         split = (part(given).unflatten(-1, (self._heads, -1)).transpose(1, 2) for part, given in parts)
         mixed = torch.nn.functional.scaled_dot_product_attention(*split, attn_mask=seen)
-        inner = layer.first_norm(layer.mixed(mixed.transpose(1, 2).flatten(2)) + asked)
+        inner = layer.first_norm(layer.mixed(mixed.transpose(1, 2).flatten(2)) + places)
         return layer.second_norm(layer.down(layer.activation(layer.up(inner))) + inner)
 
 
 def _layer(layer: Any) -> _Layer:
     """Find the modules of a layer by the names of BERT and similar models."""
-    own, after = layer.attention.self, layer.attention.output
+    attention, after = layer.attention.self, layer.attention.output
     rise, fall = layer.intermediate, layer.output
     return _Layer(
-        own.query, own.key, own.value, after.dense, after.LayerNorm,
+        attention.query, attention.key, attention.value, after.dense, after.LayerNorm,
         rise.dense, rise.intermediate_act_fn, fall.dense, fall.LayerNorm,
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ class MaskedModel:
             return self._way(ids, real, (torch.arange(len(places), device=self.device)[:, None], places), extra)
 
     def _ways(self) -> Iterator[_Way]:
-        """Return what may compute the scores of masks, the shortest first."""
+        """Return the ways to compute the scores of masks, the shortest first."""
         if self._head is None:
             return
         encoder = Encoder.of(self._base) if self.device.type == "cpu" else None

@@ -1,6 +1,6 @@
-"""Read masked models of RoBERTa's kind without the library of all models, whose import takes longer than many runs.
+"""Read masked models of RoBERTa's kind without the library of all models, whose import is slower than many runs.
 
-A model is taken only if its configuration and its weights are known to the last name; every other one is read by
+A model is read here only if its configuration and its weights are known to the last name; every other one is read by
 transformers. Parts have the same names as in transformers, so scoring a model shows no difference; operations
 and their order are, too, so that scores have the same bits.
 """
@@ -28,7 +28,7 @@ _FIXED: dict[str, Any] = {
     "tie_word_embeddings": True,
     "position_embedding_type": "absolute",
 }
-"""Entries of a configuration that change what a model computes, with the only value that is read here."""
+"""Entries of a configuration that change a model's results, with the only value that is read here."""
 _WHOLE = {
     "pad_token_id", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     "max_position_embeddings", "type_vocab_size",
@@ -47,10 +47,10 @@ _WORDS = "roberta.embeddings.word_embeddings.weight"
 
 def masked_model(files: Mapping[str, Artifact], device: str, dtype: str) -> Any:
     """Load a masked language model for scoring, once per process."""
-    found = None
+    model = None
     if device == "cpu":
-        found = language_model.once("roberta", (dtype,), files, lambda folder: read(folder, getattr(torch, dtype)))
-    return language_model.masked_model(files, device, dtype) if found is None else found
+        model = language_model.once("roberta", (dtype,), files, lambda folder: read(folder, getattr(torch, dtype)))
+    return language_model.masked_model(files, device, dtype) if model is None else model
 
 
 def read(folder: Path, dtype: torch.dtype) -> Roberta | None:
@@ -61,19 +61,19 @@ def read(folder: Path, dtype: torch.dtype) -> Roberta | None:
         given = json.loads((folder / language_model.CONFIG).read_bytes())
         if not _known(given) or [path.name for path in folder.glob(f"*{language_model.WEIGHTS}")] != [_FILE]:
             return None
-        found = {name: weight.to(dtype) for name, weight in load_file(folder / _FILE).items()}
-        found["lm_head.decoder.weight"], found["lm_head.decoder.bias"] = found[_WORDS], found[_HEAD_BIAS]
+        weights = {name: weight.to(dtype) for name, weight in load_file(folder / _FILE).items()}
+        weights["lm_head.decoder.weight"], weights["lm_head.decoder.bias"] = weights[_WORDS], weights[_HEAD_BIAS]
         with torch.device("meta"):
             model = Roberta(SimpleNamespace(**given))
-        model.load_state_dict(found, strict=True, assign=True)
+        model.load_state_dict(weights, strict=True, assign=True)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError):
-        return None  # transformers says what is wrong, or knows better
+        return None  # transformers reports the error, or knows better
     model.eval().requires_grad_(requires_grad=False)
     return model
 
 
 def _known(given: Any) -> bool:
-    """Say whether a configuration holds only what is known here."""
+    """Say whether a configuration holds only known entries."""
     if not isinstance(given, dict) or not _NEEDED <= given.keys() <= _NEEDED | _IDLE | _FIXED.keys():
         return False
     if any(given.get(name, value) != value for name, value in _FIXED.items()):
@@ -185,10 +185,10 @@ class _Attention(nn.Module):
 
     def forward(self, hidden: Any, seen: Any) -> Any:
         """Add to every token a mixture of the tokens that are seen, shape (rows, length, width)."""
-        own = self.self
+        attention = self.self
         split = (
-            part(hidden).unflatten(-1, (own.num_attention_heads, -1)).transpose(1, 2)
-            for part in (own.query, own.key, own.value)
+            part(hidden).unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
+            for part in (attention.query, attention.key, attention.value)
         )
         mixed = nn.functional.scaled_dot_product_attention(*split, attn_mask=seen)
         return self.output.LayerNorm(self.output.dense(mixed.transpose(1, 2).flatten(2)) + hidden)

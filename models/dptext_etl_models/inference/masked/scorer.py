@@ -151,17 +151,17 @@ class MaskedScorer:
         torch.cuda.synchronize(self.model.device)  # so that the weights are there
         return torch.cuda.Stream(self.model.device)
 
-    def batch(self, layout: Layout, asked: Asked, rows: Rows, shape: Shape) -> Batch:
+    def batch(self, layout: Layout, draws: Asked, rows: Rows, shape: Shape) -> Batch:
         """Fill a batch with some rows of one shape."""
         count = self.rows(shape)
         columns = np.zeros((count, shape.masks), np.int64)
-        columns[: len(asked.first)], real = layout.columns(rows, asked, shape.masks)
-        return Batch(asked, shape, *layout.fill(rows, count, shape.length), columns, real)
+        columns[: len(draws.first)], real = layout.columns(rows, draws, shape.masks)
+        return Batch(draws, shape, *layout.fill(rows, count, shape.length), columns, real)
 
     def forward(self, batch: Batch) -> Made:
         """Return the model's scores of the masks inside the window, shape (draws, tokens); any thread may call this.
 
-        What a CPU does with them continues in numbers of 32 bits, so that they are widened here, in the batch's thread.
+        On a CPU, the work continues in numbers of 32 bits, so that they are widened here, in the batch's thread.
         """
         import torch
 

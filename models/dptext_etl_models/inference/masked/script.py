@@ -42,7 +42,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """A text and its positions, for the model: what an `Item` says of each, in one array per field, shape (items,)."""
+    """A text and its positions, for the model: each field of `Item` as one array, shape (items,)."""
 
     words: Sequence[str]  # the words in the form that the model reads
     word: npt.NDArray[np.int64]
@@ -102,15 +102,15 @@ class Scripts(Sequence[Script]):
         """Put the scripts of single texts together."""
         if isinstance(scripts, Scripts):
             return scripts
-        known: dict[str, int] = {}
-        numbers = [known.setdefault(word, len(known)) for script in scripts for word in script.words]
+        number_of: dict[str, int] = {}
+        numbers = [number_of.setdefault(word, len(number_of)) for script in scripts for word in script.words]
         word, drawn, tail = (
             np.concatenate([np.zeros(0, np.int64), *(getattr(script, name) for script in scripts)])
             for name in ("word", "drawn", "tail")
         )
         words_of = bounds([len(script.words) for script in scripts])
         items_of = bounds([len(script.word) for script in scripts])
-        return cls(tuple(known), np.array(numbers, np.int64), words_of, word, drawn.astype(bool), tail, items_of)
+        return cls(tuple(number_of), np.array(numbers, np.int64), words_of, word, drawn.astype(bool), tail, items_of)
 
     @classmethod
     def plain(
@@ -172,9 +172,9 @@ class Scripts(Sequence[Script]):
 
 def bounds(sizes: Sequence[int] | Numbers | npt.NDArray[np.bool_]) -> Numbers:
     """Return where parts of these sizes begin, and where the last one ends, shape (n + 1,)."""
-    found = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=found[1:])
-    return found
+    tails = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=tails[1:])
+    return tails
 
 
 def within(sizes: Numbers) -> Numbers:
@@ -184,7 +184,7 @@ def within(sizes: Numbers) -> Numbers:
 
 
 PLAN = 3
-"""Purpose number of the trials: word i takes positions 2i (deleted?) and 2i + 1 (followed by another word?)."""
+"""Purpose number of the trials: word i uses positions 2i (deleted?) and 2i + 1 (followed by another word?)."""
 
 
 def draw_plans(
@@ -202,7 +202,7 @@ def draw_plans(
 
 
 def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.bool_]) -> Script:
-    """Return the script of a text under a plan: remaining words and added words take one draw each."""
+    """Return the script of a text under a plan: remaining words and added words have one draw each."""
     items: list[Item] = []
     of_words = iter(plan.tolist())
     for number, keep in enumerate(kept):
@@ -219,7 +219,7 @@ def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.boo
 
 @lru_cache(maxsize=4096)
 def likely_draws(words: int, deletion: float, addition: float, delta: float) -> int:
-    """Return the smallest t such that a text takes more than t draws with probability at most `delta`.
+    """Return the smallest t such that a text has more than t draws with probability at most `delta`.
 
     >>> likely_draws(20, 0.05, 0.1, 1e-6), likely_draws(100, 0.05, 0.25, 1e-6)
     (30, 144)
@@ -289,7 +289,7 @@ def marked(script: Script, words: Sequence[str], most: int) -> Marked:
 
 
 def marked_again(script: Script, drawn: Sequence[str], most: int) -> Marked:
-    """Mark what was drawn as a text with the same positions; kept words stay, and padding has no word."""
+    """Mark the drawn words as a text with the same positions; kept words stay, and padding has no word."""
     outputs, words = iter(drawn), list[str]()
     places: list[int | None] = []
     for item in script.items:

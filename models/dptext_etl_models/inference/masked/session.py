@@ -1,6 +1,6 @@
 """Queue the rows of texts by shape, and answer with the scores of batches, several in progress at a time.
 
-The next batch takes the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
+The next batch uses the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
 in which batches were started. A row that cannot be scored fails by itself.
 """
 
@@ -50,13 +50,13 @@ class BatchThreads:
 
 
 def _single_threads(width: int) -> ThreadPoolExecutor:
-    """Start threads in which torch takes no further ones; they end with the pool."""
+    """Start threads in which torch starts no further ones; they end with the pool."""
     import torch
 
     pool, met = ThreadPoolExecutor(width, thread_name_prefix="dptext-batch"), Barrier(width)
 
     def alone() -> None:
-        torch.get_num_threads()  # a thread that was never asked takes the number of the process at its first product
+        torch.get_num_threads()  # a thread that was never asked uses the number of the process at its first product
         torch.set_num_threads(1)
         met.wait()
 
@@ -97,9 +97,9 @@ class MaskedSession:
             blocks = np.array([blocks[:, 0], blocks[:, 1], inside]).T[blocks[:, 1] < inside]
         if not len(blocks):
             return
-        asked = layout.asked(blocks, self._scorer.most)
-        rows = layout.rows(asked)  # they stay so until these draws are put, which is after they are answered
-        shapes = self._scorer.shapes(rows.totals, asked.last - asked.first)
+        draws = layout.asked(blocks, self._scorer.most)
+        rows = layout.rows(draws)  # they stay so until these draws are put, which is after they are answered
+        shapes = self._scorer.shapes(rows.totals, draws.last - draws.first)
         kind = shapes[:, 0] << _MASK_BITS | shapes[:, 1]
         order = np.argsort(kind, kind="stable")
         kind = kind[order]
@@ -107,7 +107,7 @@ class MaskedSession:
         for first, last in pairwise([0, *ends.tolist()]):
             some, number = order[first:last], int(kind[first])
             shape = Shape(number >> _MASK_BITS, number & (1 << _MASK_BITS) - 1)
-            self._waiting.setdefault(shape, []).append((asked.take(some), rows.take(some)))
+            self._waiting.setdefault(shape, []).append((draws.take(some), rows.take(some)))
             self._counts[shape] += len(some)
 
     def answer(self) -> Answer:
@@ -159,10 +159,10 @@ class MaskedSession:
         parts, left = self._waiting.pop(shape), self._scorer.rows(shape)
         taken = []
         while parts and left:
-            asked, rows = parts.pop(0)
-            taken.append((asked.take(slice(0, left)), rows.take(slice(0, left))))
-            if len(asked.first) > left:
-                parts.insert(0, (asked.take(slice(left, None)), rows.take(slice(left, None))))
+            draws, rows = parts.pop(0)
+            taken.append((draws.take(slice(0, left)), rows.take(slice(0, left))))
+            if len(draws.first) > left:
+                parts.insert(0, (draws.take(slice(left, None)), rows.take(slice(left, None))))
             left -= len(taken[-1][0].first)
         if parts:
             self._waiting[shape] = parts
@@ -175,25 +175,25 @@ class MaskedSession:
     def _filled(self, shape: Shape) -> float:
         return min(1.0, self._counts[shape] / self._scorer.rows(shape))
 
-    def _one_by_one(self, asked: Asked, shape: Shape) -> tuple[Numbers, Any]:
+    def _one_by_one(self, lost: Asked, shape: Shape) -> tuple[Numbers, Any]:
         """Score each row of a failed batch in its own batch; rows that fail again get no scores."""
         draws, scores = [np.zeros(0, np.int64)], []
-        for row in range(len(asked.first)):
+        for row in range(len(lost.first)):
             try:
                 with without_panics():
-                    one = asked.take(slice(row, row + 1))
+                    one = lost.take(slice(row, row + 1))
                     alone = self._scorer.batch(self._layout, one, self._layout.rows(one), shape)
                     made = self._workers.begin(self._scorer.forward, alone).result()
-                    found, row_scores = self._scorer.scores(alone, made, self._layout)
+                    places, row_scores = self._scorer.scores(alone, made, self._layout)
             except Exception:  # noqa: BLE001, S112  (uniform draws follow; a reason might quote the text)
                 continue
-            draws.append(found)
+            draws.append(places)
             scores.append(row_scores.float().cpu().numpy())
         return np.concatenate(draws), np.concatenate(scores) if scores else None
 
 
-def _every(asked: Asked) -> Numbers:
+def _every(draws: Asked) -> Numbers:
     """Return all draws of some rows."""
-    counts = asked.last - asked.first
+    counts = draws.last - draws.first
     inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.asarray(np.repeat(asked.first, counts) + inside)
+    return np.asarray(np.repeat(draws.first, counts) + inside)

@@ -37,7 +37,7 @@ class DrawParameters(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What was drawn of one text."""
+    """The draws of one text."""
 
     outputs: Choices  # numbers of outputs, in the order of its draws
     failed: int  # draws that no score decided, because the scorer failed on them
@@ -92,7 +92,7 @@ def draw(
     """Draw every position of every text.
 
     Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: only
-    that one is uniform. A draw takes the same integers of its record's stream no matter what is scored next to it.
+    that one is uniform. A draw uses the same integers of its record's stream regardless of other scored texts.
     """
     scripts = Scripts.of(scripts)
     counted = Progress(log, "words", int(scripts.draws.sum()), progress)
@@ -135,14 +135,7 @@ class _Drawing:
     """Hold the drawn outputs of texts, and the number of answers that each block waits for."""
 
     def __init__(
-        self,
-        scorer: Scorer,
-        law: _Law,
-        scripts: Scripts,
-        keys: pa.Array,
-        *,
-        block: int,
-        progress: Progress,
+        self, scorer: Scorer, law: _Law, scripts: Scripts, keys: pa.Array, *, block: int, progress: Progress
     ) -> None:
         self._scorer, self._law, self._keys, self._block = scorer, law, keys, block
         self._counts = scripts.draws
@@ -168,7 +161,7 @@ class _Drawing:
         return True
 
     def finished(self) -> list[Drawn]:
-        """Return what was drawn; what is missing is drawn uniformly."""
+        """Return the draws; missing ones are uniform."""
         self._finish_uniformly(np.flatnonzero(~self._known))
         parts = [self._drawn[first:last] for first, last in pairwise(self._starts.tolist())]
         return [Drawn(part, failed) for part, failed in zip(parts, self._failed.tolist(), strict=True)]

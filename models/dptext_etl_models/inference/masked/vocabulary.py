@@ -3,7 +3,7 @@
 Words are encoded one by one, each as if after a blank; special tokens that a text spells are ordinary text. The output
 set of strict mode is public and depends only on the tokenizer: every token that is one whole word.
 
-Importing transformers takes a second. So a tokenizer that is one file of the library `tokenizers` is read without it,
+Importing transformers needs a second. So a tokenizer that is one file of the library `tokenizers` is read without it,
 if its settings are all known and change nothing about the file; transformers reads every other one.
 """
 
@@ -58,8 +58,8 @@ class Tokens:
 
 def tokenizer(files: Mapping[str, Artifact]) -> Any:
     """Return a model's tokenizer, read once per process, by transformers where its settings are not known here."""
-    found = language_model.once("tokens", (), files, read_tokens, tokens_only=True)
-    return language_model.tokenizer(files) if found is None else found
+    fast = language_model.once("tokens", (), files, read_tokens, tokens_only=True)
+    return language_model.tokenizer(files) if fast is None else fast
 
 
 def read_tokens(folder: Path) -> Tokens | None:
@@ -80,8 +80,8 @@ def read_tokens(folder: Path) -> Tokens | None:
         stated = json.loads((folder / _FILE).read_bytes())
         if settings["tokenizer_class"] not in _CLASSES or not settings.keys() <= _IDLE | set(_NAMED):
             return None
-        known = {token["content"] for token in stated["added_tokens"] if token["special"]}
-        if not set(special.values()) <= known or not stated["post_processor"]:
+        special_tokens = {token["content"] for token in stated["added_tokens"] if token["special"]}
+        if not set(special.values()) <= special_tokens or not stated["post_processor"]:
             return None
         if any(stated[name] for name in ("truncation", "padding")) or any(
             (folder / name).exists() for name in extra_files
@@ -89,7 +89,7 @@ def read_tokens(folder: Path) -> Tokens | None:
             return None
         return Tokens(Tokenizer.from_file(str(folder / _FILE)), special)
     except (KeyError, TypeError, ValueError, AttributeError, OSError):
-        return None  # transformers says what is wrong, or knows better
+        return None  # transformers reports the error, or knows better
 
 
 CHARACTERS = 2**16
@@ -128,31 +128,31 @@ class MaskedVocabulary:
 
         A word is cut to `CHARACTERS` first.
         """
-        known = self._pieces
-        new = list({word for word in words if word not in known})
+        cache = self._pieces
+        new = list({word for word in words if word not in cache})
         if new:
-            if len(known) > _KEPT_WORDS:
-                known = self._pieces = {}
+            if len(cache) > _KEPT_WORDS:
+                cache = self._pieces = {}
                 new = list(set(words))
-            known.update(zip(new, self._encoded(new), strict=True))
-        return [known[word] for word in words]
+            cache.update(zip(new, self._encoded(new), strict=True))
+        return [cache[word] for word in words]
 
     def _encoded(self, words: Sequence[str]) -> list[Pieces]:
         try:
             with without_panics():
                 texts = [f" {word[:CHARACTERS]}" for word in words]
-                found = [item.ids for item in self._backend.encode_batch(texts, add_special_tokens=False)]
+                encoded = [item.ids for item in self._backend.encode_batch(texts, add_special_tokens=False)]
                 return [
                     piece if self._special.isdisjoint(piece) else self._spelt(word[:CHARACTERS])
-                    for word, piece in zip(words, found, strict=True)
+                    for word, piece in zip(words, encoded, strict=True)
                 ]
         except Exception:  # noqa: BLE001  (one word failed; the others do not depend on it)
             return [self._encoded([word])[0] for word in words] if len(words) > 1 else [[]]
 
     def _spelt(self, word: str) -> Pieces:
         """Encode a word character by character, because it spells a special token."""
-        found = self._backend.encode_batch([f" {word[:1]}", *word[1:]], add_special_tokens=False)
-        return [token for item in found for token in item.ids if token not in self._special]
+        spellings = self._backend.encode_batch([f" {word[:1]}", *word[1:]], add_special_tokens=False)
+        return [token for item in spellings for token in item.ids if token not in self._special]
 
     def whole_words(self) -> tuple[tuple[str, ...], Numbers]:
         """Return the texts and the ids of all tokens that are one whole word in lower case, sorted by id.
@@ -163,11 +163,11 @@ class MaskedVocabulary:
         texts = self.texts()
         words = [text if _is_word(text) else None for text in texts]
         pieces = iter(self.encode([word for word in words if word is not None]))
-        found: dict[str, int] = {}
+        number_of: dict[str, int] = {}
         for number, word in enumerate(words):
             if word is not None and list(next(pieces)) == [number] and number not in self._special:
-                found.setdefault(word, number)
-        return tuple(found), np.array(list(found.values()), np.int64)
+                number_of.setdefault(word, number)
+        return tuple(number_of), np.array(list(number_of.values()), np.int64)
 
     def texts(self) -> list[str]:
         """Return the text of every token by id, without blanks around it."""
