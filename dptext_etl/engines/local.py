@@ -1,4 +1,4 @@
-"""Compute a run in this process, with Polars: read the files or a frame, and take shards in parallel threads.
+"""Compute a run in this process with Polars: read the files or a frame, and compute shards in parallel threads.
 
 Only one thread uses the ledger: the one that started the shards. Shards hand it their work and wait. The order of
 their turns follows from the number of shards at a time only (`turns`).
@@ -65,7 +65,14 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
 
     def files(self, layout: Layout) -> Files | None:
-        """Find plain files in folders, or one version of a table with a log; other objects are read as they are."""
+        """Return the plain files in folders, or one version of a table with a log.
+
+        Args:
+            layout: Places of the run.
+
+        Returns:
+            The files; None for a frame, and for other objects, which are read as they are.
+        """
         if self._frame is not None:
             return None
         files = Files.find(layout)
@@ -74,7 +81,17 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
-        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
+        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept.
+
+        Args:
+            table: The opened source.
+            policy: The policy of the run.
+            layout: Places of the run.
+            progress: Called with counts of rows, or None.
+
+        Returns:
+            The source with its counts of rows and shards.
+        """
         source = examine(table, policy, layout, progress, sharded=True)
         shards = cutting.count(source.rows, policy) if source.shards is None else source.shards
         self._check_again(layout)
@@ -121,7 +138,16 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return super().judge(staged, candidate, seen)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Take the shards through the phase, in parallel where mechanisms allow it."""
+        """Do the phase for each shard, in parallel where mechanisms allow it.
+
+        Args:
+            work: The source, the staging folder, and the attempt.
+            phase: The step to do with each shard.
+            meter: Counts finished rows.
+
+        Returns:
+            One result per shard, in the order in which they ended.
+        """
         attempt, policy, results = work.attempt, work.attempt.policy, list[ShardResult]()
 
         def ended(one: ShardResult) -> None:
@@ -150,7 +176,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
             else:
                 for index, frame in _planted(work, numbers):
                     ended(ShardResult.of(shards, frame, index, phase))
-        self._check_again(attempt.layout)  # what was read is not published yet
+        self._check_again(attempt.layout)  # nothing that was read is published yet
         return results
 
 
@@ -175,7 +201,7 @@ def shards_at_once(policy: Policy) -> int:
     """Return how many shards of a policy may be under way at a time.
 
     One after the other go models, which use all cores and much memory themselves, and mechanisms whose draws the ledger
-    gives back under a cap: what a shard gives back decides what fits the next one.
+    gives back under a cap: the amount that a shard gives back decides which rows of the next one fit.
     """
     if refunds(policy) or replays(policy):
         return 1
@@ -215,7 +241,7 @@ def _planted(work: Work[pl.LazyFrame], numbers: range) -> Numbered:
 
 
 def _joined(plans: Sequence[CanaryPlan], like: CanaryPlan) -> CanaryPlan:
-    """Return one plan for a shard that takes several, or none: the first halves of all in front, the others behind."""
+    """Return one plan for a shard that has several or none: the first halves of all in front, the others behind."""
     halves = [(plan.rows[: len(plan.rows) // 2], plan.rows[len(plan.rows) // 2 :]) for plan in plans]
     return replace(like, rows=tuple(row for at in (0, 1) for half in halves for row in half[at]))
 
@@ -239,7 +265,7 @@ class _Request:
     answer: Future[Any] = field(default_factory=Future)
 
     def run(self) -> BaseException | None:
-        """Do the work, hand over its result, and return what it raised."""
+        """Do the work, hand over its result, and return its exception."""
         try:
             self.answer.set_result(self.work())
         except BaseException as exc:  # noqa: BLE001  (the shard raises it)
@@ -320,7 +346,7 @@ class ParallelShards(Schedule):
             index = self._next[1]
             if self._next in self._waiting:
                 failure = self._waiting.pop(self._next).run()
-                if failure is not None:  # its shard will end so; none after it takes a turn meanwhile
+                if failure is not None:  # its shard will end so; no later shard gets a turn meanwhile
                     self._fail(index, failure)
             elif index in self._under_way or (index > self._begun and not self._all_begun):
                 return  # that shard may still ask for its turn

@@ -1,4 +1,4 @@
-"""Refuse, and count what was spent."""
+"""Bad input for runs, and the amounts that a refused run spent."""
 
 import json
 import subprocess
