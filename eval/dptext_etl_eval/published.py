@@ -74,7 +74,7 @@ def evidence_of(
     if policy.synthetic is not None:
         from dptext_etl_eval.synthetic import evaluate_table
 
-        yield evaluate_table(policy, out, asked=free_guesses, tested=tested, progress=progress, **given)
+        yield evaluate_table(policy, out, free_guesses=free_guesses, tested=tested, progress=progress, **given)
         return
     free_guesses = free_guesses or Asked()
     if tested is not None:

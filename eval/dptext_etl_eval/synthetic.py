@@ -90,14 +90,14 @@ def evaluate_table(
     released: str | None = None,
     rows: int = 2_000,
     label: str | None = None,
-    asked: Asked | None = None,
+    free_guesses: Asked | None = None,
     tested: str | None = None,
     progress: Listener | None = None,
     **given: Any,
 ) -> Evidence:
     """Measure the published synthetic table of a policy against its raw table, or against raw rows of another table.
 
-    `tested` is a table of the same columns that was not summed; `asked` names the free guesses.
+    `tested` is a table of the same columns that was not summed; `free_guesses` names the free guesses.
     """
     synthetic = policy.synthetic
     if synthetic is None or synthetic.labels is None:
@@ -123,7 +123,7 @@ def evaluate_table(
         table["label"].to_numpy().astype(str),
         statistic,
         synthetic.names,
-        _free(asked or Asked(), synthetic),
+        _free(free_guesses or Asked(), synthetic),
     )
     pairs = _raw(policy, synthetic, rows, tested)
     return without_rows(synthetic.column, measure, pairs, cost_of(policy, manifest), progress)

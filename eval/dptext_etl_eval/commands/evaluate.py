@@ -153,7 +153,13 @@ def evaluate(
     free_guesses = Asked(public, written, zero_shot, about)
     progress = None if as_json else _say
     if raw.endswith(".toml"):
-        given |= {"released": released, "partition": partition, "asked": free_guesses, "tested": tested, "seeds": seeds}
+        given |= {
+            "released": released,
+            "partition": partition,
+            "free_guesses": free_guesses,
+            "tested": tested,
+            "seeds": seeds,
+        }
         measured = list(evidence_of(load_policy(raw), out, progress=progress, **given))
     else:
         refuse_settings("this is a table")

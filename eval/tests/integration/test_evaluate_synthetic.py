@@ -61,7 +61,7 @@ def test_the_cells_of_several_columns_are_the_labels(make_synthetic, reviews, tm
     job.run()
     public = graded(reviews()).select("review", "topic", "grade").drop_nulls()
     public.write_parquet(tmp_path / "public.parquet")
-    given = {"rows": ALL, "asked": Asked(public=str(tmp_path / "public.parquet"))}
+    given = {"rows": ALL, "free_guesses": Asked(public=str(tmp_path / "public.parquet"))}
     (found,) = evidence_of(job.policy(), tmp_path / "report", **given)
     assert found.rows == labeled(reviews())["review"].drop_nulls().len()
     said = figures(found)
@@ -77,7 +77,7 @@ def test_a_table_is_tested_on_rows_that_were_not_summed(published, reviews, tmp_
     written.write_parquet(tmp_path / "written.parquet")
     asked = Asked(written=str(tmp_path / "written.parquet"))
     (found,) = evidence_of(
-        published.policy(), tmp_path / "report", tested=str(tmp_path / "tested.parquet"), asked=asked
+        published.policy(), tmp_path / "report", tested=str(tmp_path / "tested.parquet"), free_guesses=asked
     )
     assert found.rows == found.of == 60
     learned = fit(counted(texts), written["label"].to_numpy().astype(str))(counted(other["review"].to_list()))
