@@ -177,6 +177,7 @@ def test_a_file_that_is_replaced_meanwhile(job, reviews, save, monkeypatch):
     from dptext_etl.runner.source import cutting
 
     monkeypatch.setattr(cutting, "KEPT_BYTES", 0)  # rows of a small source are kept in memory
+
     def checkpoint(name):
         if name == "checked":
             save(reviews(300), job.folder / "raw.parquet")
