@@ -100,7 +100,8 @@ def _markdown(package: str, name: str, docstring: str) -> str:
         if not head:
             parts.append(" ".join(inner.partition("\n\n")[0].split()))
         elif head == "Returns":
-            parts.append(f"**Returns** {_first_sentence(inner)}")
+            said_above = parts and parts[0].startswith("Return")
+            parts += [] if said_above else [f"**Returns** {_first_sentence(inner)}"]
         elif head == "Attributes" and package in _RESULTS:
             parts.append("**Attributes** " + ", ".join(f"`{name}`" for name, _ in _entries(inner)))
         elif head not in _LEFT_TO_HELP:
