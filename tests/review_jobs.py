@@ -224,13 +224,16 @@ def released_once(make_shared, released_with):
     job.run()
     aside = job.folder.with_name("aside")
     copied_with_links(job.folder, aside)
-    return job, aside
+    yield job, aside
+    for folder in (job.folder, aside):  # `released_with` may have other entries for the next tests of the file
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
-def released(released_once):
-    """A job whose folder is as a run left it."""
+def released(released_once, monkeypatch):
+    """A job whose folder is as a run left it; commands that name only its ledger use its heads, too."""
     job, aside = released_once
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(job.folder / "anchors"))
     shutil.rmtree(job.folder)
     copied_with_links(aside, job.folder)
     return replace(job, values=dict(job.values))
