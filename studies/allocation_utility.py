@@ -148,9 +148,9 @@ def counts(results: dict[str, Cells]) -> dict[str, tuple[int, int, int]]:
     counted = {}
     for title, names, better in (("use", USES, 1), ("protection", ATTACKS, -1)):
         apart = [
-            better * clear(values_of[what], table_[UNIFORM, total][what])
-            for table_ in results.values()
-            for (way, total), values_of in table_.items()
+            better * clear(values_of[what], all_rows[UNIFORM, total][what])
+            for all_rows in results.values()
+            for (way, total), values_of in all_rows.items()
             if way == SCORED
             for what in names
             if what in values_of
@@ -158,10 +158,10 @@ def counts(results: dict[str, Cells]) -> dict[str, tuple[int, int, int]]:
         counted[title] = (sum(each > 0 for each in apart), sum(each < 0 for each in apart), len(apart))
     pairs = [
         pair
-        for table_ in results.values()
+        for all_rows in results.values()
         for attack in ATTACKS
-        if all(attack in values_of for values_of in table_.values())
-        for pair in at_level(table_, SCORED, "read", attack)
+        if all(attack in values_of for values_of in all_rows.values())
+        for pair in at_level(all_rows, SCORED, "read", attack)
     ]
     level_ = (sum(ours < even for ours, even in pairs), sum(ours > even for ours, even in pairs), len(pairs))
     return {**counted, "protection at equal use": level_}

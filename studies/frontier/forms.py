@@ -83,11 +83,11 @@ def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) 
     }
 
 
-def forms(table_: pl.DataFrame) -> str:
+def forms(all_rows: pl.DataFrame) -> str:
     """Return a row per data set and form: the use at an equal epsilon per person, and a recommendation."""
     lines = []
-    for name in measured(table_):
-        linked, free = guesses(table_, name)
+    for name in measured(all_rows):
+        linked, free = guesses(all_rows, name)
         raw = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "raw")
         context = [
             name,
@@ -95,7 +95,7 @@ def forms(table_: pl.DataFrame) -> str:
             *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES))),
         ]
         for form, says in SAYS.items():
-            best = reached(table_, name, form)
+            best = reached(all_rows, name, form)
             columns = (figure(best.get(epsilon)) for epsilon in EPSILONS)
             lines.append([*context, says, *columns, verdict(free, best)])
             context = [""] * len(context)
@@ -103,12 +103,12 @@ def forms(table_: pl.DataFrame) -> str:
     return table(head, lines)
 
 
-def choices(table_: pl.DataFrame) -> str:
+def choices(all_rows: pl.DataFrame) -> str:
     """Return a row per data set: all forms at two epsilons per person, and the recommended one, if any."""
     lines = []
-    for name in measured(table_):
-        linked, free = guesses(table_, name)
-        at = {form: reached(table_, name, form) for form in SAYS}
+    for name in measured(all_rows):
+        linked, free = guesses(all_rows, name)
+        at = {form: reached(all_rows, name, form) for form in SAYS}
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
         choices_at = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
@@ -147,25 +147,25 @@ def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
     return SAYS[next(form for form, value in at.items() if value >= max(at.values()) - LEVEL)]
 
 
-def measured(table_: pl.DataFrame) -> list[str]:
+def measured(all_rows: pl.DataFrame) -> list[str]:
     """Return the data sets that both forms and row-wise releases were measured on."""
-    there = set(table_["dataset"])
+    there = set(all_rows["dataset"])
     return [name for name in PLAN if {name + ENDS, name + of_surrogate.SETS} <= there]
 
 
-def guesses(table_: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
+def guesses(all_rows: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
     """Return the rows of row-wise releases of a data set, and what guesses get."""
-    linked = table_.filter(pl.col("dataset") == name + of_surrogate.SETS)
+    linked = all_rows.filter(pl.col("dataset") == name + of_surrogate.SETS)
     free = {what: of_surrogate.value_of(linked, what) for what in GUESSES[:-1]}
     free[GUESSES[-1]] = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "blind")
     return linked, {what: value for what, value in free.items() if value is not None}
 
 
-def reached(table_: pl.DataFrame, name: str, form: str) -> dict[float, float]:
+def reached(all_rows: pl.DataFrame, name: str, form: str) -> dict[float, float]:
     """Return the mean macro-F1 of a form by epsilon per person, over `everyday-30k`."""
     central = form in CENTRAL
     ends, variant = (ENDS, CENTRAL[form][0]) if central else (of_surrogate.SETS, EVERYDAY)
-    here = table_.filter(
+    here = all_rows.filter(
         pl.col("dataset") == name + ends,
         pl.col("mechanism") == form,
         pl.col("variant") == variant,

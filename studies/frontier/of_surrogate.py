@@ -116,8 +116,8 @@ def _cells(means: pl.DataFrame, name: str, budgets: Iterable[float]) -> list[str
     return [figure(row.get("value"), row.get("spread")) for row in rows]
 
 
-def _at(table_: pl.DataFrame, column: str, name: str, epsilon: float) -> dict[str, Any]:
-    rows = table_.filter(pl.col(column) == name, pl.col("epsilon") == epsilon)
+def _at(all_rows: pl.DataFrame, column: str, name: str, epsilon: float) -> dict[str, Any]:
+    rows = all_rows.filter(pl.col(column) == name, pl.col("epsilon") == epsilon)
     return rows.row(0, named=True) if len(rows) else {}
 
 

@@ -37,9 +37,9 @@ LONGER = {
 LONGER_SET, LONGER_AT = "movie_snippets4", 0.25
 
 
-def paper_000(table_: pl.DataFrame) -> str:
+def paper_000(all_rows: pl.DataFrame) -> str:
     """Return parts of Tables 2 to 4 of DP-MLM next to ours."""
-    averages = means(table_)
+    averages = means(all_rows)
     return _table_2(averages) + _table_3(averages) + _table_4(averages)
 
 

@@ -79,9 +79,9 @@ def gain(used: float, attacked: float, blind: tuple[float, float], raw: tuple[fl
     return (used - blind[0]) / (raw[0] - blind[0]) - (attacked - blind[1]) / (raw[1] - blind[1])
 
 
-def paper_001(table_: pl.DataFrame) -> str:
+def paper_001(all_rows: pl.DataFrame) -> str:
     """Return Tables 1 and 2 of the budget paper, recomputed, next to ours."""
-    averages = means(table_)
+    averages = means(all_rows)
     return _table_1() + _attackers(averages) + _table_2(averages)
 
 

@@ -37,9 +37,9 @@ LEVEL = 0.04
 """Two standard errors of a share of 700 texts."""
 
 
-def paper_003(table_: pl.DataFrame) -> str:
+def paper_003(all_rows: pl.DataFrame) -> str:
     """Return two data sets of Table 5 of DP-BART (its figures draw it) next to ours."""
-    averages, parts = means(table_), []
+    averages, parts = means(all_rows), []
     what = ("latent_utility", "macro-F1 on raw test texts")
     for name, rows in SETS.items():
         printed = {(line, at): value for line, row in rows.items() for at, value in zip(BUDGETS, row, strict=True)}

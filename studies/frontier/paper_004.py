@@ -36,9 +36,9 @@ QUERIES_004 = {
 }
 
 
-def paper_004(table_: pl.DataFrame) -> str:
+def paper_004(all_rows: pl.DataFrame) -> str:
     """Return Tables 1 and 2 of CusText next to ours."""
-    averages = means(table_)
+    averages = means(all_rows)
     printed = {(name, at): row[at - 1] for name, row in SST2_004.items() for at in (1, 2, 3)}
     ours = {
         (name, at): one(averages, "SST-2", *line, float(at), *RELEASED)

@@ -15,9 +15,9 @@ from frontier.paper_003 import paper_003
 from frontier.paper_004 import paper_004
 
 
-def sections(table_: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def sections(all_rows: pl.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield every paper's title and its part of the page."""
-    yield "004, CusText (Chen et al. 2023)", paper_004(table_)
-    yield "003, DP-BART (Igamberdiev and Habernal 2023)", paper_003(table_)
-    yield "000, DP-MLM (Meisenbacher et al. 2024)", paper_000(table_)
-    yield "001, Spend your budget wisely (Meisenbacher, Lee, Matthes 2025)", paper_001(table_)
+    yield "004, CusText (Chen et al. 2023)", paper_004(all_rows)
+    yield "003, DP-BART (Igamberdiev and Habernal 2023)", paper_003(all_rows)
+    yield "000, DP-MLM (Meisenbacher et al. 2024)", paper_000(all_rows)
+    yield "001, Spend your budget wisely (Meisenbacher, Lee, Matthes 2025)", paper_001(all_rows)

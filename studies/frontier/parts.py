@@ -23,8 +23,8 @@ SIZED = ("dpbart", "santext", "custext")
 @cache
 def found() -> choose.Found:
     """Read the tidy file once."""
-    table_ = tidy.read()
-    return choose.Found(points(table_), tidy.means(table_))
+    all_rows = tidy.read()
+    return choose.Found(points(all_rows), tidy.means(all_rows))
 
 
 def choice() -> str:

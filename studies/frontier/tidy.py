@@ -79,20 +79,20 @@ def families(path: Path = FILE) -> list[dict[str, Any]]:
     return read(path).filter(pl.col("measure").is_in(FAMILIES)).to_dicts()
 
 
-def put(measure: str, rows_: Iterable[dict[str, Any]], path: Path = FILE) -> pl.DataFrame:
+def put(measure: str, new_rows: Iterable[dict[str, Any]], path: Path = FILE) -> pl.DataFrame:
     """Put the figures of one family in the place of its earlier ones.
 
     Args:
         measure: One of `FAMILIES`.
-        rows_: Rows; columns that a row does not name are null.
+        new_rows: Rows; columns that a row does not name are null.
         path: The file.
     """
     others = read(path).filter(pl.col("measure") != measure).to_dicts()
-    return _written([*others, *({**row, "measure": measure} for row in rows_)], path)
+    return _written([*others, *({**row, "measure": measure} for row in new_rows)], path)
 
 
-def _written(rows_: Iterable[dict[str, Any]], path: Path) -> pl.DataFrame:
-    filled = [{**dict.fromkeys(SCHEMA), **row} for row in rows_]
+def _written(new_rows: Iterable[dict[str, Any]], path: Path) -> pl.DataFrame:
+    filled = [{**dict.fromkeys(SCHEMA), **row} for row in new_rows]
     table = pl.DataFrame(filled, schema=SCHEMA)
     table = table.sort(*BY, "key", "measure", "figure", nulls_last=True, maintain_order=True)
     table.write_parquet(path, compression="zstd", compression_level=19, statistics=False)

@@ -183,8 +183,8 @@ def test_no_number_of_near_texts_keeps_more(labeled: bool) -> None:
     likeness = np.maximum(scores, 0.0) ** 1.5
     if labels is not None:
         votes = np.argsort(-scores.T, axis=1, kind="stable")[:, :15]
-        told = (np.array(labels)[votes] == "1").mean(axis=1)
-        likeness = np.array([told if label == "1" else 1 - told for label in labels])
+        ones = (np.array(labels)[votes] == "1").mean(axis=1)
+        likeness = np.array([ones if label == "1" else 1 - ones for label in labels])
     orders = np.argsort(-scores, axis=1, kind="stable").tolist()
     for found in calibrate(vectors, queries, EPSILONS, labels=labels):
         kept = [

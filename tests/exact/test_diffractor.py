@@ -194,8 +194,8 @@ def test_the_certificate_of_the_embedded_vocabulary():
     at = np.arange(places, dtype=np.int16)
     totals = np.full(places, places * by_distance[gamma])
     for gap, weight in enumerate(by_distance[:gamma]):
-        beside = (at >= gap).astype(np.uint64) + (at < places - gap) * np.uint64(gap > 0)
-        totals += beside * (weight - by_distance[gamma])
+        neighbors = (at >= gap).astype(np.uint64) + (at < places - gap) * np.uint64(gap > 0)
+        totals += neighbors * (weight - by_distance[gamma])
     logs, log_totals = np.log(by_distance.astype(float)), np.log(totals.astype(float))
     worst = 0.0
     for start in range(0, places, 500):

@@ -64,8 +64,8 @@ def test_the_kernel_draws_what_the_reference_says(tmp_path, m, near):
         assert own == (None if found is None else found.tolist())
     repeated = [text for text in texts for _ in range(40)]
     keys = record_keys(len(repeated))
-    told = released(drawn, repeated, keys)
-    for place, (key, text) in enumerate(zip(keys.to_pylist(), told, strict=True)):
+    result = released(drawn, repeated, keys)
+    for place, (key, text) in enumerate(zip(keys.to_pylist(), result, strict=True)):
         number = expected(key, 0, sets[place // 40], m, drawn.weights)
         assert text == corpus.texts[number]
 
@@ -96,9 +96,9 @@ def test_parts_are_drawn_one_by_one_and_compose_to_epsilon(tmp_path, parts):
     drawn = mechanism(corpus, 4.0, hit=0.6, parts=parts)
     texts = [" ".join(corpus.texts[:5]), corpus.texts[0], "", "unknown words alone are here"]
     sets, keys = near_of(corpus, texts, drawn.near, parts), record_keys(len(texts))
-    for row, (key, told) in enumerate(zip(keys.to_pylist(), released(drawn, texts, keys), strict=True)):
+    for row, (key, result) in enumerate(zip(keys.to_pylist(), released(drawn, texts, keys), strict=True)):
         numbers = [expected(key, at, sets[row * parts + at], 20, drawn.weights) for at in range(parts)]
-        assert told == " ".join(corpus.texts[number] for number in numbers)
+        assert result == " ".join(corpus.texts[number] for number in numbers)
     cost = worst_spend(drawn)
     assert cost.eps_pure == parts * (4 * MICRO // parts) <= 4 * MICRO
     assert cost.eps_tight <= cost.eps_pure
@@ -157,15 +157,15 @@ def test_strange_texts_cost_the_same_and_are_released(tmp_path):
     corpus = toy(tmp_path, 12)
     drawn = mechanism(corpus, 4.0, hit=0.6)
     column = pa.array(STRANGE, pa.large_string())
-    told = release_with_keys(drawn, column, record_keys(len(STRANGE)))
-    assert [text in corpus.texts for text in told.text.to_pylist()] == [True] * 7 + [False]
-    assert told.positions.to_pylist() == drawn.positions(column).to_pylist() == [1] * 7 + [0]
+    result = release_with_keys(drawn, column, record_keys(len(STRANGE)))
+    assert [text in corpus.texts for text in result.text.to_pylist()] == [True] * 7 + [False]
+    assert result.positions.to_pylist() == drawn.positions(column).to_pylist() == [1] * 7 + [0]
     empty = mechanism(corpus, 4.0, hit=0.6, null_as_empty=True)
     keys = record_keys(2)
     keys = pa.array([keys[0].as_py()] * 2, pa.binary(32))
-    told = release_with_keys(empty, pa.array([None, ""], pa.large_string()), keys)
-    assert told.text[0] == told.text[1], "of one key, a null is as an empty text"
-    assert told.positions.to_pylist() == [1, 1]
+    result = release_with_keys(empty, pa.array([None, ""], pa.large_string()), keys)
+    assert result.text[0] == result.text[1], "of one key, a null is as an empty text"
+    assert result.positions.to_pylist() == [1, 1]
     assert (drawn.guarantee.disclosures, empty.guarantee.disclosures) == ({Disclosure.NULLNESS}, frozenset())
     assert drawn.guarantee.guarantee_class is GuaranteeClass.PURE_LDP
 
@@ -207,8 +207,8 @@ def golden():
         r"ε (\S+), hit (\S+): d (\d+), w 2\^(\d+), W (\d+): ([ri0-9 ]+)(?:; rejected once: (\d+) -> (\w+))?"
     )
     for epsilon, hit, d, power, inside, first, late, drawn in line.findall(page):
-        told = dict(enumerate(first.split())) | ({int(late): drawn} if late else {})
-        yield epsilon, hit, int(d), (int(inside), 2 ** int(power)), told
+        result = dict(enumerate(first.split())) | ({int(late): drawn} if late else {})
+        yield epsilon, hit, int(d), (int(inside), 2 ** int(power)), result
 
 
 def test_golden_mixtures(tmp_path):
@@ -217,14 +217,14 @@ def test_golden_mixtures(tmp_path):
     corpus = Corpus.save(tmp_path, texts, FACTS, vectors=vectors)
     found = list(golden())
     assert len(found) == 4
-    for epsilon, hit, d, expected_weights, told in found:
+    for epsilon, hit, d, expected_weights, result in found:
         drawn = mechanism(corpus, float(epsilon), hit=float(hit))
         assert (drawn.near, drawn.weights) == (d, expected_weights)
-        policy = json.dumps({**drawn.input_policy(), "draws": max(told) + 1})
+        policy = json.dumps({**drawn.input_policy(), "draws": max(result) + 1})
         one = pa.array([RECORD], pa.binary(32))
         out = kernel_corpus(drawn).release_with_keys(one, pa.array(["x"]), policy, pa.array([1], pa.int8()))
         shown = pa.array(out).field("text")[0].as_py().split(" ")
-        assert {place: shown[place][1:] for place in told} == {place: drawn[1:] for place, drawn in told.items()}
+        assert {place: shown[place][1:] for place in result} == {place: drawn[1:] for place, drawn in result.items()}
 
 
 def test_an_audit_comes_near_epsilon_and_refutes_a_planted_excess(tmp_path, monkeypatch):
@@ -250,8 +250,8 @@ def test_vectors_of_a_model_are_drawn_near_and_checked(tmp_path):
     keys, column = record_keys(6), pa.array([*corpus.texts[:5], ""], pa.large_string())
     given = corpus.encoder.encode(texts)
     policy, own = json.dumps(drawn.input_policy()), kernel_corpus(drawn)
-    told = pa.array(own.release_with_keys(keys, column, policy, pa.array(given.ravel())))
-    assert told.field("text").to_pylist() == released(drawn, texts, keys)
+    result = pa.array(own.release_with_keys(keys, column, policy, pa.array(given.ravel())))
+    assert result.field("text").to_pylist() == released(drawn, texts, keys)
     for wrong in (given[:5], np.where(given == given.max(), -128, given)):
         with pytest.raises(InputError, match="-127 to 127"):
             own.release_with_keys(keys, column, policy, pa.array(wrong.ravel().astype(np.int8)))
@@ -281,9 +281,9 @@ def test_a_model_encodes_texts_one_by_one_and_fails_closed(tmp_path):
         column = pa.array(texts, pa.large_string())
         ids = pa.array([str(row) for row in range(len(texts))])
         keys = RecordKeys(_kernel.ReleaseKey(_kernel.Secret(), "d", "c", "r", "00" * 32), ids)
-        told, expected_text = drawn.release(column, keys), same.release(column, keys).text.to_pylist()
-        assert told.text.to_pylist() == expected_text, "a failure is drawn as a text that says nothing"
-        assert told.failed.to_pylist() == [0] * 9 + [1] + [0] * 2
+        result, expected_text = drawn.release(column, keys), same.release(column, keys).text.to_pylist()
+        assert result.text.to_pylist() == expected_text, "a failure is drawn as a text that says nothing"
+        assert result.failed.to_pylist() == [0] * 9 + [1] + [0] * 2
         assert drawn.near_to(words.texts[3]) == same.near_to(words.texts[3])
     assert (drawn.reproducible, same.reproducible) == (False, True)
     assert (in_kernel(drawn), in_kernel(same)) == (None, same)

@@ -211,9 +211,9 @@ def test_a_cap_is_set_by_command(ledger):
     assert "nothing was changed" in refused.output
     assert "to epsilon 7 (it is eps_pure 1000 now)?" in refused.output
     assert dptext(*asked).exit_code == 5, "there is no terminal to answer"
-    told = json.loads(dptext(*asked, "--yes", "--json").stdout)
+    result = json.loads(dptext(*asked, "--yes", "--json").stdout)
     expected = {"scope": "dataset:reviews, period 2026", "before": {"eps_pure": 1000.0}, "after": {"eps_pure": 7.0}}
-    assert told == expected | {"changed": True}
+    assert result == expected | {"changed": True}
     assert json.loads(dptext(*asked, "--json").stdout)["changed"] is False
     asked = ("ledger", "set-cap", "reviews", "--period", "2026", *place)
     for reason in ((), ("--reason", ""), ("--reason", "a\x1bb"), ("--reason", "r" * 201)):

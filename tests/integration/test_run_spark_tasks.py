@@ -287,7 +287,7 @@ def edited(staged, at, change):
     return replace(staged, shards=(*staged.shards[:at], changed, *staged.shards[at + 1 :]))
 
 
-def nobody(_):
+def no_listener(_):
     pass
 
 
@@ -324,7 +324,7 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
     heard = []
 
     def both(run, candidate, seen):
-        here = judge_here(run, candidate, nobody)
+        here = judge_here(run, candidate, no_listener)
         heard.append((engine.judge(run, candidate, seen), here))
         return ()
 
