@@ -19,9 +19,10 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.gate import Candidate, Gate, load, make, verdicts_of
+from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, load, make, verdicts_of
 from dptext_etl.checks.gates.text_gates import inside_output_set
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
+from dptext_etl.data_types import parsed
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -270,3 +271,38 @@ def require_reach(frame: Any, url: str) -> None:
     if not resolve_url(url).startswith(POSTGRES) and not master.startswith("local"):
         msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
         raise LedgerError(msg, "validate with a local master, or read the published files with Polars")
+
+
+_TIME = r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?"
+_MOMENT = rf"^(\d{{4}}-\d\d-\d\d([ T]{_TIME})?|{_TIME})$"
+"""A date, a time, or both, as SQLite keeps them."""
+
+
+def sql_batches(connection: Any, table: Any, policy: str) -> Iterator[pl.DataFrame]:
+    """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
+    import sqlalchemy
+
+    query = sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
+    result = connection.execution_options(stream_results=True).execute(query)
+    names = list(result.keys())
+    moments = _moments(policy) if connection.dialect.name == "sqlite" else frozenset[str]()
+    yield pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    for rows in result.partitions(BATCH_ROWS):
+        cells = zip(*rows, strict=True)
+        yield pl.DataFrame(
+            [_column(name, list(column), moment=name in moments) for name, column in zip(names, cells, strict=True)]
+        )
+
+
+def _column(name: str, cells: list[Any], *, moment: bool) -> pl.Series:
+    column = pl.Series(name, cells, strict=True)
+    if moment and column.dtype == pl.String and column.str.contains(_MOMENT).all():
+        return pl.Series(name, [None] * len(cells), dtype=pl.Date)  # only its type is judged
+    return column.cast(pl.String) if column.dtype == pl.Null else column
+
+
+def _moments(policy: str) -> frozenset[str]:
+    """Return the kept columns that were published with dates or times."""
+    read = parse_policy(policy)
+    types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.kept_columns}
+    return frozenset(name for name, dtype in types.items() if dtype is not None and dtype.is_temporal())
