@@ -281,8 +281,10 @@ class DuplicatesWithinChance(InVocabularyGate):
         counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "heads": 0}
         counts |= {"equal_heads": 0, "suspicious": 0}
         without_power = []
-        for pairs in self._paired():
-            name, power = pairs.name, False
+        for name, mechanism in self._columns.items():
+            pairs, power = PairedCanaries(mechanism), False
+            for (shard, half, row), text in self.releases(name):
+                pairs.feed((row.pair or 0, shard, half), row.words[name], text)
             for comparison in pairs.comparisons(self._alarm):
                 counts["compared"] += comparison.compared
                 counts["equal"] += comparison.equal
@@ -304,20 +306,6 @@ class DuplicatesWithinChance(InVocabularyGate):
         if not self._columns:
             message = "not applicable: no column replaces words one by one"
         return self.outcome(counts, message, passed=passed)
-
-    def _paired(self) -> Iterable[PairedCanaries]:
-        """Put together the releases of canary rows, column by column."""
-        places: dict[str, tuple[int, int, int]] = {}
-        first = set[tuple[int, int]]()
-        for canonical, (shard, row) in self._planted.items():
-            text = (row.pair or 0, shard)
-            places[canonical] = (*text, int(text in first))
-            first.add(text)
-        for name, mechanism in self._columns.items():
-            pairs = PairedCanaries(name, mechanism)
-            for canonical, _, row, text in self.releases(name):
-                pairs.feed(places[canonical], row.words[name], text)
-            yield pairs
 
 
 def prefix_digests(texts: pl.Series, words: int) -> ByteRows:
@@ -357,8 +345,7 @@ class _Row(NamedTuple):
 class PairedCanaries:
     """Compares the paired canaries of one column; a column that hides the length of its texts has none."""
 
-    def __init__(self, name: str, mechanism: WordByWord) -> None:
-        self.name = name
+    def __init__(self, mechanism: WordByWord) -> None:
         self._mechanism = mechanism
         self._known = known_words(mechanism)
         self._texts: dict[int, Words] = {}

@@ -121,23 +121,19 @@ class PublishedFiles(Gate):
     stages = frozenset({Stage.PUBLISHED})
     order = 10
 
-    def __init__(self, candidate: Candidate) -> None:
-        super().__init__(candidate)
-        self._candidate = candidate
-
     @classmethod
     def columns(cls, policy: Policy) -> tuple[str, ...] | None:  # noqa: ARG003  (synthetic tables, too)
         return ()
 
     def verdict(self) -> Verdict | tuple[Verdict, ...]:
         """Judge folders only: a single file or a table has no manifest."""
-        folder, ledger = self._candidate.manifest, self._candidate.ledger
+        folder, ledger = self.candidate.manifest, self.candidate.ledger
         if folder is None:
             return ()
         if ledger is None:
             raise GateError("the ledger is not open, so the manifest cannot be looked up")
         parts, manifest, policy = folder.parts, folder.facts, self.policy
-        refs, digest = self._candidate.refs.values(), folder.digest
+        refs, digest = self.candidate.refs.values(), folder.digest
         sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
         recorded = bool(refs) and all(digest in ledger.releases.published(ref, sink).values() for ref in refs)
         paths = [folder.file(part) for part in parts]
@@ -208,25 +204,20 @@ def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-class _SyntheticGate(Gate):
-    """Judges synthetic tables only."""
-
-    stages = frozenset(Stage)
-
-    @classmethod
-    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
-        return None if policy.synthetic is None else ()
-
-
-class RowCount(_SyntheticGate):
-    """Counts rows: their number is public, and never the number of private records."""
+class RowCount(Gate):
+    """Counts rows of synthetic tables: their number is public, and never the number of private records."""
 
     catches = "Rows that were added to a synthetic table, left out, or drawn as often as there are private records."
+    stages = frozenset(Stage)
     order = 15
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self.state = {"rows": 0}
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return None if policy.synthetic is None else ()
 
     def rows(self, batch: pl.DataFrame) -> None:
         self.state["rows"] += batch.height
@@ -237,10 +228,11 @@ class RowCount(_SyntheticGate):
         return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
 
 
-class LabelsInList(_SyntheticGate):
-    """Compares every label with the public list, also in an unlinked release."""
+class LabelsInList(Gate):
+    """Compares every label of a synthetic table or an unlinked release with the public list."""
 
     catches = "Labels of private records that the public list does not name, and rows without a label."
+    stages = frozenset(Stage)
     order = 72
 
     def __init__(self, candidate: Candidate) -> None:

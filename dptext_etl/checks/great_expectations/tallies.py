@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.gate import BATCH_ROWS, Candidate, Gate, load, make, verdicts_of
+from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
 from dptext_etl.checks.gates.text_gates import inside_output_set
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.data_types import parsed
@@ -75,9 +75,13 @@ def _ledger(policy: Policy) -> Ledger:
 class GateTally:
     """Counts the problems of a gate, in rows or, where a ledger is looked up, in cells; closes that ledger."""
 
-    def __init__(self, policy: Policy, gate: Gate, problems: Sequence[str], ledger: Ledger | None = None) -> None:
-        self._policy, self._gate, self._problems, self._ledger = policy, gate, problems, ledger
-        self._rows = 0
+    def __init__(
+        self, policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
+    ) -> None:
+        self._policy, kind = parse_policy(policy), load(gate)
+        self._ledger = None if refs is None else _ledger(self._policy)
+        self._gate = make(kind, Candidate.published(self._policy, self._ledger, refs))
+        self._problems, self._rows = problems or kind.problems, 0
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
@@ -91,26 +95,18 @@ class GateTally:
         return {"checked": checked, **{name: int(verdict.counts[name]) for name in self._problems}}
 
 
-def _gate_tally(
-    policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
-) -> Tally:
-    read, kind = parse_policy(policy), load(gate)
-    ledger = None if refs is None else _ledger(read)
-    return GateTally(read, make(kind, Candidate.published(read, ledger, refs)), problems or kind.problems, ledger)
-
-
 def gate(policy: str, gate: str) -> Callable[[], Tally]:
-    return partial(_gate_tally, policy, gate)
+    return partial(GateTally, policy, gate)
 
 
 def canaries(policy: str) -> Callable[[], Tally]:
-    return partial(_gate_tally, policy, "canary_text_absent", ("hits",))
+    return partial(GateTally, policy, "canary_text_absent", ("hits",))
 
 
 def ledgered(policy: str) -> Callable[[], Tally]:
     """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
     problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
-    return partial(_gate_tally, policy, "rows_ledgered", problems, _registered(policy))
+    return partial(GateTally, policy, "rows_ledgered", problems, _registered(policy))
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:
