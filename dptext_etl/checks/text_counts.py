@@ -15,7 +15,7 @@ here drops, redraws or marks a row.
 In addition to whole copies, rows are counted that share an n-gram with their originals: k words in a row, at any place.
 The two share beta. A row of n draws shares k words in a row with any one reference text of n words with probability at
 most n^2 * p^k: there are n^2 pairs of places, and k released words in a row are k given words with probability at most
-p^k (`chance.word_chance`). Only the configuration decides k.
+p^k (`word_chance`). Only the configuration decides k.
 
 Copies are counted once more in what post-processing made of released texts. No distribution of them is known, so
 nothing bounds their chance, and gates and bounds stay with released texts

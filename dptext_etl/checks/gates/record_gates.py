@@ -1,11 +1,10 @@
 """Gates of records: each id once, every cell charged and committed, and no draws shared by different records.
 
-`rows_ledgered` compares bytes with the first commit. This gate also finds rows that agree with it and are there
-twice, and rows of another text whose id the ledger never had to look up.
+`rows_ledgered` compares bytes with the first commit. The committed positions also say whether a cell may be null and,
+where the length is disclosed, how many words it has. `one_text_per_record` also finds rows that agree with the commit
+and are there twice, and rows of another text whose id the ledger never had to look up.
 
-The committed positions also say whether a cell may be null and, where the length is disclosed, how many words it has.
-
-It looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
+`duplicates_within_chance` looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
 prefixes of any two released texts. Short equal texts of real records prove nothing, since their originals may be equal.
 
 Draws are functions of the record id and the text (docs/spec/stream.md#record-key), so equal texts of two records are
@@ -14,7 +13,7 @@ that joins the draws of records shows as more agreement: one seed for all worker
 anew, samples that are kept for equal texts or words, a key without the record id.
 
 Whatever two texts say, k given draws of one agree with k of the other with probability at most p^k; p bounds every
-probability of the output distribution (`chance.word_chance`). Take R rows, and k such that R (R - 1) / 2 * p^k is below
+probability of the output distribution (`word_chance`). Take R rows, and k such that R (R - 1) / 2 * p^k is below
 the false-alarm bound. Then a single pair of equal prefixes of k words is a defect, and neither the raw texts nor how
 often they repeat matter. k follows from the number of rows and the configuration only.
 """

@@ -52,7 +52,7 @@ class CopiesWithinChance(_CopyGate):
         unbounded = {item.name for item in self.policy.columns} - {item.column for item in reports}
         if unbounded:
             msg = f"copy_gate_false_alarm is set, but {len(unbounded)} columns have no copy count or no bound"
-            hint = "count while staging (`reports.count_copies`), or leave copy_gate_false_alarm out"
+            hint = "count while staging (`count_copies`), or leave copy_gate_false_alarm out"
             raise InputError(msg, hint)
         return tuple(report.gate() for report in reports)
 
