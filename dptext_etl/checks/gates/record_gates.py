@@ -4,8 +4,9 @@
 where the length is disclosed, how many words it has. `one_text_per_record` also finds rows that agree with the commit
 and are there twice, and rows of another text whose id the ledger never had to look up.
 
-`duplicates_within_chance` looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
-prefixes of any two released texts. Short equal texts of real records prove nothing, since their originals may be equal.
+`duplicates_within_chance` looks in two ways, both without a real text: at paired canaries, which are rows of equal
+text, and at long common prefixes of any two released texts. Short equal texts of real records prove nothing, since
+their originals may be equal.
 
 Draws are functions of the record id and the text (docs/spec/stream.md#record-key), so equal texts of two records are
 drawn independently: word i of both releases is the same with probability c_i = sum over y of P(y | word i)^2. A defect
