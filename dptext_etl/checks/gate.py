@@ -8,9 +8,10 @@ an id or a quoted error.
 
 Gates decide from released values, configuration, ledger presence and canary rows only. A decision that compares a real
 text with its release is a disclosure without bound: it publishes y = t with probability 0 where the text is t, and
-above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. A gate that uses `FALSE_ALARM` of `text_counts`
-fails a correct run with at most that probability; the other gates never do. With `policy.copy_gate_false_alarm` two whole-run
-counts of copies decide as well, at that false-alarm bound, which is charged as delta.
+above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. A gate that uses `FALSE_ALARM` of
+`text_counts` fails a correct run with at most that probability; the other gates never do. With
+`policy.copy_gate_false_alarm` two whole-run counts of copies decide as well, at that false-alarm bound, which is
+charged as delta.
 """
 
 from __future__ import annotations
