@@ -247,6 +247,8 @@ PAIRS = 1_024
 
 Words = tuple[str, ...]
 Chances = dict[int, tuple[float, ...]]
+Outcome = tuple[float, bool]
+"""The chance that two words agree, and whether they do."""
 
 
 class DuplicatesWithinChance(InVocabularyGate):
@@ -336,12 +338,6 @@ class Comparison(NamedTuple):
         return self.equal >= self.limit
 
 
-class _Row(NamedTuple):
-    shard: int
-    half: int
-    outputs: Words
-
-
 class PairedCanaries:
     """Compares the paired canaries of one column; a column that hides the length of its texts has none."""
 
@@ -349,7 +345,7 @@ class PairedCanaries:
         self._mechanism = mechanism
         self._known = known_words(mechanism)
         self._texts: dict[int, Words] = {}
-        self._rows: dict[int, list[_Row]] = defaultdict(list)
+        self._rows: dict[int, dict[tuple[int, int], Words]] = defaultdict(dict)  # by text, then by shard and half
 
     def feed(self, place: tuple[int, int, int], words: Words, text: Any) -> None:
         """Take the release of a canary row: number of its text, shard, and 0 or 1 for the first or second row."""
@@ -359,7 +355,7 @@ class PairedCanaries:
         words, outputs = drawn_and_released(self._mechanism, self._known, words, text)
         if words and len(outputs) == len(words):
             self._texts[pair] = words
-            self._rows[pair].append(_Row(shard, half, outputs))
+            self._rows[pair][shard, half] = outputs
 
     def comparisons(self, alarm: float) -> list[Comparison]:
         """Compare in four ways: inside a shard, across shards, inside a row, and whole rows."""
@@ -368,45 +364,32 @@ class PairedCanaries:
         chances, repeated, left = self._chances(alarm)
         share = left / 4
         return [
-            self._aligned("pairs of a shard", self._within(), chances, share),
-            self._aligned("pairs of two shards", self._across(), chances, share),
-            self._repeated(repeated, share),
+            _compared("pairs of a shard", self._within(chances), share),
+            _compared("pairs of two shards", self._across(chances), share),
+            _compared("a word twice in a row", self._repeated(repeated), share),
             self._identical(chances, share),
         ]
 
-    def _within(self) -> Iterator[tuple[int, Words, Words]]:
-        """Pair the two rows of a text in a shard."""
+    def _within(self, chances: Chances) -> Iterator[Outcome]:
+        """Compare the two rows of a text in a shard."""
         for pair, rows in self._rows.items():
-            by_shard: dict[int, dict[int, Words]] = defaultdict(dict)
-            for row in rows:
-                by_shard[row.shard][row.half] = row.outputs
-            yield from ((pair, found[0], found[1]) for found in by_shard.values() if len(found) == 2)
+            for shard, half in rows:
+                if half == 0 and (shard, 1) in rows:
+                    yield from _aligned(chances[pair], rows[shard, 0], rows[shard, 1])
 
-    def _across(self) -> Iterator[tuple[int, Words, Words]]:
-        """Pair the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
+    def _across(self, chances: Chances) -> Iterator[Outcome]:
+        """Compare the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
         for pair, rows in self._rows.items():
-            front = [row.outputs for row in sorted(rows) if row.half == 0]
-            yield from ((pair, one, other) for one, other in zip(front[::2], front[1::2], strict=False))
+            front = [rows[place] for place in sorted(rows) if place[1] == 0]
+            for one, other in zip(front[::2], front[1::2], strict=False):
+                yield from _aligned(chances[pair], one, other)
 
-    def _aligned(
-        self, name: str, pairs: Iterable[tuple[int, Words, Words]], chances: Chances, alarm: float
-    ) -> Comparison:
-        trials: Trials = Counter()
-        equal = 0
-        for pair, one, other in pairs:
-            trials.update(chances[pair])
-            equal += sum(a == b for a, b in zip(one, other, strict=True))
-        return Comparison(name, trials.total(), equal, _limit(trials, alarm))
-
-    def _repeated(self, chances: Chances, alarm: float) -> Comparison:
-        """Pair the occurrences of a word in a row: "same word, same replacement" inside a record."""
-        trials: Trials = Counter()
-        equal = 0
+    def _repeated(self, chances: Chances) -> Iterator[Outcome]:
+        """Compare the occurrences of a word in a row: "same word, same replacement" inside a record."""
         for pair, rows in self._rows.items():
-            for (one, other), chance in zip(_repeats(self._texts[pair]), chances[pair], strict=True):
-                trials[chance] += len(rows)
-                equal += sum(row.outputs[one] == row.outputs[other] for row in rows)
-        return Comparison("a word twice in a row", trials.total(), equal, _limit(trials, alarm))
+            places = _repeats(self._texts[pair])
+            for outputs in rows.values():
+                yield from zip(chances[pair], (outputs[one] == outputs[other] for one, other in places), strict=True)
 
     def _identical(self, chances: Chances, alarm: float) -> Comparison:
         """Count pairs of rows that agree in every word, wherever they are; Markov: P[X >= t] <= E[X] / t."""
@@ -416,7 +399,7 @@ class PairedCanaries:
             pairs = math.comb(len(rows), 2)
             compared += pairs
             expected += pairs * math.prod(chances[pair]) * (1 + 1e-9)
-            equal += sum(math.comb(times, 2) for times in Counter(row.outputs for row in rows).values())
+            equal += sum(math.comb(times, 2) for times in Counter(rows.values()).values())
         return Comparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
 
     def _chances(self, alarm: float) -> tuple[Chances, Chances, float]:
@@ -459,6 +442,16 @@ def _repeats(words: Words) -> list[tuple[int, int]]:
     return [pair for found in places.values() for pair in zip(found[::2], found[1::2], strict=False)]
 
 
-def _limit(trials: Trials, alarm: float) -> int:
+def _aligned(chances: Iterable[float], one: Words, other: Words) -> Iterator[Outcome]:
+    return ((chance, a == b) for chance, a, b in zip(chances, one, other, strict=True))
+
+
+def _compared(name: str, outcomes: Iterable[Outcome], alarm: float) -> Comparison:
+    trials: Trials = Counter()
+    equal = 0
+    for chance, agree in outcomes:
+        trials[chance] += 1
+        equal += agree
     mean = sum(chance * times for chance, times in trials.items())
-    return max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
+    limit = max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
+    return Comparison(name, trials.total(), equal, limit)
