@@ -308,9 +308,7 @@ class Policy(Checked):
     @property
     def kept_columns(self) -> tuple[str, ...]:
         """The names of the columns that are published next to the texts."""
-        if self.labels is not None:
-            return (self.labels.column,)
-        return tuple(item if isinstance(item, str) else item.column for item in self.keep)
+        return tuple(item.column for item in self.kept)
 
     @property
     def labels(self) -> UnlinkedLabels | None:
@@ -355,7 +353,7 @@ class Policy(Checked):
 
     def charged_columns(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per column for which records are charged: released texts, or the summed column."""
-        return self.column_policies() if self.synthetic is None else list(self._column_policies)
+        return list(self._column_policies)
 
     def placed(self, columns: Sequence[ColumnPolicy]) -> Self:
         """Return the same policy with the policies of its text columns as another machine has them.

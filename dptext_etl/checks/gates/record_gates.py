@@ -207,10 +207,8 @@ class RowsLedgered(Gate):
     def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:
         if not rows.height:
             return
-        canary = np.zeros(rows.height, np.bool_)
-        if CANARY in rows.columns:
-            marks = rows[CANARY]
-            canary = (marks.fill_null(value=False) if marks.null_count() else marks).to_numpy()
+        marked = CANARY in rows.columns
+        canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         column = self._policies[key.column]
         bounds = positions_of(None if key.chain else column.mechanism, rows[name])

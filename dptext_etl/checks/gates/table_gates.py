@@ -153,7 +153,7 @@ class PublishedFiles(Gate):
             "files": len(paths),
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
             "changed": _changed(names, parts),
-            "shown_otherwise": _differ(folder),
+            "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part["path"] for part in parts}),
             "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
             "other_release": int(
                 (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
@@ -183,11 +183,6 @@ def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRe
     known = {version for ref in refs for version in ledger.releases.published(ref)}
     names = (_NAME.fullmatch(version) for version in known)
     return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
-
-
-def _differ(manifest: PublishedManifest) -> int:
-    """Count files that the manifest or the log of a table lists, and the other one does not."""
-    return 0 if manifest.listed is None else len(manifest.listed ^ {part["path"] for part in manifest.parts})
 
 
 def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:
