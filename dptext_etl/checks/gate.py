@@ -68,7 +68,6 @@ class Candidate:
         ledger: The ledger, open; None where nothing is looked up.
         refs: Registered release of each text column.
         texts: Other files to search for canaries: the manifest or its draft, logs.
-        lineage: The operations of the run on columns; None where they are as the policy declares.
         copies: Copy counts of the whole run by text column; they decide only where the policy sets
             `copy_gate_false_alarm`.
         recomputed: Canary rows of the whole run that were computed twice, and those that agree, by text column.
@@ -87,7 +86,6 @@ class Candidate:
     ledger: Ledger | None
     refs: Mapping[str, ReleaseRef]
     texts: tuple[Path | bytes, ...] = ()
-    lineage: Lineage | None = None
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     stage: Stage = Stage.STAGED
