@@ -35,7 +35,8 @@ def kind_of(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
     if isinstance(dtype, pl.Map):
         return f"Map of {kind_of(dtype.key)} to {kind_of(dtype.value)}"
     if isinstance(dtype, pl.Struct):
-        return f"Struct of {_fields([kind_of(field.dtype) for field in dtype.fields])}"
+        kinds = [kind_of(field.dtype) for field in dtype.fields]
+        return f"Struct of {counted(len(kinds), 'field')} ({', '.join(kinds)})"
     if isinstance(dtype, pl.Datetime):
         return str(pl.Datetime(dtype.time_unit, _zone(dtype.time_zone)))
     if isinstance(dtype, pl.Duration | pl.Decimal):
@@ -234,10 +235,6 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
 def field_names(count: int) -> list[str]:
     """Return the names that the fields of a published struct have: their positions, from 1."""
     return [f"field_{place}" for place in range(1, count + 1)]
-
-
-def _fields(kinds: list[str]) -> str:
-    return f"{counted(len(kinds), 'field')} ({', '.join(kinds)})"
 
 
 def _zone(zone: str | None) -> str | None:

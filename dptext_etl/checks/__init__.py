@@ -7,7 +7,6 @@ from dptext_etl.checks.canaries import plan as plan
 from dptext_etl.checks.canaries import plant as plant
 from dptext_etl.checks.gate import Candidate as Candidate
 from dptext_etl.checks.gate import Gate as Gate
-from dptext_etl.checks.gate import Lineage as Lineage
 from dptext_etl.checks.gate import Stage as Stage
 from dptext_etl.checks.gate import Verdict as Verdict
 from dptext_etl.checks.gate import evaluate as evaluate

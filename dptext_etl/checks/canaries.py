@@ -98,18 +98,18 @@ def plan(
     """Plan the canary rows of a shard; the same arguments give the same plan in every process."""
     planner = _Planner(policy, secret)
     pairs = range(PAIRS) if any(planner.in_vocabulary.values()) else ()
-    wanted: dict[int | None, int] = {**dict.fromkeys(pairs, 2), None: OUT_OF_VOCABULARY_ROWS}
-    rows: dict[str, CanaryRow] = {}
+    rows: dict[int | None, dict[str, CanaryRow]] = {pair: {} for pair in (*pairs, None)}  # by text, two of each
     for batch in range(_BATCHES):
         ids = ids_from(planner.seeds(partition, shard, batch), id_dtype)
         free = ~(ids.is_in(taken.implode()) if isinstance(taken, pl.Series) else taken(ids))
         for value, canonical, is_free in zip(ids, canonical_ids(ids.to_arrow()).to_pylist(), free, strict=True):
             pair = planner.pair(canonical)
-            if is_free and wanted.get(pair) and canonical not in rows:
-                wanted[pair] -= 1
-                rows[canonical] = planner.row(value, canonical, pair)
-        if not any(wanted.values()):
-            return CanaryPlan(shard, _in_order(rows.values(), list(wanted)), planner.tokens, id_dtype)
+            if is_free and pair in rows and len(rows[pair]) < 2:
+                rows[pair][canonical] = planner.row(value, canonical, pair)
+        if all(len(same) == 2 for same in rows.values()):
+            # one row of every text is in front, so a generator that starts anew in a shard meets them in one order
+            ordered = chain.from_iterable(zip(*(same.values() for same in rows.values()), strict=True))
+            return CanaryPlan(shard, tuple(ordered), planner.tokens, id_dtype)
     msg = f"no free record ids of type {kind_of(id_dtype)} are left for canary rows"
     raise InputError(msg, "cast the id column to a wider type")
 
@@ -135,12 +135,6 @@ def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
         item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
         for item, column in columns
     }
-
-
-def _in_order(rows: Iterable[CanaryRow], pairs: list[int | None]) -> tuple[CanaryRow, ...]:
-    """Put one row of every text in front, so that a generator that starts anew in a shard meets them in one order."""
-    by_pair = {pair: [row for row in rows if row.pair == pair] for pair in pairs}
-    return tuple(by_pair[pair][half] for half in range(2) for pair in pairs)
 
 
 class _Planner:

@@ -89,8 +89,13 @@ class Buckets:
 
     def aligned(self) -> Iterator[ByteRows]:
         """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
+        self._spill()
         for at in range(BUCKETS):
-            yield self.bucket(at)
+            with seam("reading digests from disk", InputError):
+                file = 0 if self._file is None else self._file.fileno()
+                pieces = (os.pread(file, int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
+                rows = np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
+            yield rows
 
     def with_other(self, other: Buckets) -> Iterator[tuple[ByteRows, ByteRows]]:
         """Yield the rows that may be equal together: bucket by bucket, or all at once where they fit into memory."""
@@ -130,17 +135,6 @@ class Buckets:
                 view = view[os.write(self._file.fileno(), view) :]
         self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
         self._held, self._size = [], 0
-
-    def bucket(self, at: int) -> ByteRows:
-        """Return the rows that begin with the byte `at`."""
-        self._spill()
-        with seam("reading digests from disk", InputError):
-            return self._bucket(at)
-
-    def _bucket(self, at: int) -> ByteRows:
-        file = 0 if self._file is None else self._file.fileno()
-        pieces = (os.pread(file, int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
-        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
 
 
 BYTES = 16

@@ -8,9 +8,10 @@ an id or a quoted error.
 
 Gates decide from released values, configuration, ledger presence and canary rows only. A decision that compares a real
 text with its release is a disclosure without bound: it publishes y = t with probability 0 where the text is t, and
-above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. A gate that uses `chance.FALSE_ALARM` fails a
-correct run with at most that probability; the other gates never do. With `policy.copy_gate_false_alarm` two whole-run
-counts of copies decide as well, at that false-alarm bound, which is charged as delta.
+above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. A gate that uses `FALSE_ALARM` of
+`text_counts` fails a correct run with at most that probability; the other gates never do. With
+`policy.copy_gate_false_alarm` two whole-run counts of copies decide as well, at that false-alarm bound, which is
+charged as delta.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.words import WordByWord, by_word
-from dptext_etl.keys import canonical_ids
 from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
@@ -68,7 +68,6 @@ class Candidate:
         ledger: The ledger, open; None where nothing is looked up.
         refs: Registered release of each text column.
         texts: Other files to search for canaries: the manifest or its draft, logs.
-        lineage: The operations of the run on columns; None where they are as the policy declares.
         copies: Copy counts of the whole run by text column; they decide only where the policy sets
             `copy_gate_false_alarm`.
         recomputed: Canary rows of the whole run that were computed twice, and those that agree, by text column.
@@ -87,7 +86,6 @@ class Candidate:
     ledger: Ledger | None
     refs: Mapping[str, ReleaseRef]
     texts: tuple[Path | bytes, ...] = ()
-    lineage: Lineage | None = None
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     stage: Stage = Stage.STAGED
@@ -186,33 +184,18 @@ BATCH_ROWS = 20_000
 
 
 def canary_rows(batch: pl.DataFrame) -> pl.DataFrame:
-    """Return the marked rows of a batch. Most batches hold none, or nothing else: that is known without a query."""
-    marks = batch[CANARY]
-    if not marks.any():
-        return batch.clear()
-    return batch if marks.all(ignore_nulls=False) else batch.filter(marks)
+    """Return the marked rows of a batch."""
+    return batch.filter(batch[CANARY])
 
 
 def other_rows(batch: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of a batch that are not marked, also where a mark is missing."""
-    marks = batch[CANARY]
-    if not marks.any():
-        return batch
-    return batch.clear() if marks.all(ignore_nulls=False) else batch.filter(~marks.fill_null(value=False))
+    return batch.filter(~batch[CANARY].fill_null(value=False))
 
 
 def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
     ids = batch[name]
     return batch.filter(ids.is_not_null()) if ids.null_count() else batch
-
-
-def canary_texts(batch: pl.DataFrame, id_column: str, names: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the canonical id and the released texts of every canary row of a batch that has an id."""
-    marked = with_id(canary_rows(batch), id_column)
-    present = [name for name in names if name in marked.columns]
-    ids = canonical_ids(marked[id_column].to_arrow()).to_pylist()
-    for canonical, row in zip(ids, marked.iter_rows(named=True), strict=True):
-        yield canonical, {name: row[name] for name in present}
 
 
 def count(part: Path) -> int:
@@ -298,6 +281,7 @@ class Gate(ABC):
         order: Place in lists of gates: lower numbers first, equal numbers by name.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
             gate that names any, without a ledger.
+        candidate: The release.
         policy: The policy of the release.
         state: All that `rows` changes, by name. Numbers and `Counter`s add up, sets are united, and of dictionaries the
             first entry of a key stays; their size must not grow with the rows of the release, except with canary rows.
@@ -319,7 +303,7 @@ class Gate(ABC):
         cls.name = re.sub(r"\B[A-Z]", r"_\g<0>", cls.__name__).lower()
 
     def __init__(self, candidate: Candidate) -> None:
-        self.policy = candidate.policy
+        self.candidate, self.policy = candidate, candidate.policy
         self.state: dict[str, Any] = {}
 
     @classmethod
@@ -374,16 +358,10 @@ def merge(gate: Gate, state: Mapping[str, Any]) -> None:
         mine = gate.state[name]
         if isinstance(mine, LedgerComparison):
             mine.add_counted(part)
+        elif isinstance(mine, Counter):
+            mine.update(part)
         else:
-            gate.state[name] = _added(mine, part)
-
-
-def _added(mine: Any, other: Any) -> Any:
-    if isinstance(mine, Counter):
-        return Counter({name: mine[name] + other[name] for name in {**mine, **other}})
-    if isinstance(mine, dict):
-        return {**other, **mine}
-    return mine | other if isinstance(mine, set) else mine + other
+            gate.state[name] = part | mine if isinstance(mine, dict | set) else mine + part
 
 
 def every() -> tuple[type[Gate], ...]:

@@ -70,17 +70,12 @@ class LocalSink:
     @classmethod
     def at(cls, path: str | Path, *, table: bool = False) -> Self:
         """Find the places of a table by the path that readers use; one with a log is recognized by its manifest."""
-        found = cls._followed(path)
-        return replace(found, table=table or (found.path / TABLE / MANIFEST).is_file())
-
-    @classmethod
-    def _followed(cls, path: str | Path) -> Self:
         here = Path(path) if Path(path).name else Path(path).absolute()
         for _ in range(40):  # a chain of links without end stops here
             if not here.is_symlink() or cls(here).linked:
                 break
             here = here.parent / here.readlink()
-        return cls(here)
+        return cls(here, table or (here / TABLE / MANIFEST).is_file())
 
     @property
     def linked(self) -> bool:
@@ -227,7 +222,11 @@ def check_published(
         types = published_types(policy, manifest)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                _judge(table, gates, policy, own_ids, types)
+                rows = _batches(table, policy, types)
+                if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
+                    rows = _with_ids(rows, own_ids(Path(table)), policy.id)
+                for batch in rows:
+                    feed_published(gates, batch, policy)
         return tuple(verdict for gate in gates for verdict in verdicts_of(gate))
 
 
@@ -239,16 +238,8 @@ def _listed(place: str, policy: Policy, spec: TableSpec, own: set[str]) -> froze
     return frozenset(own) if found != own and rewrites(files, own - found, found - own) else found
 
 
-def _judge(table: Table, gates: list[Gate], policy: Policy, own_ids: OwnIds | None, types: Mapping[str, str]) -> None:
-    """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
-    rows = _batches(table, policy, types)
-    if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
-        rows = _with_ids(rows, own_ids(Path(table)), policy.id)
-    for batch in rows:
-        feed_published(gates, batch, policy)
-
-
 def feed_published(gates: Iterable[Gate], batch: pl.DataFrame, policy: Policy) -> None:
+    """Show rows to gates: as they are, or as mechanisms released them, where post-processing came after them."""
     rewritten = any(item.postprocess for item in policy.columns)
     for gate in gates:
         (gate.rewritten_rows if rewritten else gate.rows)(batch)

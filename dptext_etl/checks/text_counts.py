@@ -15,7 +15,7 @@ here drops, redraws or marks a row.
 In addition to whole copies, rows are counted that share an n-gram with their originals: k words in a row, at any place.
 The two share beta. A row of n draws shares k words in a row with any one reference text of n words with probability at
 most n^2 * p^k: there are n^2 pairs of places, and k released words in a row are k given words with probability at most
-p^k (`chance.word_chance`). Only the configuration decides k.
+p^k (`word_chance`). Only the configuration decides k.
 
 Copies are counted once more in what post-processing made of released texts. No distribution of them is known, so
 nothing bounds their chance, and gates and bounds stay with released texts
@@ -40,7 +40,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import starts, to_arrow, to_numpy
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.gate import Verdict, word_columns
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.words import WordByWord
@@ -81,28 +81,23 @@ def upper_tail(probabilities: Sequence[float] | Floats, most: int | None = None)
     return np.minimum(1.0, tail * slack + n * 1e-300)
 
 
-def threshold(probabilities: Sequence[float] | Floats, alarm: float) -> int:
-    """Return the least t with P[X >= t] <= `alarm`; n + 1 where every count is too likely to be suspicious."""
-    chances = np.asarray(probabilities, dtype=np.float64)
-    if len(chances) <= EXACT_LIMIT:
-        for most in (_FEW, len(chances)):
-            allowed = np.flatnonzero(upper_tail(chances, most) <= alarm)
-            if len(allowed):
-                return int(allowed[0])
-        return len(chances) + 1
-    ordered = np.sort(chances)
-    each = starts(ordered)
-    return _chernoff_threshold(ordered[each], np.diff(each, append=len(ordered)), alarm)
-
-
-def grouped_threshold(
+def threshold(
     probabilities: Sequence[float] | Floats, counts: Sequence[int] | npt.NDArray[np.int64], alarm: float
 ) -> int:
-    """Return `threshold` for `counts[i]` trials of success probability `probabilities[i]`, without listing them all."""
+    """Return the least t with P[X >= t] <= `alarm`; n + 1 where every count is too likely to be suspicious.
+
+    X counts the successes of n trials: `counts[i]` of them succeed with probability `probabilities[i]`.
+    """
     chances, repeats = np.asarray(probabilities, dtype=np.float64), np.asarray(counts, dtype=np.int64)
-    if repeats.sum() <= EXACT_LIMIT:
-        return threshold(np.repeat(chances, repeats), alarm)
-    return _chernoff_threshold(chances, repeats, alarm)
+    trials = int(repeats.sum())
+    if trials > EXACT_LIMIT:
+        return _chernoff_threshold(chances, repeats, alarm)
+    each = np.repeat(chances, repeats)
+    for most in (_FEW, trials):
+        allowed = np.flatnonzero(upper_tail(each, most) <= alarm)
+        if len(allowed):
+            return int(allowed[0])
+    return trials + 1
 
 
 def least_suspicious(trials: Trials, alarm: float) -> int:
@@ -111,7 +106,7 @@ def least_suspicious(trials: Trials, alarm: float) -> int:
     >>> least_suspicious(Counter({0.5: 10}), 0.01)
     10
     """
-    return grouped_threshold(list(trials), list(trials.values()), alarm)
+    return threshold(list(trials), list(trials.values()), alarm)
 
 
 def _chernoff_threshold(chances: Floats, repeats: npt.NDArray[np.int64], alarm: float) -> int:
@@ -352,7 +347,7 @@ def _report(policy: Policy, column: str, mechanism: WordByWord, count: CopyCount
     rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
     chances = copy_chances(mechanism, draws) if ngram is None else ngram_chances(mechanism, draws)
     beta = (policy.copy_gate_false_alarm or REPORT_BETA) / 2 / max(1, len(policy.columns))
-    total, least = int(rows.sum()), grouped_threshold(chances, rows, beta)
+    total, least = int(rows.sum()), threshold(chances, rows, beta)
     return CopyReport(
         name=COPIES if ngram is None else NGRAMS,
         column=column,
@@ -426,11 +421,8 @@ def count_reading(mechanism: Mechanism, column: pl.Series, *, every: bool = Fals
 
 def reading_page(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
     """Write the report on the texts of a run, from the counts of its shards by text column."""
-    total: dict[str, Counter[str]] = {}
-    for column, counts in chain.from_iterable(shard.items() for shard in shards):
-        total.setdefault(column, Counter()).update(counts)
     lines = ["These numbers follow from the texts: keep them in this folder."]
-    for column, found in total.items():
+    for column, found in _totals(shards).items():
         cut = f"{found['cut']:,} ({found['cut'] / max(1, found['texts']):.1%})"
         known = "known words are not counted: a model reads every word in pieces"
         if "unknown" in found:
@@ -440,6 +432,14 @@ def reading_page(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
         lines += ["", f"column {column!r}", f"texts with words: {found['texts']:,}", known]
         lines.append(f"texts that are cut: {cut}; they lose {counted(found['cut_words'], 'word')}")
     return "\n".join(lines) + "\n"
+
+
+def _totals(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, Counter[str]]:
+    """Add up the counts of shards by text column."""
+    total: dict[str, Counter[str]] = {}
+    for column, counts in chain.from_iterable(shard.items() for shard in shards):
+        total.setdefault(column, Counter()).update(counts)
+    return total
 
 
 def total_copies(shards: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, CopyCount]:
@@ -475,12 +475,8 @@ def rewriting_reports(policy: Policy, shards: Iterable[Mapping[str, Mapping[str,
 
 def model_failures(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> list[Verdict]:
     """Report the `texts` on which a model failed and their uniform `draws`, for each column with failures."""
-    total: dict[str, Counter[str]] = {}
-    for shard in shards:
-        for column, counts in shard.items():
-            total.setdefault(column, Counter()).update(counts)
     reports = []
-    for column, counts in total.items():
+    for column, counts in _totals(shards).items():
         texts, draws = counted(counts["texts"], "text"), counted(counts["draws"], "uniform draw")
         message = f"column {column!r}: the model failed on {texts}, with {draws} at the same spend"
         reports.append(_reported(MODEL_FAILURES, counts, message))

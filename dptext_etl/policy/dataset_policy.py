@@ -16,7 +16,7 @@ from dptext_etl.families.choice import COUNT, OTHER, ChoiceMechanism, Unlinked, 
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.object_stores import holds_password, require_catalog, require_options
+from dptext_etl.object_stores import require_options
 from dptext_etl.policy.column_policy import PARTITION, ColumnPolicy, ColumnSpec
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
@@ -24,6 +24,7 @@ from dptext_etl.policy.terms import (
     PLAIN_CSV,
     TABLE,
     Cap,
+    Catalog,
     Checked,
     Compression,
     CsvSpec,
@@ -32,10 +33,12 @@ from dptext_etl.policy.terms import (
     KeyReference,
     LedgerSpec,
     Name,
+    Place,
     Retention,
     TableSpec,
     anchored,
     for_environment,
+    omitted,
     require_other_variables,
 )
 
@@ -103,37 +106,33 @@ class Policy(Checked):
 
     dataset: Name
     release: Name
-    environment: Name | None = Field(default=None, exclude_if=lambda name: name is None)
-    source: str
-    source_catalog: dict[str, str] = Field(default_factory=dict, exclude_if=lambda catalog: not catalog)
+    environment: Name | None = omitted(None)
+    source: Place
+    source_catalog: Catalog = Field(default_factory=dict, exclude_if=lambda catalog: not catalog)
     csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda csv: csv == PLAIN_CSV)
-    sink: str
-    table: TableSpec | None = Field(default=None, exclude_if=lambda spec: spec is None)
-    compression: Compression = Field(default=FASTEST, exclude_if=lambda compression: compression == FASTEST)
+    sink: Place
+    table: TableSpec | None = omitted(None)
+    compression: Compression = omitted(FASTEST)
     id: Name
     subject: Name | None = None
-    normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda steps: not steps)
+    normalize: tuple[Normalization, ...] = omitted(())
     unit: Literal["subject", "record"] = "subject"
-    ids: Literal["keep", "drop", "keyed"] = Field(default="keep", exclude_if=lambda ids: ids == "keep")
+    ids: Literal["keep", "drop", "keyed"] = omitted("keep")
     keep: tuple[Name | Kept, ...] = ()
-    keep_unique: Literal["accepted"] | None = Field(default=None, exclude_if=lambda choice: choice is None)
+    keep_unique: Literal["accepted"] | None = omitted(None)
     strict_columns: bool = False
     key: KeyReference
     ledger: LedgerSpec
     cap: Cap | None = None
     on_cap: Literal["quarantine", "refuse"] = "quarantine"
-    on_null_subject: Literal["refuse", "quarantine", "own"] = Field(
-        default="refuse", exclude_if=lambda choice: choice == "refuse"
-    )
-    on_changed: Literal["refuse", "keep", "quarantine", "release_again"] = Field(
-        default="refuse", exclude_if=lambda choice: choice == "refuse"
-    )
-    per_subject: PositiveInt | None = Field(default=None, exclude_if=lambda most: most is None)
+    on_null_subject: Literal["refuse", "quarantine", "own"] = omitted("refuse")
+    on_changed: Literal["refuse", "keep", "quarantine", "release_again"] = omitted("refuse")
+    per_subject: PositiveInt | None = omitted(None)
     min_released: Annotated[float, Field(ge=0, le=1)] = 0.5
     publish: bool = True
     incremental: bool = False
     deletions: Literal["refuse", "keep"] = "refuse"
-    staging: str | None = None
+    staging: Place | None = None
     storage_options: dict[str, str] = Field(default_factory=dict)
     retention: Retention = Field(default_factory=Retention)
     shard_rows: PositiveInt = 100_000
@@ -142,8 +141,8 @@ class Policy(Checked):
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     reports: tuple[Literal["copies"], ...] = ()
     dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda spec: not spec.tags)
-    unlinked: Unlinked | None = Field(default=None, exclude_if=lambda spec: spec is None)
-    synthetic: Synthetic | None = Field(default=None, exclude_if=lambda spec: spec is None)
+    unlinked: Unlinked | None = omitted(None)
+    synthetic: Synthetic | None = omitted(None)
     columns: tuple[ColumnSpec, ...] = Field(default=(), alias="column")
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
     _folder: Path | None = PrivateAttr(default=None)
@@ -179,19 +178,6 @@ class Policy(Checked):
         """Refuse other options, and secrets: policies are printed, sent to executors, and shown by Dagster."""
         require_options(options)
         return options
-
-    @field_validator("source_catalog")
-    @classmethod
-    def _known(cls, catalog: dict[str, str]) -> dict[str, str]:
-        require_catalog(catalog)
-        return catalog
-
-    @field_validator("source", "sink", "staging")
-    @classmethod
-    def _no_password(cls, place: str | None) -> str | None:
-        if place is not None and holds_password(place):
-            raise ValueError("the URL holds a password; put it into storage_options, as the name of a variable")
-        return place
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -322,9 +308,7 @@ class Policy(Checked):
     @property
     def kept_columns(self) -> tuple[str, ...]:
         """The names of the columns that are published next to the texts."""
-        if self.labels is not None:
-            return (self.labels.column,)
-        return tuple(item if isinstance(item, str) else item.column for item in self.keep)
+        return tuple(item.column for item in self.kept)
 
     @property
     def labels(self) -> UnlinkedLabels | None:
@@ -369,7 +353,7 @@ class Policy(Checked):
 
     def charged_columns(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per column for which records are charged: released texts, or the summed column."""
-        return self.column_policies() if self.synthetic is None else list(self._column_policies)
+        return list(self._column_policies)
 
     def placed(self, columns: Sequence[ColumnPolicy]) -> Self:
         """Return the same policy with the policies of its text columns as another machine has them.

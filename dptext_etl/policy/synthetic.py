@@ -11,6 +11,7 @@ from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import OTHER
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
+from dptext_etl.policy.terms import omitted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,10 +52,8 @@ class Labels(BaseModel):
 
     model_config = _MODEL
 
-    column: _Text | None = Field(default=None, exclude_if=lambda column: column is None)
-    columns: Annotated[tuple[_Text, ...], Field(min_length=2)] | None = Field(
-        default=None, exclude_if=lambda columns: columns is None
-    )
+    column: _Text | None = omitted(None)
+    columns: Annotated[tuple[_Text, ...], Field(min_length=2)] | None = omitted(None)
     values: Annotated[tuple[_Text | tuple[_Text, ...], ...], Field(min_length=1)]
     names: dict[_Text, str] = Field(default_factory=dict)
 

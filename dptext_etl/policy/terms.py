@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import parse_qsl
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -74,9 +75,31 @@ def _library() -> Any:
     return ed25519
 
 
+def omitted(default: Any) -> Any:
+    """Return a field that is written, and so hashed, only where it differs from its default."""
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
 """The name of a key. A policy refuses a key itself when it is built, so that no one can print or send one with it."""
+
+
+def _without_password(place: str) -> str:
+    if holds_password(place):
+        raise ValueError("the URL holds a password; put it into storage_options, as the name of a variable")
+    return place
+
+
+def _catalog(properties: dict[str, str]) -> dict[str, str]:
+    require_catalog(properties)
+    return properties
+
+
+Place = Annotated[str, AfterValidator(_without_password)]
+"""A path or a URL. Policies are printed, so it holds no password."""
+Catalog = Annotated[dict[str, str], AfterValidator(_catalog)]
+"""Properties of an Iceberg catalog."""
 _Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{64}){1,2}$")]
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]  # a finite number above 0; `True` is none
 
@@ -246,15 +269,8 @@ class LedgerSpec(Checked):
 
     url: str
     id_key: KeyReference | None = None
-    anchors: str | None = None
-    require_anchors: bool | None = Field(default=None, exclude_if=lambda value: value is None)
-
-    @field_validator("anchors")
-    @classmethod
-    def _no_credentials(cls, anchors: str | None) -> str | None:
-        if anchors is not None and holds_password(anchors):
-            raise ValueError("the URL holds a password; put it into storage_options, as the name of a variable")
-        return anchors
+    anchors: Place | None = None
+    require_anchors: bool | None = omitted(None)
 
     @field_validator("url")
     @classmethod
@@ -283,13 +299,7 @@ class TableSpec(Checked):
 
     format: Literal["delta", "iceberg"]
     name: str | None = None
-    catalog: dict[str, str] = Field(default_factory=dict)
-
-    @field_validator("catalog")
-    @classmethod
-    def _allowed(cls, catalog: dict[str, str]) -> dict[str, str]:
-        require_catalog(catalog)
-        return catalog
+    catalog: Catalog = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -339,10 +349,10 @@ class Cap(Checked):
     delta: Annotated[Amount, Field(lt=1)] | None = None
     period: Name = "all"
     group: Name | None = None
-    dataset: Name | None = Field(default=None, exclude_if=lambda name: name is None)
-    unit: Literal["subject", "record"] | None = Field(default=None, exclude_if=lambda unit: unit is None)
-    public_key: _Hex | None = Field(default=None, exclude_if=lambda key: key is None)
-    signature: _Hex | None = Field(default=None, exclude_if=lambda signature: signature is None)
+    dataset: Name | None = omitted(None)
+    unit: Literal["subject", "record"] | None = omitted(None)
+    public_key: _Hex | None = omitted(None)
+    signature: _Hex | None = omitted(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -376,7 +386,6 @@ class Cap(Checked):
 
 
 Bound = Annotated[int, Field(strict=True)] | Annotated[float, Field(allow_inf_nan=False, strict=True)]
-_NONE: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
 
 
 class Kept(Checked):
@@ -392,9 +401,9 @@ class Kept(Checked):
     """
 
     column: Name
-    as_: Literal["month", "year"] | None = Field(alias="as", **_NONE)
-    bins: Annotated[tuple[Bound, ...], Field(min_length=1)] | None = Field(**_NONE)
-    top: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(**_NONE)
+    as_: Literal["month", "year"] | None = Field(default=None, alias="as", exclude_if=lambda way: way is None)
+    bins: Annotated[tuple[Bound, ...], Field(min_length=1)] | None = omitted(None)
+    top: Annotated[tuple[str, ...], Field(min_length=1)] | None = omitted(None)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -59,7 +59,7 @@ def drawn(mechanism, random, words):
 
 def fed(mechanism, releases):
     """Paired canaries of one text from releases by (shard, half)."""
-    pairs = PairedCanaries("text", mechanism)
+    pairs = PairedCanaries(mechanism)
     for (shard, half), (words, text) in releases.items():
         pairs.feed((0, shard, half), words, text)
     return {item.name: item for item in pairs.comparisons(ALARM)}

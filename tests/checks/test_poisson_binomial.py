@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.checks.text_counts import EXACT_LIMIT, grouped_threshold, round_up, threshold, upper_tail
+from dptext_etl.checks.text_counts import EXACT_LIMIT, round_up, threshold, upper_tail
 
 chances = st.lists(st.fractions(0, 1, max_denominator=10**6), max_size=12)
 
@@ -32,7 +32,7 @@ def test_the_tail_is_an_upper_bound_and_close(probabilities):
 
 @given(chances, st.floats(1e-12, 0.4))
 def test_a_correct_run_fires_with_at_most_the_declared_probability(probabilities, alarm):
-    limit = threshold([round_up(p) for p in probabilities], alarm)
+    limit = threshold([round_up(p) for p in probabilities], [1] * len(probabilities), alarm)
     tail = [*exact_tail(probabilities), Fraction(0)]
     assert tail[limit] <= Fraction(alarm)
     assert limit == 1 or tail[limit - 1] > Fraction(alarm) * (1 - Fraction(1, 10**9))
@@ -47,7 +47,7 @@ def test_a_part_of_the_tail_is_that_part_of_the_whole(probabilities, most):
 @pytest.mark.parametrize(("n", "p"), [(64, 0.9), (65, 0.9), (300, 0.01), (300, 0.1), (300, 0.5), (300, 1.0)])
 def test_thresholds_on_either_side_of_where_they_are_looked_for_first(n, p):
     allowed = np.flatnonzero(upper_tail([p] * n) <= 1e-9)
-    assert threshold([p] * n, 1e-9) == (allowed[0] if len(allowed) else n + 1)
+    assert threshold([p], [n], 1e-9) == (allowed[0] if len(allowed) else n + 1)
 
 
 @given(st.fractions(0, 1, max_denominator=10**9))
@@ -57,12 +57,12 @@ def test_probabilities_are_rounded_up(probability):
 
 
 def test_certain_impossible_and_grouped_chances():
-    assert (threshold([1.0] * 50, 1e-9), threshold([0.99] * 50, 1e-9)) == (51, 51)
-    assert threshold([0.5] * 50, 1e-9) <= 50
-    assert (threshold([], 1e-9), grouped_threshold([1e-30], [10**9], 1e-9)) == (1, 1)
+    assert (threshold([1.0], [50], 1e-9), threshold([0.99], [50], 1e-9)) == (51, 51)
+    assert threshold([0.5], [50], 1e-9) <= 50
+    assert (threshold([], [], 1e-9), threshold([1e-30], [10**9], 1e-9)) == (1, 1)
     groups, counts = np.array([0.1, 0.4, 0.01]), np.array([300, 20, 1000])
-    assert grouped_threshold(groups, counts, 1e-9) == threshold(np.repeat(groups, counts), 1e-9)
-    large = grouped_threshold(groups, counts * 10**6, 1e-9)
+    assert threshold(groups, counts, 1e-9) == threshold(np.repeat(groups, counts), np.ones(1_320, np.int64), 1e-9)
+    large = threshold(groups, counts * 10**6, 1e-9)
     assert 48_000_000 < large < 48_060_000
 
 
@@ -70,7 +70,7 @@ def test_large_counts_take_the_chernoff_bound():
     scipy_stats = pytest.importorskip("scipy.stats")
     n = EXACT_LIMIT + 1000
     for p in (1e-7, 0.003, 0.2, 0.9):
-        limit = threshold(np.full(n, p), 1e-9)
+        limit = threshold([p], [n], 1e-9)
         assert scipy_stats.binom.sf(limit - 1, n, p) <= 1e-9
         least = int(scipy_stats.binom.isf(1e-9, n, p))
         assert least <= limit <= least + 8 + 0.3 * np.sqrt(n * p * (1 - p))
@@ -88,6 +88,6 @@ def test_the_chernoff_bound_is_the_least_of_its_whole_grid(groups, alarm):
     cumulants = counts @ np.log1p(probabilities[:, None] * np.expm1(slopes))
     bounds = (cumulants * (1 + 1e-12) + 1e-12 - np.log(alarm)) / slopes
     least = min(float(bounds.min()), float(counts.sum()))
-    assert grouped_threshold(probabilities, counts, alarm) in {
+    assert threshold(probabilities, counts, alarm) in {
         int(np.floor(least * (1 + sign * 1e-10))) + 1 for sign in (-1, 0, 1)
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import polars as pl
 
@@ -19,9 +19,9 @@ from dptext_etl.checks.gate import (
     Stage,
     Verdict,
     canary_rows,
-    canary_texts,
     choice_columns,
     other_rows,
+    with_id,
     word_columns,
 )
 from dptext_etl.checks.text_counts import (
@@ -74,7 +74,6 @@ class CanaryTextAbsent(Gate):
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self._tokens = candidate.pseudo_words()
-        self._artefacts = candidate.texts
         planted = sum(len(plan.ids("out_of_vocabulary")) for plan in candidate.canaries)
         self._spelled, self._spelled_again, self._in_clear = {}, {}, {}
         for item in self.policy.column_policies():
@@ -120,8 +119,8 @@ class CanaryTextAbsent(Gate):
     def verdict(self) -> Verdict:
         """Search the files that leave the run next to the rows, too."""
         hits: Counter[str] = self.state["hits"]
-        for artefact in self._artefacts:
-            hits.update(self._everything.find(artefact))
+        for text in self.candidate.texts:
+            hits.update(self._everything.find(text))
         total, words = hits.total(), sum(map(len, self._tokens.values()))
         counts = {"rows": self.state["rows"], "words": words, "hits": total, **hits}
         if total:
@@ -199,30 +198,39 @@ class CanaryRowsComplete(_RowsGate):
         return self.outcome(counts, message, passed=passed)
 
 
+class _Planted(NamedTuple):
+    shard: int
+    half: int  # 0 for the first row of its text in the shard, 1 for the second
+    row: CanaryRow
+
+
 class InVocabularyGate(_RowsGate):
     """Takes the releases of in-vocabulary canary rows, each of them once, to compare them with chance."""
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self._text_columns = [item.column or "" for item in self.policy.column_policies()]
-        # shard and row by canonical id, in the order of the plans
-        self._planted: dict[str, tuple[int, CanaryRow]] = {}
+        self._planted: dict[str, _Planted] = {}  # by canonical id
         for plan in candidate.canaries:
             ids = canonical_ids(plan.ids().to_arrow()).to_pylist()
-            rows = zip(ids, plan.rows, strict=True)
-            self._planted |= {canonical: (plan.shard, row) for canonical, row in rows if row.kind == "in_vocabulary"}
+            for place, (canonical, row) in enumerate(zip(ids, plan.rows, strict=True)):
+                if row.kind == "in_vocabulary":
+                    self._planted[canonical] = _Planted(plan.shard, 2 * place // len(ids), row)
         self.state: dict[str, Any] = {"released": {}}  # the texts of a row, by canonical id
 
     def rows(self, batch: pl.DataFrame) -> None:
-        for canonical, texts in canary_texts(batch, self.policy.id, self._text_columns):
+        marked = with_id(canary_rows(batch), self.policy.id)
+        ids = canonical_ids(marked[self.policy.id].to_arrow()).to_pylist()
+        present = [name for name in self._text_columns if name in marked.columns]
+        for canonical, row in zip(ids, marked.iter_rows(named=True), strict=True):
             if canonical in self._planted:
-                self.state["released"].setdefault(canonical, texts)
+                self.state["released"].setdefault(canonical, {name: row[name] for name in present})
 
-    def releases(self, column: str) -> Iterator[tuple[str, int, CanaryRow, Any]]:
-        """Yield canonical id, shard, row, and released text of the canary rows that have a release in a column."""
+    def releases(self, column: str) -> Iterator[tuple[_Planted, Any]]:
+        """Yield the canary rows that have a release in a column, and the released texts."""
         for canonical, texts in self.state["released"].items():
             if column in texts:
-                yield canonical, *self._planted[canonical], texts[column]
+                yield self._planted[canonical], texts[column]
 
 
 class CanaryWordsReplaced(InVocabularyGate):
@@ -282,7 +290,7 @@ class CanaryWordsReplaced(InVocabularyGate):
         """Return, by shard, the canary texts of a column and how many of their words came back; and misaligned rows."""
         known, misaligned = known_words(mechanism), 0
         texts, survived = Texts(), Counter[int]()
-        for _, shard, row, released in self.releases(name):
+        for (shard, _, row), released in self.releases(name):
             words, outputs = drawn_and_released(mechanism, known, row.words[name], released)
             if mechanism.length != "disclose":
                 fits, came_back = len(outputs) <= mechanism.n_max, sum(output in words for output in outputs)
@@ -340,13 +348,13 @@ class CanaryTextsReplaced(InVocabularyGate):
 
     def _compared(self, name: str, mechanism: ChoiceMechanism) -> Iterator[tuple[Trials, int, tuple[str, str]]]:
         """Yield trials, successes, and the names of their counts: of survivors, and of pairs that agree."""
-        planted = {row.texts[name] for _, row in self._planted.values()}
+        planted = {row.texts[name] for _, _, row in self._planted.values()}
         numbers = {text: number for number, text in enumerate(mechanism.opened.texts) if text in planted}
         back: Trials = Counter()
         same: Trials = Counter()
         survived = equal = 0
         pairs: dict[tuple[int, int | None], list[tuple[int, Any]]] = {}
-        for _, shard, row, text in self.releases(name):
+        for (shard, _, row), text in self.releases(name):
             number = numbers[row.texts[name]]
             back[round_up(mechanism.survival(number))] += 1
             survived += text == row.texts[name]
@@ -373,10 +381,6 @@ class CanaryRowsReproducible(Gate):
     stages = frozenset({Stage.STAGED})
     order = 52
 
-    def __init__(self, candidate: Candidate) -> None:
-        super().__init__(candidate)
-        self._recomputed = candidate.recomputed
-
     def verdict(self) -> Verdict:
         """Pass if enough rows agree in every column.
 
@@ -384,7 +388,7 @@ class CanaryRowsReproducible(Gate):
         """
         rows = wrong = 0
         for item in self.policy.column_policies():
-            counts = self._recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
+            counts = self.candidate.recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
             rows += counts["rows"]
             wrong += counts["equal"] < (counts["rows"] if item.mechanism.reproducible else counts["moved"])
         message = f"{rows:,} canary texts were released again without other rows, "

@@ -1,12 +1,12 @@
 """Gates of records: each id once, every cell charged and committed, and no draws shared by different records.
 
-`rows_ledgered` compares bytes with the first commit. This gate also finds rows that agree with it and are there
-twice, and rows of another text whose id the ledger never had to look up.
+`rows_ledgered` compares bytes with the first commit. The committed positions also say whether a cell may be null and,
+where the length is disclosed, how many words it has. `one_text_per_record` also finds rows that agree with the commit
+and are there twice, and rows of another text whose id the ledger never had to look up.
 
-The committed positions also say whether a cell may be null and, where the length is disclosed, how many words it has.
-
-It looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
-prefixes of any two released texts. Short equal texts of real records prove nothing, since their originals may be equal.
+`duplicates_within_chance` looks in two ways, both without a real text: at paired canaries, which are rows of equal
+text, and at long common prefixes of any two released texts. Short equal texts of real records prove nothing, since
+their originals may be equal.
 
 Draws are functions of the record id and the text (docs/spec/stream.md#record-key), so equal texts of two records are
 drawn independently: word i of both releases is the same with probability c_i = sum over y of P(y | word i)^2. A defect
@@ -14,7 +14,7 @@ that joins the draws of records shows as more agreement: one seed for all worker
 anew, samples that are kept for equal texts or words, a key without the record id.
 
 Whatever two texts say, k given draws of one agree with k of the other with probability at most p^k; p bounds every
-probability of the output distribution (`chance.word_chance`). Take R rows, and k such that R (R - 1) / 2 * p^k is below
+probability of the output distribution (`word_chance`). Take R rows, and k such that R (R - 1) / 2 * p^k is below
 the false-alarm bound. Then a single pair of equal prefixes of k words is a defect, and neither the raw texts nor how
 often they repeat matter. k follows from the number of rows and the configuration only.
 """
@@ -207,10 +207,8 @@ class RowsLedgered(Gate):
     def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:
         if not rows.height:
             return
-        canary = np.zeros(rows.height, np.bool_)
-        if CANARY in rows.columns:
-            marks = rows[CANARY]
-            canary = (marks.fill_null(value=False) if marks.null_count() else marks).to_numpy()
+        marked = CANARY in rows.columns
+        canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         column = self._policies[key.column]
         bounds = positions_of(None if key.chain else column.mechanism, rows[name])
@@ -247,6 +245,8 @@ PAIRS = 1_024
 
 Words = tuple[str, ...]
 Chances = dict[int, tuple[float, ...]]
+Outcome = tuple[float, bool]
+"""The chance that two words agree, and whether they do."""
 
 
 class DuplicatesWithinChance(InVocabularyGate):
@@ -281,8 +281,10 @@ class DuplicatesWithinChance(InVocabularyGate):
         counts: dict[str, int | float] = {"rows": len(self.state["released"]), "compared": 0, "equal": 0, "heads": 0}
         counts |= {"equal_heads": 0, "suspicious": 0}
         without_power = []
-        for pairs in self._paired():
-            name, power = pairs.name, False
+        for name, mechanism in self._columns.items():
+            pairs, power = PairedCanaries(mechanism), False
+            for (shard, half, row), text in self.releases(name):
+                pairs.feed((row.pair or 0, shard, half), row.words[name], text)
             for comparison in pairs.comparisons(self._alarm):
                 counts["compared"] += comparison.compared
                 counts["equal"] += comparison.equal
@@ -304,20 +306,6 @@ class DuplicatesWithinChance(InVocabularyGate):
         if not self._columns:
             message = "not applicable: no column replaces words one by one"
         return self.outcome(counts, message, passed=passed)
-
-    def _paired(self) -> Iterable[PairedCanaries]:
-        """Put together the releases of canary rows, column by column."""
-        places: dict[str, tuple[int, int, int]] = {}
-        first = set[tuple[int, int]]()
-        for canonical, (shard, row) in self._planted.items():
-            text = (row.pair or 0, shard)
-            places[canonical] = (*text, int(text in first))
-            first.add(text)
-        for name, mechanism in self._columns.items():
-            pairs = PairedCanaries(name, mechanism)
-            for canonical, _, row, text in self.releases(name):
-                pairs.feed(places[canonical], row.words[name], text)
-            yield pairs
 
 
 def prefix_digests(texts: pl.Series, words: int) -> ByteRows:
@@ -348,21 +336,14 @@ class Comparison(NamedTuple):
         return self.equal >= self.limit
 
 
-class _Row(NamedTuple):
-    shard: int
-    half: int
-    outputs: Words
-
-
 class PairedCanaries:
     """Compares the paired canaries of one column; a column that hides the length of its texts has none."""
 
-    def __init__(self, name: str, mechanism: WordByWord) -> None:
-        self.name = name
+    def __init__(self, mechanism: WordByWord) -> None:
         self._mechanism = mechanism
         self._known = known_words(mechanism)
         self._texts: dict[int, Words] = {}
-        self._rows: dict[int, list[_Row]] = defaultdict(list)
+        self._rows: dict[int, dict[tuple[int, int], Words]] = defaultdict(dict)  # by text, then by shard and half
 
     def feed(self, place: tuple[int, int, int], words: Words, text: Any) -> None:
         """Take the release of a canary row: number of its text, shard, and 0 or 1 for the first or second row."""
@@ -372,7 +353,7 @@ class PairedCanaries:
         words, outputs = drawn_and_released(self._mechanism, self._known, words, text)
         if words and len(outputs) == len(words):
             self._texts[pair] = words
-            self._rows[pair].append(_Row(shard, half, outputs))
+            self._rows[pair][shard, half] = outputs
 
     def comparisons(self, alarm: float) -> list[Comparison]:
         """Compare in four ways: inside a shard, across shards, inside a row, and whole rows."""
@@ -381,45 +362,32 @@ class PairedCanaries:
         chances, repeated, left = self._chances(alarm)
         share = left / 4
         return [
-            self._aligned("pairs of a shard", self._within(), chances, share),
-            self._aligned("pairs of two shards", self._across(), chances, share),
-            self._repeated(repeated, share),
+            _compared("pairs of a shard", self._within(chances), share),
+            _compared("pairs of two shards", self._across(chances), share),
+            _compared("a word twice in a row", self._repeated(repeated), share),
             self._identical(chances, share),
         ]
 
-    def _within(self) -> Iterator[tuple[int, Words, Words]]:
-        """Pair the two rows of a text in a shard."""
+    def _within(self, chances: Chances) -> Iterator[Outcome]:
+        """Compare the two rows of a text in a shard."""
         for pair, rows in self._rows.items():
-            by_shard: dict[int, dict[int, Words]] = defaultdict(dict)
-            for row in rows:
-                by_shard[row.shard][row.half] = row.outputs
-            yield from ((pair, found[0], found[1]) for found in by_shard.values() if len(found) == 2)
+            for shard, half in rows:
+                if half == 0 and (shard, 1) in rows:
+                    yield from _aligned(chances[pair], rows[shard, 0], rows[shard, 1])
 
-    def _across(self) -> Iterator[tuple[int, Words, Words]]:
-        """Pair the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
+    def _across(self, chances: Chances) -> Iterator[Outcome]:
+        """Compare the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
         for pair, rows in self._rows.items():
-            front = [row.outputs for row in sorted(rows) if row.half == 0]
-            yield from ((pair, one, other) for one, other in zip(front[::2], front[1::2], strict=False))
+            front = [rows[place] for place in sorted(rows) if place[1] == 0]
+            for one, other in zip(front[::2], front[1::2], strict=False):
+                yield from _aligned(chances[pair], one, other)
 
-    def _aligned(
-        self, name: str, pairs: Iterable[tuple[int, Words, Words]], chances: Chances, alarm: float
-    ) -> Comparison:
-        trials: Trials = Counter()
-        equal = 0
-        for pair, one, other in pairs:
-            trials.update(chances[pair])
-            equal += sum(a == b for a, b in zip(one, other, strict=True))
-        return Comparison(name, trials.total(), equal, _limit(trials, alarm))
-
-    def _repeated(self, chances: Chances, alarm: float) -> Comparison:
-        """Pair the occurrences of a word in a row: "same word, same replacement" inside a record."""
-        trials: Trials = Counter()
-        equal = 0
+    def _repeated(self, chances: Chances) -> Iterator[Outcome]:
+        """Compare the occurrences of a word in a row: "same word, same replacement" inside a record."""
         for pair, rows in self._rows.items():
-            for (one, other), chance in zip(_repeats(self._texts[pair]), chances[pair], strict=True):
-                trials[chance] += len(rows)
-                equal += sum(row.outputs[one] == row.outputs[other] for row in rows)
-        return Comparison("a word twice in a row", trials.total(), equal, _limit(trials, alarm))
+            places = _repeats(self._texts[pair])
+            for outputs in rows.values():
+                yield from zip(chances[pair], (outputs[one] == outputs[other] for one, other in places), strict=True)
 
     def _identical(self, chances: Chances, alarm: float) -> Comparison:
         """Count pairs of rows that agree in every word, wherever they are; Markov: P[X >= t] <= E[X] / t."""
@@ -429,7 +397,7 @@ class PairedCanaries:
             pairs = math.comb(len(rows), 2)
             compared += pairs
             expected += pairs * math.prod(chances[pair]) * (1 + 1e-9)
-            equal += sum(math.comb(times, 2) for times in Counter(row.outputs for row in rows).values())
+            equal += sum(math.comb(times, 2) for times in Counter(rows.values()).values())
         return Comparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
 
     def _chances(self, alarm: float) -> tuple[Chances, Chances, float]:
@@ -472,6 +440,16 @@ def _repeats(words: Words) -> list[tuple[int, int]]:
     return [pair for found in places.values() for pair in zip(found[::2], found[1::2], strict=False)]
 
 
-def _limit(trials: Trials, alarm: float) -> int:
+def _aligned(chances: Iterable[float], one: Words, other: Words) -> Iterator[Outcome]:
+    return ((chance, a == b) for chance, a, b in zip(chances, one, other, strict=True))
+
+
+def _compared(name: str, outcomes: Iterable[Outcome], alarm: float) -> Comparison:
+    trials: Trials = Counter()
+    equal = 0
+    for chance, agree in outcomes:
+        trials[chance] += 1
+        equal += agree
     mean = sum(chance * times for chance, times in trials.items())
-    return max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
+    limit = max(least_suspicious(trials, alarm), math.ceil(mean) + 1)
+    return Comparison(name, trials.total(), equal, limit)

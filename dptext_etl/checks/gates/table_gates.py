@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class RawColumnAbsent(Gate):
-    """Compares names, types and lineage with the policy.
+    """Compares names and types with the policy.
 
     Names that the policy does not know are counted, not quoted: a pivot can turn raw text into column names.
     """
 
     catches = (
         "A raw text column, or one derived from it, that travels along under its own or another name, as a forgotten "
-        "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
+        "`drop` or a `select *` after a join leaves it."
     )
     stages = frozenset(Stage)
     order = 20
@@ -39,16 +39,13 @@ class RawColumnAbsent(Gate):
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         policy, marked = self.policy, candidate.stage is Stage.STAGED
-        declared = declared_lineage(policy)
-        lineage = declared if candidate.lineage is None else candidate.lineage
         self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
         self._later = any(item.postprocess for item in policy.columns)
-        self._expected = {*(edge.output for edge in declared), *([CANARY] if marked else [])}
+        self._expected = {*(edge.output for edge in declared_lineage(policy)), *([CANARY] if marked else [])}
         if policy.unlinked is not None and not marked:
             self._expected = {*policy.unlinked.columns(policy.columns[0].name)}
         if policy.synthetic is not None:
             self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
-        self._wrong_edges = len(set(lineage) ^ set(declared))
         self._types = None if marked else published_types(policy, candidate.manifest)
         self.state: dict[str, Any] = {"schemas": {}}  # the columns and types of parts, each once, in order
 
@@ -69,8 +66,8 @@ class RawColumnAbsent(Gate):
         missing = {name for schema in schemas for name in self._expected - set(schema)}
         unknown = {name for schema in schemas for name in set(schema) - self._expected}
         mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}
-        counts = {"columns": len(self._expected), "missing": len(missing), "unknown": len(unknown)}
-        counts |= {"mistyped": len(mistyped), "wrong_lineage": self._wrong_edges}
+        wrong = {"missing": len(missing), "unknown": len(unknown), "mistyped": len(mistyped)}
+        counts = {"columns": len(self._expected), **wrong}
         problems = []
         if missing:
             problems.append(f"missing: {_names(missing)}")
@@ -80,10 +77,6 @@ class RawColumnAbsent(Gate):
             )
         if mistyped:
             problems.append(f"of another type than expected: {_names(mistyped)}")
-        if self._wrong_edges:
-            problems.append(
-                f"{counted(self._wrong_edges, 'column was', 'columns were')} made otherwise than the policy says"
-            )
         if not schemas:
             problems.append("there are no parts")
         message = "; ".join(problems) or f"{counted(counts['columns'], 'column')}, as the policy says"
@@ -121,23 +114,19 @@ class PublishedFiles(Gate):
     stages = frozenset({Stage.PUBLISHED})
     order = 10
 
-    def __init__(self, candidate: Candidate) -> None:
-        super().__init__(candidate)
-        self._candidate = candidate
-
     @classmethod
     def columns(cls, policy: Policy) -> tuple[str, ...] | None:  # noqa: ARG003  (synthetic tables, too)
         return ()
 
     def verdict(self) -> Verdict | tuple[Verdict, ...]:
         """Judge folders only: a single file or a table has no manifest."""
-        folder, ledger = self._candidate.manifest, self._candidate.ledger
+        folder, ledger = self.candidate.manifest, self.candidate.ledger
         if folder is None:
             return ()
         if ledger is None:
             raise GateError("the ledger is not open, so the manifest cannot be looked up")
         parts, manifest, policy = folder.parts, folder.facts, self.policy
-        refs, digest = self._candidate.refs.values(), folder.digest
+        refs, digest = self.candidate.refs.values(), folder.digest
         sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
         recorded = bool(refs) and all(digest in ledger.releases.published(ref, sink).values() for ref in refs)
         paths = [folder.file(part) for part in parts]
@@ -157,7 +146,7 @@ class PublishedFiles(Gate):
             "files": len(paths),
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
             "changed": _changed(names, parts),
-            "shown_otherwise": _differ(folder),
+            "shown_otherwise": 0 if folder.listed is None else len(folder.listed ^ {part["path"] for part in parts}),
             "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
             "other_release": int(
                 (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
@@ -189,11 +178,6 @@ def _newer(manifest: PublishedManifest, ledger: Ledger, refs: Iterable[ReleaseRe
     return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
 
 
-def _differ(manifest: PublishedManifest) -> int:
-    """Count files that the manifest or the log of a table lists, and the other one does not."""
-    return 0 if manifest.listed is None else len(manifest.listed ^ {part["path"] for part in manifest.parts})
-
-
 def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:
     """Count files that hold other bytes under one of their names; two names of one file are read once."""
     changed = 0
@@ -208,25 +192,20 @@ def _inside(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-class _SyntheticGate(Gate):
-    """Judges synthetic tables only."""
-
-    stages = frozenset(Stage)
-
-    @classmethod
-    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
-        return None if policy.synthetic is None else ()
-
-
-class RowCount(_SyntheticGate):
-    """Counts rows: their number is public, and never the number of private records."""
+class RowCount(Gate):
+    """Counts rows of synthetic tables: their number is public, and never the number of private records."""
 
     catches = "Rows that were added to a synthetic table, left out, or drawn as often as there are private records."
+    stages = frozenset(Stage)
     order = 15
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate)
         self.state = {"rows": 0}
+
+    @classmethod
+    def columns(cls, policy: Policy) -> tuple[str, ...] | None:
+        return None if policy.synthetic is None else ()
 
     def rows(self, batch: pl.DataFrame) -> None:
         self.state["rows"] += batch.height
@@ -237,10 +216,11 @@ class RowCount(_SyntheticGate):
         return self.outcome({"rows": rows, "wanted": wanted}, message, passed=rows == wanted)
 
 
-class LabelsInList(_SyntheticGate):
-    """Compares every label with the public list, also in an unlinked release."""
+class LabelsInList(Gate):
+    """Compares every label of a synthetic table or an unlinked release with the public list."""
 
     catches = "Labels of private records that the public list does not name, and rows without a label."
+    stages = frozenset(Stage)
     order = 72
 
     def __init__(self, candidate: Candidate) -> None:

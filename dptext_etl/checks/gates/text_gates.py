@@ -36,10 +36,6 @@ class _CopyGate(Gate):
 
     stages = frozenset({Stage.STAGED})
 
-    def __init__(self, candidate: Candidate) -> None:
-        super().__init__(candidate)
-        self._copies = candidate.copies
-
     @classmethod
     def columns(cls, policy: Policy) -> tuple[str, ...] | None:
         return None if policy.copy_gate_false_alarm is None else super().columns(policy)
@@ -52,11 +48,11 @@ class CopiesWithinChance(_CopyGate):
     order = 110
 
     def verdict(self) -> tuple[Verdict, ...]:
-        reports = copy_reports(self.policy, self._copies)
+        reports = copy_reports(self.policy, self.candidate.copies)
         unbounded = {item.name for item in self.policy.columns} - {item.column for item in reports}
         if unbounded:
             msg = f"copy_gate_false_alarm is set, but {len(unbounded)} columns have no copy count or no bound"
-            hint = "count while staging (`reports.count_copies`), or leave copy_gate_false_alarm out"
+            hint = "count while staging (`count_copies`), or leave copy_gate_false_alarm out"
             raise InputError(msg, hint)
         return tuple(report.gate() for report in reports)
 
@@ -68,7 +64,7 @@ class NgramsWithinChance(_CopyGate):
     order = 120
 
     def verdict(self) -> tuple[Verdict, ...]:
-        return tuple(report.gate() for report in ngram_reports(self.policy, self._copies))
+        return tuple(report.gate() for report in ngram_reports(self.policy, self.candidate.copies))
 
 
 class WordsInOutputSet(Gate):

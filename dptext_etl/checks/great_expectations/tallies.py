@@ -19,9 +19,10 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.gate import Candidate, Gate, load, make, verdicts_of
+from dptext_etl.checks.gate import BATCH_ROWS, Candidate, load, make, verdicts_of
 from dptext_etl.checks.gates.text_gates import inside_output_set
 from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
+from dptext_etl.data_types import parsed
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -74,9 +75,13 @@ def _ledger(policy: Policy) -> Ledger:
 class GateTally:
     """Counts the problems of a gate, in rows or, where a ledger is looked up, in cells; closes that ledger."""
 
-    def __init__(self, policy: Policy, gate: Gate, problems: Sequence[str], ledger: Ledger | None = None) -> None:
-        self._policy, self._gate, self._problems, self._ledger = policy, gate, problems, ledger
-        self._rows = 0
+    def __init__(
+        self, policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
+    ) -> None:
+        self._policy, kind = parse_policy(policy), load(gate)
+        self._ledger = None if refs is None else _ledger(self._policy)
+        self._gate = make(kind, Candidate.published(self._policy, self._ledger, refs))
+        self._problems, self._rows = problems or kind.problems, 0
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
@@ -90,26 +95,18 @@ class GateTally:
         return {"checked": checked, **{name: int(verdict.counts[name]) for name in self._problems}}
 
 
-def _gate_tally(
-    policy: str, gate: str, problems: Sequence[str] = (), refs: Mapping[str, ReleaseRef] | None = None
-) -> Tally:
-    read, kind = parse_policy(policy), load(gate)
-    ledger = None if refs is None else _ledger(read)
-    return GateTally(read, make(kind, Candidate.published(read, ledger, refs)), problems or kind.problems, ledger)
-
-
 def gate(policy: str, gate: str) -> Callable[[], Tally]:
-    return partial(_gate_tally, policy, gate)
+    return partial(GateTally, policy, gate)
 
 
 def canaries(policy: str) -> Callable[[], Tally]:
-    return partial(_gate_tally, policy, "canary_text_absent", ("hits",))
+    return partial(GateTally, policy, "canary_text_absent", ("hits",))
 
 
 def ledgered(policy: str) -> Callable[[], Tally]:
     """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
     problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
-    return partial(_gate_tally, policy, "rows_ledgered", problems, _registered(policy))
+    return partial(GateTally, policy, "rows_ledgered", problems, _registered(policy))
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:
@@ -270,3 +267,38 @@ def require_reach(frame: Any, url: str) -> None:
     if not resolve_url(url).startswith(POSTGRES) and not master.startswith("local"):
         msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
         raise LedgerError(msg, "validate with a local master, or read the published files with Polars")
+
+
+_TIME = r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?"
+_MOMENT = rf"^(\d{{4}}-\d\d-\d\d([ T]{_TIME})?|{_TIME})$"
+"""A date, a time, or both, as SQLite keeps them."""
+
+
+def sql_batches(connection: Any, table: Any, policy: str) -> Iterator[pl.DataFrame]:
+    """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
+    import sqlalchemy
+
+    query = sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
+    result = connection.execution_options(stream_results=True).execute(query)
+    names = list(result.keys())
+    moments = _moments(policy) if connection.dialect.name == "sqlite" else frozenset[str]()
+    yield pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    for rows in result.partitions(BATCH_ROWS):
+        cells = zip(*rows, strict=True)
+        yield pl.DataFrame(
+            [_column(name, list(column), moment=name in moments) for name, column in zip(names, cells, strict=True)]
+        )
+
+
+def _column(name: str, cells: list[Any], *, moment: bool) -> pl.Series:
+    column = pl.Series(name, cells, strict=True)
+    if moment and column.dtype == pl.String and column.str.contains(_MOMENT).all():
+        return pl.Series(name, [None] * len(cells), dtype=pl.Date)  # only its type is judged
+    return column.cast(pl.String) if column.dtype == pl.Null else column
+
+
+def _moments(policy: str) -> frozenset[str]:
+    """Return the kept columns that were published with dates or times."""
+    read = parse_policy(policy)
+    types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.kept_columns}
+    return frozenset(name for name, dtype in types.items() if dtype is not None and dtype.is_temporal())

@@ -109,7 +109,7 @@ class StagedShard:
     # (`moved`), by column
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     statistic: str = ""  # the noisy sums that a synthetic table was drawn from, in base64; empty for released texts
-    # how texts were read, by column (`checks.reports.count_reading`); stays in staging
+    # how texts were read, by column (`checks.text_counts.count_reading`); stays in staging
     read: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""  # part of the file names of one attempt; empty where attempts cannot meet
     # the post-processed texts: `sha256` of the file next to it, `chains` by column, how many texts a model
