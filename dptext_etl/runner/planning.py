@@ -493,8 +493,7 @@ def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int,
     rows_of = f"{_below(each / len(policy.text_columns))} of a text"
     said = [f"{of}, epsilon may be: rows: {rows_of}; unlinked: {draw}; synthetic: {table}"]
     kept = [item.column for item in policy.kept if not item.rule]
-    shapes = shapes_of(frame.select(kept), frame.select(kept).collect_schema()) if kept else {}
-    labels = [name for name, shape in shapes.items() if shape.like_category]
+    labels = [name for name, shape in shapes_of(frame.select(kept)).items() if shape.like_category]
     if labels:
         said.append(f"{', '.join(labels)}: few values, as of labels; a synthetic table keeps labels with their texts")
     return said

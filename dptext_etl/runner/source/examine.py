@@ -139,7 +139,7 @@ def examine(
         policy,
         layout,
         check=lambda: check_ids(read, policy, layout.scratch, progress, shards),
-        with_persons=lambda rows: with_persons(rows, policy),
+        with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
@@ -202,10 +202,6 @@ def count_ids(  # noqa: PLR0917
     return IdCounts(rows, null_ids, null_subjects, repeated)
 
 
-def with_persons(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
-    return frame.filter(pl.col(str(policy.subject)).is_not_null())
-
-
 def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     """Refuse a source without rows, ids or subjects, with more rows than a delta was stated for, or with doubled ids.
 
@@ -245,17 +241,12 @@ def _repeated(ids: pl.LazyFrame, found: npt.NDArray[np.uint64]) -> int:
     if not len(found):
         return 0
     log.info("ids: %d hashes occur more than once; verifying", len(found))
-    checked = found[:_VERIFIED]
-    verified = _verified(ids, checked)
-    return verified + len(found) - len(checked) if verified else 0
-
-
-def _verified(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
-    counts = Counter[str]()
+    checked, counts = found[:_VERIFIED], Counter[str]()
     for batch in batches(ids, BATCH_ROWS):
-        places = np.flatnonzero(np.isin(_hashes(batch.to_series()), suspects))
+        places = np.flatnonzero(np.isin(_hashes(batch.to_series()), checked))
         counts.update(canonical_ids(batch.to_series().to_arrow()).take(to_arrow(places)).to_pylist())
-    return sum(count > 1 for count in counts.values())
+    verified = sum(count > 1 for count in counts.values())
+    return verified + len(found) - len(checked) if verified else 0
 
 
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:
