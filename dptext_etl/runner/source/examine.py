@@ -134,11 +134,18 @@ def examine(
     chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
     leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
     shards = cutting.ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
+    subject = None if policy.unit == "record" else policy.subject
+
+    def check() -> tuple[int, int]:
+        counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress, shards)
+        refuse_ids(policy, counts)
+        return counts.rows, counts.null_subjects
+
     found = Examined.of(
         read,
         policy,
         layout,
-        check=lambda: check_ids(read, policy, layout.scratch, progress, shards),
+        check=check,
         with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
@@ -156,20 +163,6 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         asked = ids.to_frame().lazy()
         used = source.table.frame.select(ids.name)
         return used.join(asked, on=ids.name, how="semi").collect(engine="streaming").to_series()
-
-
-def check_ids(
-    table: Table[pl.LazyFrame],
-    policy: Policy,
-    scratch: Path | None,
-    listener: Listener | None = None,
-    shards: cutting.ShardCount | None = None,
-) -> tuple[int, int]:
-    """Check the ids and subjects of a source; return the number of rows, and of those without a subject to charge."""
-    subject = None if policy.unit == "record" else policy.subject
-    counts = count_ids(table.frame, policy.id, subject, scratch, listener, shards)
-    refuse_ids(policy, counts)
-    return counts.rows, counts.null_subjects
 
 
 def count_ids(  # noqa: PLR0917
