@@ -128,13 +128,8 @@ class Forecast:
                 largest[name] = max(largest[name], int(by_unit(np.minimum(each, _INFINITE)).max(initial=0)))
         return largest
 
-    def over_cap(self) -> dict[str, int]:
-        """Count the records that would not fit, judged in row order as the ledger does, and their units."""
-        counts = self.over()
-        return {name: counts[name] for name in ("records", "units")}
-
     def over(self) -> Counter[Any]:
-        """Count the records that would not fit as `over_cap` does, and by the number of their period."""
+        """Count records that would not fit, in row order as the ledger does, and their units; also by period number."""
         counts = self._over.copy()
         for rows in self._by_unit():
             counts.update(self._beyond(rows))

@@ -273,14 +273,13 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
     if not kept.rule:
         return dtype
     (way,) = kept.rule
-    fits, wanted = {
-        "as": (isinstance(dtype, pl.Date | pl.Datetime), "dates or times"),
-        "bins": (dtype.is_numeric(), "numbers"),
-        "top": (dtype == pl.String, "strings"),
+    fits, wanted, kind = {
+        "as": (isinstance(dtype, pl.Date | pl.Datetime), "dates or times", "Datetime"),
+        "bins": (dtype.is_numeric(), "numbers", "Float64"),
+        "top": (dtype == pl.String, "strings", "String"),
     }[way]
     if not fits:
         msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
-        kind = {"as": "Datetime", "bins": "Float64", "top": "String"}[way]
         hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "{kind}" }} }}'
         raise InputError(msg, hint, {"column": kept.column})
     return pl.Int32() if kept.as_ == "year" else pl.String()
