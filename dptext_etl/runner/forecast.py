@@ -367,11 +367,11 @@ class Expected:
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
         listed, periods = list(parts), dict[str, list[int]]()
-        by_name: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
-        for part, (name, counts) in product(listed, by_name.items()):
+        sums: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
+        for part, (name, counts) in product(listed, sums.items()):
             counts.update(getattr(part, name))
         numbers = ("unkept", "drawn", "words", "computed", "moved")
-        sums: dict[str, Any] = {name: sum(getattr(part, name) for part in listed) for name in numbers}
+        sums |= {name: sum(getattr(part, name) for part in listed) for name in numbers}
         for name, counts in (item for part in listed for item in part.periods.items()):
             periods[name] = [sum(pair) for pair in zip(counts, periods.get(name, (0, 0)), strict=True)]
         return cls(
@@ -379,7 +379,6 @@ class Expected:
             periods=periods,
             # a person with spellings in several tasks would count several times
             spellings=listed[0].spellings if len(listed) == 1 else {},
-            **{name: dict(counts) for name, counts in by_name.items()},
             **sums,
         )
 
