@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus, sums
 from dptext_etl.ledger.storage.opening import ledger_exists
 from dptext_etl.ledger.storage.store import MissingLedgerError
 from dptext_etl.ledger.types import LEFT_OUT, NEW
-from dptext_etl.mechanism import Mechanism, worst_spend
+from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.manifest import guarantee_of, with_gate
@@ -127,13 +128,8 @@ class Forecast:
                 largest[name] = max(largest[name], int(by_unit(np.minimum(each, _INFINITE)).max(initial=0)))
         return largest
 
-    def over_cap(self) -> dict[str, int]:
-        """Count the records that would not fit, judged in row order as the ledger does, and their units."""
-        counts = self.over()
-        return {name: counts[name] for name in ("records", "units")}
-
     def over(self) -> Counter[Any]:
-        """Count the records that would not fit as `over_cap` does, and by the number of their period."""
+        """Count records that would not fit, in row order as the ledger does, and their units; also by period number."""
         counts = self._over.copy()
         for rows in self._by_unit():
             counts.update(self._beyond(rows))
@@ -275,22 +271,16 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
 
 
 def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
-    """Return the most draws of any unit in each column, or None unless all are range-bounded."""
+    """Return the most draws of any unit in each column, or None unless all are range-bounded, and charged as such."""
     each: list[PureDraws] = []
     for at, column in enumerate(columns):
         most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]
-        draws = _composable(column.mechanism, most)
-        if draws is None:
+        mechanism, event = column.mechanism, column.mechanism.event(most)
+        draws = range_bounded(event)
+        if draws is None or mechanism.spend(most) != spend(mechanism.guarantee, event, most):
             return None
         each += draws
     return each
-
-
-def _composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
-    """Return the draws of a record if privacy losses compose them, and if `spend` equals the event's spend."""
-    event = mechanism.event(positions)
-    charged = mechanism.spend(positions) == spend(mechanism.guarantee, event, positions)
-    return range_bounded(event) if charged else None
 
 
 def _rejected(
@@ -376,24 +366,19 @@ class Expected:
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
-        answers, charged, labels, listed = Counter[str](), Counter[str](), Counter[str](), list(parts)
-        for part in listed:
-            answers.update(part.answers)
-            charged.update(part.charged)
-            labels.update(part.labels)
-        names = ("unkept", "drawn", "words", "computed", "moved")
-        sums = {name: sum(getattr(part, name) for part in listed) for name in names}
-        periods = dict[str, list[int]]()
+        listed, periods = list(parts), dict[str, list[int]]()
+        sums: dict[str, Any] = {name: Counter[str]() for name in ("answers", "charged", "labels")}
+        for part, (name, counts) in product(listed, sums.items()):
+            counts.update(getattr(part, name))
+        numbers = ("unkept", "drawn", "words", "computed", "moved")
+        sums |= {name: sum(getattr(part, name) for part in listed) for name in numbers}
         for name, counts in (item for part in listed for item in part.periods.items()):
             periods[name] = [sum(pair) for pair in zip(counts, periods.get(name, (0, 0)), strict=True)]
         return cls(
-            answers=dict(answers),
-            charged=dict(charged),
             kept=[sum(counts) for counts in zip(*(part.kept for part in listed if part.kept), strict=True)],
             periods=periods,
             # a person with spellings in several tasks would count several times
             spellings=listed[0].spellings if len(listed) == 1 else {},
-            labels=dict(labels),
             **sums,
         )
 
@@ -485,19 +470,22 @@ class Preview:
         for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
             left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
             answers.update({Outcome.OVER_CAP.name: left, name: -left})
-        left = self._drawn - over
-        counts = self._unkept, left, dict(self._charged), self._words, self._computed, self._moved
-        kept = [] if self._policy.cap is None or self.published else [*self.forecast.kept().values()]
-        periods = {
-            name: [self._rows[number], self._gone[number] + judged[number]] for name, number in self._numbers.items()
-        }
-        facts: dict[str, Any] = {
-            "kept": kept,
-            "periods": periods,
-            "spellings": self._spelled.counts(),
-            "labels": dict(self._labels),
-        }
-        return Expected(dict(+answers), *counts, **facts)
+        return Expected(
+            answers=dict(+answers),
+            unkept=self._unkept,
+            drawn=self._drawn - over,
+            charged=dict(self._charged),
+            words=self._words,
+            computed=self._computed,
+            moved=self._moved,
+            kept=[] if self._policy.cap is None or self.published else [*self.forecast.kept().values()],
+            periods={
+                name: [self._rows[number], self._gone[number] + judged[number]]
+                for name, number in self._numbers.items()
+            },
+            spellings=self._spelled.counts(),
+            labels=dict(self._labels),
+        )
 
     def _unwritten(self, charged: Charged) -> int:
         """Count the texts that are committed and not rewritten yet."""

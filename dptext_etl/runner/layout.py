@@ -92,7 +92,9 @@ class Layout:
     @property
     def sink_format(self) -> str:
         """The format of the published parts: by the suffix of the sink, else by the suffix of the source."""
-        return "parquet" if self.logged else published_format(self.source, self.sink)
+        if self.logged:
+            return "parquet"
+        return format_of(self.sink.rstrip("/")) or format_of(self.source) or "parquet"
 
     @property
     def scratch(self) -> Path | None:
@@ -155,11 +157,6 @@ def is_remote(path: str) -> bool:
 
 def format_of(path: str) -> str | None:
     return FORMATS.get(PurePosixPath(path).suffix.lower())
-
-
-def published_format(source: str, sink: str) -> str:
-    """Return the format of published parts, by the suffixes of a source and a sink."""
-    return format_of(sink.rstrip("/")) or format_of(source) or "parquet"
 
 
 def folder_name(name: str) -> str:

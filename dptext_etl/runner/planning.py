@@ -180,6 +180,7 @@ def _planned(
     except DPTextError as error:  # this step must succeed before anything can be counted
         raise (refusals or [error])[0] from None
     rows, forecast = rows_by_outcome(policy, source, previewed), forecasts[0]
+    over = forecast.over()
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
     together = least_epsilon(forecast, policy, attempt.columns, delta)
@@ -198,7 +199,7 @@ def _planned(
         together=together,
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
-        over_cap=forecast.over_cap(),
+        over_cap={name: over[name] for name in ("records", "units")},
         left_out={name: count for name, count in rows.items() if name != "released"},
         changed=over_all.changed,
         log10_odds=_odds(policy, attempt.columns, forecast),
@@ -493,8 +494,7 @@ def _compared(policy: Policy, forecast: Forecast, whole: float | str, rows: int,
     rows_of = f"{_below(each / len(policy.text_columns))} of a text"
     said = [f"{of}, epsilon may be: rows: {rows_of}; unlinked: {draw}; synthetic: {table}"]
     kept = [item.column for item in policy.kept if not item.rule]
-    shapes = shapes_of(frame.select(kept), frame.select(kept).collect_schema()) if kept else {}
-    labels = [name for name, shape in shapes.items() if shape.like_category]
+    labels = [name for name, shape in shapes_of(frame.select(kept)).items() if shape.like_category]
     if labels:
         said.append(f"{', '.join(labels)}: few values, as of labels; a synthetic table keeps labels with their texts")
     return said

@@ -349,8 +349,7 @@ def _whole(facts: Mapping[str, Any]) -> _Section:
     columns, amounts, rows = facts["columns"], facts["record"], []
     disclosed = any(column["disclosures"] for column in columns)
     if all("charged" in column for column in columns):
-        charges = [column["charged"] for column in columns]
-        amounts = {name: _sum([charge[f"largest_{name}"] for charge in charges]) for name in ("epsilon", "delta")}
+        amounts = statement_facts.record([column["charged"] for column in columns])
         rows.append(("charged to a record at most, over its text columns", _amounts(amounts)))
     rows.append(("worst case of a record, over its text columns", _amounts(facts["record"])))
     says = [
@@ -416,10 +415,6 @@ def _amounts(amounts: Mapping[str, float | str]) -> str:
         return "no finite ε"
     delta = amounts["delta"]
     return f"ε {at_most(amounts['epsilon'])}" + (f", δ {at_most(delta)}" if delta else "")
-
-
-def _sum(amounts: Sequence[float | str]) -> float | str:
-    return "inf" if "inf" in amounts else math.fsum(float(amount) for amount in amounts)
 
 
 def _cap(cap: Mapping[str, Any], facts: Mapping[str, Any]) -> _Section:

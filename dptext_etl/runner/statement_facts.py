@@ -14,7 +14,7 @@ from dptext_etl.accounting import log10_odds
 from dptext_etl.checks.gate import every
 from dptext_etl.errors import InputError, bare
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import table_check
@@ -75,7 +75,7 @@ def facts(
         "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
         "gates": [{"name": name, "catches": catches.get(name, ""), "idle": False} for name in manifest.gates],
         "columns": [_column(column) for column in manifest.columns],
-        "record": _record(manifest.columns),
+        "record": record(manifest.columns),
         "left_out": None,
         "caps": [],
         "lacks": [],
@@ -152,8 +152,8 @@ def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
-    """Return the worst case of one record over all its text columns, which add up."""
+def record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+    """Return the worst case or the charge of one record over all its text columns, which add up."""
     worst = {name: [column[f"largest_{name}"] for column in columns] for name in ("epsilon", "delta")}
     return {name: "inf" if "inf" in amounts else math.fsum(amounts) for name, amounts in worst.items()}
 
@@ -190,9 +190,7 @@ def _limits(pinned: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cap_facts(ledger: Ledger, pinned: Mapping[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a cap, who set it, and how much of it is left to the unit that has least."""
-    kind, _, name = pinned["scope"].partition(":")
-    scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
-    balance = ledger.remaining(scope).as_dict()
+    balance = ledger.remaining(table_check.scope_of(pinned)).as_dict()
     return {
         "units": balance["units"],
         "at_the_cap": balance["exhausted"],

@@ -38,8 +38,7 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
         return {}
     scope_of_policy, others = Scope.of(policy), list[tuple[str, Scope]]()
     for item in ledger.reports.caps():
-        kind, _, name = item["scope"].partition(":")
-        scope = Scope(item["datasets"][0], item["period"], name if kind == "group" else None, item["unit"])
+        scope = scope_of(item)
         if item["unit"] == "subject" and policy.dataset not in item["datasets"] and scope.name != scope_of_policy.name:
             others.append((str(scope), scope))
     if not others:
@@ -51,6 +50,12 @@ def of_persons(policy: Policy, ledger: Ledger | None, persons: Iterable[pa.Array
             used = np.stack([*ledger.used(scope, part).values()])
             shared[name] += int((used > 0).any(axis=0).sum())
     return {"persons": number, "shared": shared, **ledger.reports.together()}
+
+
+def scope_of(pinned: Mapping[str, Any]) -> Scope:
+    """Return the scope of a cap that the ledger reports."""
+    kind, _, name = pinned["scope"].partition(":")
+    return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
 
 
 def scope_lines(part: dict[str, Any]) -> list[str]:
@@ -197,9 +202,7 @@ def of_source(
 ) -> dict[str, Any]:
     """Return the facts of a run, with reasons why unchanged columns look like names or texts (by name or sample)."""
     unchanged = [item.column for item in policy.kept if not item.rule]
-    shapes = (
-        shapes_of(sample.select(unchanged), sample.select(unchanged).collect_schema()) if sample is not None else {}
-    )
+    shapes = {} if sample is None else shapes_of(sample.select(unchanged))
     looks = {name: why for name in unchanged if (why := look_of(name, shapes.get(name)))}
     result = facts({item.column: item.rule for item in policy.kept}, policy.ids, rows, counts)
     if not result:

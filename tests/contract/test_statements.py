@@ -12,7 +12,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.runner.publish.manifest import _claim, guarantee_of
 from dptext_etl.runner.statement import sections
-from dptext_etl.runner.statement_facts import _column, _record
+from dptext_etl.runner.statement_facts import _column, record
 from tests import chosen
 
 BETA = 3 * 10**5
@@ -30,7 +30,7 @@ def charged(mechanism, words, delta):
 def stated(policy, delta):
     """The claim of a policy, and the paragraphs of its statement."""
     claim = _claim(policy, guarantee_of(policy.mechanism, delta), delta)
-    found = {"columns": [_column(claim)], "record": _record([claim]), "caps": [], "gates": [], "lacks": []}
+    found = {"columns": [_column(claim)], "record": record([claim]), "caps": [], "gates": [], "lacks": []}
     found |= {"left_out": None, "ids": "keep", "coarse": {}, "traceable": {}}
     names = ("dataset", "release", "id", "sink", "manifest_sha256", "written_by")
     found |= {"partition": None, "version": 1, "rows": 1, "in_clear": ["id"], **dict.fromkeys(names, "id")}

@@ -163,9 +163,11 @@ def rows_by_period(rows: pl.LazyFrame, policy: Policy) -> dict[str, int]:
     return dict(counts.iter_rows())
 
 
-def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy, layout: Layout) -> pl.LazyFrame:
+def with_nulls_typed(rows: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Give kept columns of nulls, which have no type, the type under which they are published."""
-    nulls = [item.column for item in policy.kept if not item.rule and policy.incremental and item.column in untyped]
+    kept = [item.column for item in policy.kept if not item.rule and policy.incremental]
+    schema = schema_of(rows)
+    nulls = [name for name in kept if schema.get(name) == pl.Null]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
     return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
@@ -271,14 +273,13 @@ def coarse_type(kept: Kept, dtype: pl.DataType) -> pl.DataType:
     if not kept.rule:
         return dtype
     (way,) = kept.rule
-    fits, wanted = {
-        "as": (isinstance(dtype, pl.Date | pl.Datetime), "dates or times"),
-        "bins": (dtype.is_numeric(), "numbers"),
-        "top": (dtype == pl.String, "strings"),
+    fits, wanted, kind = {
+        "as": (isinstance(dtype, pl.Date | pl.Datetime), "dates or times", "Datetime"),
+        "bins": (dtype.is_numeric(), "numbers", "Float64"),
+        "top": (dtype == pl.String, "strings", "String"),
     }[way]
     if not fits:
         msg = f"keep: {way!r} needs {wanted}, and column {kept.column!r} holds {kind_of(dtype)}; nothing was spent"
-        kind = {"as": "Datetime", "bins": "Float64", "top": "String"}[way]
         hint = f'cast it in the source; of a CSV file, csv = {{ types = {{ {json.dumps(kept.column)} = "{kind}" }} }}'
         raise InputError(msg, hint, {"column": kept.column})
     return pl.Int32() if kept.as_ == "year" else pl.String()

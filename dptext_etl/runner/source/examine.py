@@ -134,12 +134,19 @@ def examine(
     chosen = policy.incremental or policy.one_table or policy.records_per_subject is not None
     leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
     shards = cutting.ShardCount(policy) if sharded and few is None and not (chosen or leaves) else None
+    subject = None if policy.unit == "record" else policy.subject
+
+    def check() -> tuple[int, int]:
+        counts = count_ids(read.frame, policy.id, subject, layout.scratch, progress, shards)
+        refuse_ids(policy, counts)
+        return counts.rows, counts.null_subjects
+
     found = Examined.of(
         read,
         policy,
         layout,
-        check=lambda: check_ids(read, policy, layout.scratch, progress, shards),
-        with_persons=lambda rows: with_persons(rows, policy),
+        check=check,
+        with_persons=lambda rows: rows.drop_nulls(str(policy.subject)),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch, selection.order_of(policy)),
     )
@@ -156,20 +163,6 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         asked = ids.to_frame().lazy()
         used = source.table.frame.select(ids.name)
         return used.join(asked, on=ids.name, how="semi").collect(engine="streaming").to_series()
-
-
-def check_ids(
-    table: Table[pl.LazyFrame],
-    policy: Policy,
-    scratch: Path | None,
-    listener: Listener | None = None,
-    shards: cutting.ShardCount | None = None,
-) -> tuple[int, int]:
-    """Check the ids and subjects of a source; return the number of rows, and of those without a subject to charge."""
-    subject = None if policy.unit == "record" else policy.subject
-    counts = count_ids(table.frame, policy.id, subject, scratch, listener, shards)
-    refuse_ids(policy, counts)
-    return counts.rows, counts.null_subjects
 
 
 def count_ids(  # noqa: PLR0917
@@ -200,10 +193,6 @@ def count_ids(  # noqa: PLR0917
         suspects = None if null_ids or not rows else hashes.frequent(1)
     repeated = None if suspects is None else _repeated(frame.select(name), suspects)
     return IdCounts(rows, null_ids, null_subjects, repeated)
-
-
-def with_persons(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
-    return frame.filter(pl.col(str(policy.subject)).is_not_null())
 
 
 def refuse_ids(policy: Policy, counts: IdCounts) -> None:
@@ -245,17 +234,12 @@ def _repeated(ids: pl.LazyFrame, found: npt.NDArray[np.uint64]) -> int:
     if not len(found):
         return 0
     log.info("ids: %d hashes occur more than once; verifying", len(found))
-    checked = found[:_VERIFIED]
-    verified = _verified(ids, checked)
-    return verified + len(found) - len(checked) if verified else 0
-
-
-def _verified(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
-    counts = Counter[str]()
+    checked, counts = found[:_VERIFIED], Counter[str]()
     for batch in batches(ids, BATCH_ROWS):
-        places = np.flatnonzero(np.isin(_hashes(batch.to_series()), suspects))
+        places = np.flatnonzero(np.isin(_hashes(batch.to_series()), checked))
         counts.update(canonical_ids(batch.to_series().to_arrow()).take(to_arrow(places)).to_pylist())
-    return sum(count > 1 for count in counts.values())
+    verified = sum(count > 1 for count in counts.values())
+    return verified + len(found) - len(checked) if verified else 0
 
 
 def _hashes(ids: pl.Series) -> npt.NDArray[np.uint64]:

@@ -23,9 +23,8 @@ from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.column_types import logical_types, restored
 from dptext_etl.runner.source.roles import id_kind
-from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of, why_hidden
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of, why_hidden
 
-BATCH_ROWS = 1 << 18
 _PLAIN = r"^[!-@\[-~]([ -@\[-~]*[!-@\[-~])?$"
 """Matches ASCII without capital letters and outer blanks."""
 EVERY_STEP: tuple[Normalization, ...] = get_args(Normalization)
@@ -57,17 +56,6 @@ class Spelled:
         for _, found in self._counted:
             found.close()
         return {"persons": persons, "alike": alike} if persons else {}
-
-
-def spellings(
-    frame: pl.LazyFrame, column: str, how: Sequence[Normalization] = (), scratch: Path | None = None
-) -> dict[str, int]:
-    """Count the persons of a column as `Spelled` does."""
-    spelled = Spelled(how, scratch)
-    with seam("counting the spellings of persons", InputError, READ_HINT):
-        for batch in batches(frame.select(column), BATCH_ROWS):
-            spelled.add(batch.to_series())
-        return spelled.counts()
 
 
 def _hashes(names: pa.Array) -> Any:
@@ -242,7 +230,7 @@ def guess(
     with seam("looking at the rows", InputError, READ_HINT):
         if rows.head(1).collect(engine="streaming").is_empty():
             raise InputError(f"{source} has no rows", "roles of columns follow from values: give some rows")
-    hidden, shapes = why_hidden(rows), shapes_of(rows, schema, id)
+    hidden, shapes = why_hidden(rows), shapes_of(rows, id)
     header = files.format != "csv" or hidden is None or any(map(_surely_named, schema, schema.values()))
     columns = _Columns(source, schema, shapes, hidden, header)
     _require(columns, [name for name in (id, subject) if name], texts)
@@ -276,7 +264,8 @@ def guess(
     others = tuple(columns.shown([name]) for name in schema if name not in {*taken, label})
     said = {columns.shown([name]) if name != label else name: str(shape) for name, shape in shapes.items()}
     found = (ids[0], person, texts, label, others, files.format, files.csv, other_byte, why, said)
-    return Guess(*found, _known_ids(rows, ids[0], schema), *_persons(rows, person), rows, hidden)
+    known_ids = ids[0] in shapes and shapes[ids[0]].like_known_id
+    return Guess(*found, known_ids, *_persons(rows, person), rows, hidden)
 
 
 def _surely_named(name: str, dtype: pl.DataType) -> bool:
@@ -285,26 +274,18 @@ def _surely_named(name: str, dtype: pl.DataType) -> bool:
     return number or name.lower() in _IDS - {"key"}
 
 
-def _known_ids(rows: pl.LazyFrame, name: str, schema: pl.Schema) -> bool:
-    """Return whether nearly all ids are letters before a number, such as "T-00123", or e-mail addresses."""
-    if schema[name] != pl.String:
-        return False
-    with seam("looking at the ids", InputError, READ_HINT):
-        ids = rows.select(name).head(_ROWS).collect(engine="streaming").to_series().drop_nulls()
-    alike = ids.str.contains(_TICKET) | ids.str.contains(_ADDRESS)
-    return len(ids) >= _ENOUGH and bool(alike.mean() > _NEARLY)  # type: ignore[operator]
-
-
 def _persons(rows: pl.LazyFrame, name: str | None) -> tuple[dict[str, int], tuple[int, ...]]:
-    """Count the spellings of persons, and the rows of each without case and blanks, over the whole table."""
+    """Count the spellings of persons as `Spelled` does, and the rows of each without case and blanks, in all rows."""
     if name is None:
         return {}, ()
     with seam("counting the rows of persons", InputError, READ_HINT):
         counts = rows.drop_nulls(name).group_by(name).len("rows").collect(engine="streaming")
-    if counts.schema[name] == pl.String:
+    spellings = {}
+    if counts.schema[name] == pl.String and counts.height:
         spelled = pl.Series(name, normalized(counts[name].to_arrow(), EVERY_STEP), dtype=pl.String)
-        counts = counts.with_columns(spelled).group_by(name).agg(pl.sum("rows"))
-    return spellings(rows, name), tuple(counts["rows"].to_list())
+        alike = counts.with_columns(spelled).group_by(name).agg(pl.sum("rows"))
+        spellings, counts = {"persons": counts.height, "alike": alike.height}, alike
+    return spellings, tuple(counts["rows"].to_list())
 
 
 def _person(
@@ -484,6 +465,7 @@ class Shape:
     length: float  # mean number of characters of a value, 0 for columns without strings
     words: float  # mean number of words, likewise
     dates: float  # share of the values that look like a date or a time
+    known: float  # share of the values that are letters before a number ("T-00123"), or e-mail addresses
     header: bool  # whether the column's name is one of its values: then it may be a cell, and is never written
 
     def __str__(self) -> str:
@@ -510,6 +492,11 @@ class Shape:
         return self.rows >= _ENOUGH and self.nulls == 0 and self.distinct == self.rows and self.words <= 1
 
     @property
+    def like_known_id(self) -> bool:
+        """Whether nearly all values look like ids that people outside know."""
+        return round(self.rows * (1 - self.nulls)) >= _ENOUGH and self.known > _NEARLY
+
+    @property
     def like_person(self) -> bool:
         """Whether values are short, are many, and occur several times each: ids or names of people do."""
         plain = self.words <= 4 and self.length <= 60 and self.dates < 0.1 and self.nulls <= 0.5
@@ -522,11 +509,11 @@ class Shape:
         return self.rows >= _ENOUGH and few and self.words <= 4
 
 
-def shapes_of(frame: pl.LazyFrame, schema: pl.Schema, id: str | None = None) -> dict[str, Shape]:  # noqa: A002
+def shapes_of(frame: pl.LazyFrame, id: str | None = None) -> dict[str, Shape]:  # noqa: A002
     """Count in the first rows of the columns that hold strings, whole numbers, or booleans, and of the ids."""
     plain = [
         name
-        for name, dtype in schema.items()
+        for name, dtype in schema_of(frame).items()
         if name == id or dtype == pl.String or dtype.is_integer() or dtype == pl.Boolean
     ]
     if not plain:
@@ -540,9 +527,10 @@ def _shape(column: pl.Series) -> Shape:
     values = column.drop_nulls()
     nulls = column.null_count() / max(1, column.len())
     if values.dtype != pl.String:
-        return Shape(column.len(), nulls, values.n_unique(), 0.0, 0.0, 0.0, header=False)
+        return Shape(column.len(), nulls, values.n_unique(), 0.0, 0.0, 0.0, 0.0, header=False)
     length = float(values.str.len_chars().mean() or 0.0)  # type: ignore[arg-type]
     words = float((values.str.count_matches(r"\s+") + 1).mean() or 0.0)  # type: ignore[arg-type]
     dates = float(values.str.contains(_DATE).mean() or 0.0)  # type: ignore[arg-type]
+    known = float(values.str.contains(f"{_TICKET}|{_ADDRESS}").mean() or 0.0)  # type: ignore[arg-type]
     header = bool((values == column.name).any())
-    return Shape(column.len(), nulls, values.n_unique(), length, words, dates, header)
+    return Shape(column.len(), nulls, values.n_unique(), length, words, dates, known, header)

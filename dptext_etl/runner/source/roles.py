@@ -70,9 +70,8 @@ def open_table(
             for name, by_path in added.items()
         )
         scanned = scanned.with_columns(*values).drop(_PATHS)
-    nulls = frozenset(name for name, dtype in types.items() if str(dtype) == "null")
-    table = table_of(scanned, policy, layout, files.origin, nulls, coarsen=coarsen)
-    return replace(table, exact=keeps_spelling(files, policy, layout, table.schema))
+    table = table_of(scanned, policy, layout, coarsen=coarsen)
+    return replace(table, origin=files.origin, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
 def with_logical_types(scanned: pl.LazyFrame, policy: Policy, types: Mapping[str, Any]) -> pl.LazyFrame:
@@ -108,25 +107,16 @@ def _pairs(path: str) -> dict[str, str | None]:
     return {unquote(name): None if value == null else unquote(value) for name, sign, value in split if sign and name}
 
 
-def table_of(
-    rows: pl.LazyFrame,
-    policy: Policy,
-    layout: Layout,
-    origin: dict[str, str] | None = None,
-    nulls: frozenset[str] = frozenset(),
-    *,
-    coarsen: bool = True,
-) -> Table[pl.LazyFrame]:
-    """Project a lazy frame to the columns of a policy, and check their roles; `nulls` have no type in the source."""
-    found = schema_of(rows)
-    rows = with_nulls_typed(rows, {*nulls, *(name for name in found if found[name] == pl.Null)}, policy, layout)
+def table_of(rows: pl.LazyFrame, policy: Policy, layout: Layout, *, coarsen: bool = True) -> Table[pl.LazyFrame]:
+    """Project a lazy frame to the columns of a policy, and check their roles."""
+    rows = with_nulls_typed(rows, policy, layout)
     found = schema_of(rows)
     types = pl.Schema({name: plain_type(dtype) for name, dtype in found.items()})
     dropped, kind = check_roles(policy, types, layout, lambda: why_hidden(rows))
     frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
     frame = in_pinned_order(frame, types, policy)
     frame = coarsened(frame, types, policy) if coarsen else frame
-    return Table(frame, schema_of(frame), dropped, kind, origin)
+    return Table(frame, schema_of(frame), dropped, kind)
 
 
 def coarsened(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:

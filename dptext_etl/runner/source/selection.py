@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -271,17 +271,13 @@ def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
 def _behind_equal(
     mine: Iterator[pa.Array], theirs: Iterator[pa.Array]
 ) -> tuple[int, Iterable[pa.Array], Iterable[pa.Array]]:
-    """Return how many ids two lists begin with alike, about, and what follows them; batches are of one size."""
-    alike, none = 0, pa.array([], pa.large_string())
-    while True:
-        both = next(mine, none), next(theirs, none)
-        shared = min(map(len, both))
-        if not shared or not both[0][:shared].equals(both[1][:shared]):
-            return alike, chain(both[:1], mine), chain(both[1:], theirs)
-        alike += shared
-        both = both[0][shared:], both[1][shared:]
-        if max(map(len, both)):
-            return alike, chain(both[:1], mine), chain(both[1:], theirs)
+    """Return how many ids are in equal batches at the begin of two lists, and what follows them."""
+    alike = 0
+    for one, other in zip_longest(mine, theirs, fillvalue=pa.array([], pa.large_string())):
+        if not one.equals(other):
+            return alike, chain([one], mine), chain([other], theirs)
+        alike += len(one)
+    return alike, (), ()
 
 
 def _digests(ids: pa.Array) -> ByteRows:

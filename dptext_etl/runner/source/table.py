@@ -390,23 +390,14 @@ def hidden_by(names: Sequence[str], compared: Callable[[], tuple[int, bool]]) ->
 
 def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
     """Read a scan in order, in frames of exactly `rows` rows (the last may be shorter), a few at a time in memory."""
-    held: list[pl.DataFrame] = []
-    count = 0
     with seam("reading the source", InputError, READ_HINT):
         chunks = iter(frame.collect_batches(chunk_size=rows, maintain_order=True))
     while True:
         with seam("reading the source", InputError, READ_HINT):
             chunk = next(chunks, None)
         if chunk is None:
-            break
-        held.append(chunk)
-        count += chunk.height
-        while count >= rows:
-            table = pl.concat(held) if len(held) > 1 else held[0]
-            yield table.head(rows)
-            held, count = [table.slice(rows)], count - rows
-    if count:
-        yield pl.concat(held) if len(held) > 1 else held[0]
+            return
+        yield chunk
 
 
 def _column_at(name: str, place: str, schema: pl.Schema) -> str:
