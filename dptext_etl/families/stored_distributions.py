@@ -32,8 +32,8 @@ _CELLS = 2**22  # in memory at once
 class MappedMechanism(WordMechanism):
     """A mechanism that replaces every word by a draw from a fixed distribution, stored in a file that the kernel maps.
 
-    Subclasses define `build()` and `table_description()`. They override `epsilon_per_word` if a draw does not cost
-    epsilon.
+    Subclasses define `_build` and `table_description`. They override `_epsilon_per_word` if a draw does not cost
+    `epsilon`.
     """
 
     _format: ClassVar[str] = TABLE_FORMAT  # the layout of the file

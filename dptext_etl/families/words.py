@@ -426,7 +426,7 @@ class WordMechanism(WordByWord):
 
     @property
     def _division(self) -> Division:
-        """Return how words with given epsilons are drawn; only where `cannot_divide` is None."""
+        """Return how words with given epsilons are drawn; only where `_cannot_divide` is None."""
         raise NotImplementedError
 
     @property

@@ -93,7 +93,7 @@ def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
     if isinstance(defs, dg.Definitions):
         graph: Any = defs.resolve_asset_graph()
     elif isinstance(defs, dg.JobDefinition):
-        msg = "a job knows no asset further up than those that its own read, so nothing can be reason about it"
+        msg = "a job knows no asset further up than those that its own read, so nothing can be said about it"
         raise PolicyError(msg, "give the definitions that the job belongs to")
     else:
         graph = getattr(defs, "asset_graph", None)

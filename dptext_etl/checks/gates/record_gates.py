@@ -245,7 +245,7 @@ PAIRS = 1_024
 
 Words = tuple[str, ...]
 Chances = dict[int, tuple[float, ...]]
-Outcome = tuple[float, bool]
+Trial = tuple[float, bool]
 """The chance that two words agree, and whether they do."""
 
 
@@ -368,21 +368,21 @@ class PairedCanaries:
             self._identical(chances, share),
         ]
 
-    def _within(self, chances: Chances) -> Iterator[Outcome]:
+    def _within(self, chances: Chances) -> Iterator[Trial]:
         """Compare the two rows of a text in a shard."""
         for pair, rows in self._rows.items():
             for shard, half in rows:
                 if half == 0 and (shard, 1) in rows:
                     yield from _aligned(chances[pair], rows[shard, 0], rows[shard, 1])
 
-    def _across(self, chances: Chances) -> Iterator[Outcome]:
+    def _across(self, chances: Chances) -> Iterator[Trial]:
         """Compare the first rows of a text in a shard and in the next shard; a row is in one pair at most."""
         for pair, rows in self._rows.items():
             front = [rows[place] for place in sorted(rows) if place[1] == 0]
             for one, other in zip(front[::2], front[1::2], strict=False):
                 yield from _aligned(chances[pair], one, other)
 
-    def _repeated(self, chances: Chances) -> Iterator[Outcome]:
+    def _repeated(self, chances: Chances) -> Iterator[Trial]:
         """Compare the occurrences of a word in a row: "same word, same replacement" inside a record."""
         for pair, rows in self._rows.items():
             places = _repeats(self._texts[pair])
@@ -440,14 +440,14 @@ def _repeats(words: Words) -> list[tuple[int, int]]:
     return [pair for found in places.values() for pair in zip(found[::2], found[1::2], strict=False)]
 
 
-def _aligned(chances: Iterable[float], one: Words, other: Words) -> Iterator[Outcome]:
+def _aligned(chances: Iterable[float], one: Words, other: Words) -> Iterator[Trial]:
     return ((chance, a == b) for chance, a, b in zip(chances, one, other, strict=True))
 
 
-def _compared(name: str, outcomes: Iterable[Outcome], alarm: float) -> Comparison:
+def _compared(name: str, pairs: Iterable[Trial], alarm: float) -> Comparison:
     trials: Trials = Counter()
     equal = 0
-    for chance, agree in outcomes:
+    for chance, agree in pairs:
         trials[chance] += 1
         equal += agree
     mean = sum(chance * times for chance, times in trials.items())

@@ -152,7 +152,7 @@ def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> Neares
     """Return the classifier of a statistic.
 
     The slope of a label belongs to the distribution of maximum entropy over the corpus that fits its noisy sums
-    (`entropy.fitted`), in clips. A label's name counts as 6 sigma / C records.
+    (`fitted`), in clips. A label's name counts as 6 sigma / C records.
     """
     statistic = noisy.statistic
     count = len(statistic.labels) or 1

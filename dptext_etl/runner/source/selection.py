@@ -271,7 +271,7 @@ def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
 def _behind_equal(
     mine: Iterator[pa.Array], theirs: Iterator[pa.Array]
 ) -> tuple[int, Iterable[pa.Array], Iterable[pa.Array]]:
-    """Return how many ids are in equal batches at the begin of two lists, and what follows them."""
+    """Return how many ids the equal batches at the start of two lists hold, and what follows these batches."""
     alike = 0
     for one, other in zip_longest(mine, theirs, fillvalue=pa.array([], pa.large_string())):
         if not one.equals(other):
