@@ -150,7 +150,7 @@ def wordnet(folder: Path | None) -> WordNet:
 
 @lru_cache(maxsize=4)
 def content_of(source: str) -> Callable[[str], float]:
-    """Return the function that says how much a word tells, from 0 to 1.
+    """Return the function that computes how much a word reveals, from 0 to 1.
 
     With WordNet it is the largest information content of a word's senses (the paper's `get_max_score`), the right way
     round; words without a counted noun or verb come from the shipped table.
