@@ -97,7 +97,75 @@ def refuse_former_hooks(kind: type) -> None:
         )
 
 
-class Mechanism(BaseModel, ABC):
+class Extension(BaseModel, ABC):
+    """Base of mechanisms and post-processings: the fields are the parameters, and the file name is the name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+    __getstate__ = parameters_alone
+    if not TYPE_CHECKING:  # which reads the parameters from the fields
+        __init__ = checked_parameters
+
+    version: ClassVar[int] = 1
+    """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
+    reproducible: ClassVar[bool] = False
+    """True if equal keys, ids and texts give equal bytes on every machine. Otherwise (for models), the first commit of
+    a run is the release, and replays read it."""
+    accelerated: ClassVar[bool] = False
+    """True if its models use a GPU when there is one; such runs take turns (Dagster's pools)."""
+    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
+    _hub_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
+    a name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse hooks under their names of 0.2: nothing calls them, so their inputs would enter no configuration."""
+        super().__pydantic_init_subclass__(**kwargs)
+        refuse_former_hooks(cls)
+
+    @property
+    def name(self) -> str:
+        """Return the name, which is the name of its file."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @abstractmethod
+    def configuration(self) -> dict[str, Any]:
+        """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`."""
+
+    def cfg(self) -> str:
+        """Return the configuration hash, 64 hex digits (docs/spec/stream.md#configuration-hash)."""
+        return configuration_hash(self.configuration())
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """Return the public inputs that the output depends on, by role."""
+        return {}
+
+    @property
+    def computing(self) -> Computing | None:
+        """Return device and number type of its model on this machine; None if it has no model.
+
+        A setting of the machine, never of a release: it enters no configuration.
+        """
+        return None
+
+    def probe(self) -> None:
+        """Compute on public texts, and refuse to continue where that fails; nothing where there is no model.
+
+        Anyone who releases probes on a fixed schedule, before and after each part, whatever became of the texts: what
+        fails on those is drawn uniformly and decides nothing (docs/spec/privacy.md#probe).
+
+        Raises:
+            PolicyError: The model fails on public texts.
+        """
+
+    @classmethod
+    @abstractmethod
+    def example(cls) -> Self:
+        """Return a tiny instance that needs no download; contract tests and documentation run it."""
+
+
+class Mechanism(Extension):
     """Base of all mechanisms; the fields of a mechanism are its parameters, and its file name is its name.
 
     Every engine, the command line, the documentation and the contract tests find a subclass in
@@ -111,26 +179,10 @@ class Mechanism(BaseModel, ABC):
             left out. None gives every draw `epsilon`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
-    __getstate__ = parameters_alone
     __repr_args__ = changed_parameters
-    if not TYPE_CHECKING:  # which reads the parameters from the fields
-        __init__ = checked_parameters
 
-    version: ClassVar[int] = 1
-    """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
-    reproducible: ClassVar[bool] = False
-    """True if equal keys, ids and texts give equal bytes on every machine. Otherwise (for models), the first commit of
-    a run is the release, and replays read it."""
-    accelerated: ClassVar[bool] = False
-    """True if its models use a GPU when there is one; such runs take turns (Dagster's pools)."""
     _shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
     """Epsilons that a preview shows if none is given."""
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
-    _hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do. A policy reads such
-    a name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
     _cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
     """Why no budget is divided among its draws, with the nearest sound way if there is one; None where `allocation` is
     allowed (docs/spec/privacy.md#allocation)."""
@@ -139,12 +191,6 @@ class Mechanism(BaseModel, ABC):
     mode: Mode = "strict"
     n_max: PositiveInt = DEFAULT_N_MAX
     allocation: Allocation | None = None
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse hooks under their names of 0.2: nothing calls them, so their inputs would enter no configuration."""
-        super().__pydantic_init_subclass__(**kwargs)
-        refuse_former_hooks(cls)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy, with other parameters if given: they are checked, and nothing derived from the old ones goes along.
@@ -227,11 +273,6 @@ class Mechanism(BaseModel, ABC):
         }
         return html_output.facts(self.name, entries)
 
-    @property
-    def name(self) -> str:
-        """Return the mechanism's name, which is the name of its file."""
-        return type(self).__module__.rpartition(".")[2]
-
     def configuration(self) -> dict[str, Any]:
         """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`.
 
@@ -245,10 +286,6 @@ class Mechanism(BaseModel, ABC):
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
-    def cfg(self) -> str:
-        """Return the configuration hash, 64 hex digits."""
-        return configuration_hash(self.configuration())
-
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public inputs that the output depends on, by role; subclasses add theirs to these."""
         inputs = {} if self.allocation is None else self.allocation.artifacts()
@@ -261,14 +298,6 @@ class Mechanism(BaseModel, ABC):
             options: Options for object stores, as a policy's `storage_options` has them.
         """
         return self
-
-    @property
-    def computing(self) -> Computing | None:
-        """Return device and number type of its model on this machine; None if it has no model.
-
-        A setting of the machine, never of a release: it enters no configuration.
-        """
-        return None
 
     def _unit(self, draw: str) -> str:
         """Return the unit that `epsilon` is charged per, by the unit of one draw."""
@@ -354,16 +383,6 @@ class Mechanism(BaseModel, ABC):
         """
         return None
 
-    def probe(self) -> None:
-        """Compute on public texts, and refuse to continue where that fails; nothing where there is no model.
-
-        Anyone who releases probes on a fixed schedule, before and after each part, whatever became of the texts: what
-        fails on those is drawn uniformly and decides nothing (docs/spec/privacy.md#probe).
-
-        Raises:
-            PolicyError: The model fails on public texts.
-        """
-
     def described(self) -> dict[str, dict[str, Any]]:
         """Return facts about one draw ("draw"), the noise ("noise"), or the distributions of words ("table").
 
@@ -399,11 +418,6 @@ class Mechanism(BaseModel, ABC):
             PolicyError: This machine lacks something that a preview needs; the hint says how to get it.
         """
         return {}
-
-    @classmethod
-    @abstractmethod
-    def example(cls) -> Self:
-        """Return a tiny instance that needs no download; contract tests and documentation run it."""
 
 
 def count_words(
@@ -480,40 +494,14 @@ class Rewritten(NamedTuple):
     failed: pa.Array
 
 
-class PostProcess(BaseModel, ABC):
+class PostProcess(Extension):
     """Base of all post-processings; the fields are the parameters, and the file name is the name.
 
     A package names its subclasses as entry points (docs/extending.md); every policy and command finds them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
-    __getstate__ = parameters_alone
-    if not TYPE_CHECKING:
-        __init__ = checked_parameters
-
-    version: ClassVar[int] = 1
-    """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
-    reproducible: ClassVar[bool] = False
-    """True if equal keys and texts give equal bytes on every machine; otherwise replays read the first result."""
-    accelerated: ClassVar[bool] = False
-    """True if its model uses a GPU when there is one; such runs take turns (Dagster's pools)."""
-    _artifact_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
-    _hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields of `_artifact_fields` whose names may look like paths, as names of models on a hub do."""
     unhashed: ClassVar[frozenset[str]] = frozenset()
     """Fields that no output depends on; they enter no configuration."""
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse hooks under their names of 0.2: nothing calls them, so their inputs would enter no configuration."""
-        super().__pydantic_init_subclass__(**kwargs)
-        refuse_former_hooks(cls)
-
-    @property
-    def name(self) -> str:
-        """Return the name, which is the name of its file."""
-        return type(self).__module__.rpartition(".")[2]
 
     def configuration(self) -> dict[str, Any]:
         """Return the settings that determine the output, apart from key, record, and text; their hash is `cfg`."""
@@ -523,19 +511,6 @@ class PostProcess(BaseModel, ABC):
             **written_parameters(self, self._artifact_fields | self.unhashed),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
-
-    def cfg(self) -> str:
-        """Return the configuration hash, 64 hex digits (docs/spec/stream.md#configuration-hash)."""
-        return configuration_hash(self.configuration())
-
-    def artifacts(self) -> dict[str, Artifact]:
-        """Return the public inputs that the output depends on, by role."""
-        return {}
-
-    @property
-    def computing(self) -> Computing | None:
-        """Return device and number type of its model on this machine; None if it has no model."""
-        return None
 
     @property
     def model_hash(self) -> str | None:
@@ -568,18 +543,6 @@ class PostProcess(BaseModel, ABC):
 
         The word is independent of the text. The words of canary rows are, wherever a mechanism does not spell.
         """
-
-    def probe(self) -> None:
-        """Compute on public texts, and refuse to continue where that fails; nothing where there is no model.
-
-        Raises:
-            PolicyError: The model fails on public texts.
-        """
-
-    @classmethod
-    @abstractmethod
-    def example(cls) -> Self:
-        """Return a tiny instance that needs no download."""
 
 
 def chain(steps: tuple[PostProcess, ...]) -> str:

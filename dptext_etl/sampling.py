@@ -1,7 +1,5 @@
 """Turn scores into integer weights of the exponential mechanism, and draw ids from a model's scores.
 
-Specification: docs/spec/privacy.md#integer-sampler.
-
 The numbers here are the same on every IEEE machine: `exp` is evaluated only with additions and multiplications, so a
 table has the same bytes wherever it is built. The guarantee does not depend on their accuracy: every weight lies in
 `[wmin, S]`, which bounds the ratio of any two probabilities, whatever the rounding.

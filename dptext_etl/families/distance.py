@@ -379,10 +379,6 @@ class DistanceMechanism(VectorMechanism):
         epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
     """
 
-    @property
-    def reproducible(self) -> bool:  # type: ignore[override]
-        return self.allocation is None
-
     def input_policy(self) -> dict[str, Any]:
         """Return the input policy of word mechanisms; faithful mode draws unknown words uniformly as well."""
         return {**super().input_policy(), "numbers": "uniform", "oov": "uniform"}

@@ -38,10 +38,6 @@ class MappedMechanism(WordMechanism):
 
     _format: ClassVar[str] = TABLE_FORMAT  # the layout of the file
 
-    @property
-    def reproducible(self) -> bool:  # type: ignore[override]
-        return self.allocation is None
-
     @abstractmethod
     def table_description(self) -> dict[str, Any]:
         """Return everything that the distributions depend on, as plain data; its hash names the stored file."""

@@ -325,7 +325,7 @@ def release_divided(
     sampler: WordSampler = sampling,
 ) -> Released:
     """Release texts whose budget is divided, with given record keys; tests give another sampler."""
-    division, policy = mechanism._division, _policy(mechanism)
+    division, policy = mechanism._division, json.dumps(mechanism.input_policy(), sort_keys=True)
     reader = division.reader
     numbers, offsets = (pa.array(side).to_numpy() for side in reader.encode(texts, policy, record_keys))
     chosen, ends = np.empty(len(numbers), np.uint32), offsets.astype(np.int64)
@@ -344,17 +344,6 @@ def release_divided(
         chosen[some] = draw_in_passes(allocation, marks, keys, sampler, once=once, words=again)[-1]
     out = pa.array(reader.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
     return Released(out.field("text"), out.field("positions"))
-
-
-def units_of_known_words(mechanism: WordMechanism, text: str) -> tuple[list[str], Marked]:
-    """Return the words of a public text that get a share where unknown words vanish before words are counted."""
-    read = mechanism._division.reader.encode(pa.array([text], pa.large_string()), _policy(mechanism))[0]
-    marks = _marked(mechanism, text, pa.array(read).to_numpy(), max(1, len(read)))
-    return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
-
-
-def _policy(mechanism: WordMechanism) -> str:
-    return json.dumps(mechanism.input_policy(), sort_keys=True)
 
 
 def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
@@ -407,6 +396,11 @@ class WordMechanism(WordByWord):
     """True if the mechanism can put `PAD` among its inputs and outputs, which is needed to hide the length."""
 
     limit: PositiveInt | None = None
+
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """Return True unless scores divide a budget: their tools may differ by machine."""
+        return self.allocation is None
 
     @property
     def _length_is_shown_by(self) -> str | None:
@@ -518,8 +512,11 @@ class WordMechanism(WordByWord):
 
     def _units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted, or stay, get no share."""
-        known_only = self._unknown == "drop" or self.mode == "faithful"
-        return units_of_known_words(self, text) if known_only else super()._units(text)
+        if self._unknown != "drop" and self.mode != "faithful":
+            return super()._units(text)
+        read = self._division.reader.encode(pa.array([text], pa.large_string()), self._input_policy_json)[0]
+        marks = _marked(self, text, pa.array(read).to_numpy(), max(1, len(read)))
+        return [marks.tokens[place] if isinstance(place, int) else PAD for place in marks.places], marks
 
     def _cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         return {"∞": math.inf} if self._unproven else super()._cost_factors(positions)

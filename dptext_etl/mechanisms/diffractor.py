@@ -278,10 +278,7 @@ class Diffractor(ListMechanism):
         exact rate.
         """
         probe = cls(**{"epsilon": 1.0, **parameters})
-        furthest = probe.gamma
-        if probe.variant == "geometric":
-            furthest = len(probe.neighbor_lists().words) - (0 if probe.length != "disclose" else 1)
-        shared = math.floor(Fraction(repr(epsilon)) / furthest * 10**12)
+        shared = math.floor(Fraction(repr(epsilon)) / probe._loss_range * 10**12)
         return cls(**{**parameters, "epsilon": float(Fraction(shared, 10**12))})
 
     @classmethod

@@ -131,10 +131,6 @@ class Madlib(VectorMechanism):
     unknown_words: Literal["first", "drop"] = "first"
 
     @property
-    def reproducible(self) -> bool:  # type: ignore[override]
-        return self.allocation is None
-
-    @property
     def _unknown(self) -> Literal["first", "drop"]:
         """Return `unknown_words`, in faithful mode "drop": a uniform draw would lie outside the bounds."""
         return "drop" if self.mode == "faithful" else self.unknown_words

@@ -6,11 +6,11 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class InformationContent(Score):
     title: ClassVar[str] = "Information Content"
 
     def compute(self, tokens: Sequence[str]) -> Scores:
-        return contents(self.tools.information).of(tokens)
+        return np.array([*map(content_of(self.tools.information), tokens)])
 
     def printed(self, tokens: Sequence[str]) -> Scores:
         """Compute Algorithm 1: the largest count of a word's senses, or 1, as a mean over the paper's corpora."""
@@ -58,13 +58,6 @@ _ROOT = 0  # offset of a class's total in NLTK's tables
 _UNKNOWN = 1.0
 
 
-class Contents(Protocol):
-    """A number for each word of a text."""
-
-    def of(self, tokens: Sequence[str]) -> Scores:
-        """Return the numbers, shape (n,)."""
-
-
 class OwnTable:
     """-log of shares of public text, over the value of a word that occurs half as often as the rarest known one."""
 
@@ -73,11 +66,8 @@ class OwnTable:
         most = math.log(2 * content["per"] / min(content["words"].values()))
         self._contents = {word: math.log(content["per"] / count) / most for word, count in content["words"].items()}
 
-    def of(self, tokens: Sequence[str]) -> Scores:
-        """Return numbers from 0 to 1, 1 for unknown words; a mark without letters and digits reveals nothing: 0."""
-        return np.array([self.one(token) for token in tokens])
-
     def one(self, token: str) -> float:
+        """Return a number from 0 to 1, 1 for an unknown word; a mark without letters and digits reveals nothing: 0."""
         if not any(map(str.isalnum, token)):
             return 0.0
         return self._contents.get(token.lower().replace("\u2019", "'"), 1.0)
@@ -113,23 +103,6 @@ class WordNet:
             if count > 0 and total > 0:
                 contents.append((count, total))
         return contents
-
-
-class FromWordNet:
-    """The largest information content of a word's senses (the paper's `get_max_score`), the right way round."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._net, self._counts = wordnet(folder), OwnTable()
-
-    def of(self, tokens: Sequence[str]) -> Scores:
-        """Return numbers from 0 to 1; words without a counted noun or verb come from the shipped table."""
-        return np.array([self._one(token) for token in tokens])
-
-    def _one(self, token: str) -> float:
-        content = self._net.of_synsets(token)
-        if not content:
-            return self._counts.one(token)
-        return max(min(1.0, math.log(total / count) / math.log(total)) for count, total in content)
 
 
 class Printed:
@@ -176,9 +149,24 @@ def wordnet(folder: Path | None) -> WordNet:
 
 
 @lru_cache(maxsize=4)
-def contents(source: str) -> Contents:
-    """Return what says how much words tell, from 0 to 1."""
-    return OwnTable() if source == ENGLISH else FromWordNet(_folder(source))
+def content_of(source: str) -> Callable[[str], float]:
+    """Return the function that computes how much a word reveals, from 0 to 1.
+
+    With WordNet it is the largest information content of a word's senses (the paper's `get_max_score`), the right way
+    round; words without a counted noun or verb come from the shipped table.
+    """
+    shipped = OwnTable().one
+    if source == ENGLISH:
+        return shipped
+    net = wordnet(_folder(source))
+
+    def largest(token: str) -> float:
+        contents = net.of_synsets(token)
+        if not contents:
+            return shipped(token)
+        return max(min(1.0, math.log(total / count) / math.log(total)) for count, total in contents)
+
+    return largest
 
 
 def artifacts(source: str) -> dict[str, Artifact]:

@@ -133,9 +133,7 @@ class NearestMean:
 
     @cached_property
     def _units(self) -> Floats:
-        lengths = np.linalg.norm(self.slopes, axis=1, keepdims=True)
-        units: Floats = self.slopes / np.where(lengths > 0, lengths, 1.0)
-        return units
+        return unit_rows(self.slopes)
 
     def scores(self, vectors: Int8s) -> Floats:
         """Return the score of every label for encoded texts, shape (n, labels); the largest one is the label."""
@@ -229,9 +227,13 @@ def _names(statistic: Statistic, names: Mapping[str, str]) -> Floats:
     if unlisted:
         raise InputError(f"{len(unlisted)} names are of labels that the statistic does not list", "name listed labels")
     words = [names.get(label, words_of(label)) for label in statistic.labels]
-    points = _points(statistic, encoded(statistic, pa.array(words, pa.large_string())))
-    lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    units: Floats = points / np.where(lengths > 0, lengths, 1.0)
+    return unit_rows(_points(statistic, encoded(statistic, pa.array(words, pa.large_string()))))
+
+
+def unit_rows(rows: Floats) -> Floats:
+    """Scale every row to length 1; a row of zeros stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    units: Floats = rows / np.where(lengths > 0, lengths, 1.0)
     return units
 
 
