@@ -1,4 +1,4 @@
-"""Read a ledger: commits, balances, views, anchors, verification; and keep its register of releases."""
+"""Read a ledger: commits, balances, views, anchors, verification."""
 
 from __future__ import annotations
 
