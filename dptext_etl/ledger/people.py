@@ -399,7 +399,7 @@ class Losses:
         db = self._db
         with db.store.transaction():
             for release in in_use:
-                db.releases.revoke(dataset, release, reason)
+                db.releases.burn(dataset, release, reason)
             datasets, joined = ({dataset}, set[str]()) if alone else self._sharing(dataset, groups)
             frozen = self._frozen()
             for name in sorted(datasets):
@@ -438,7 +438,7 @@ class Losses:
             facts |= {} if reason is None else {"reason": reason}
             for name in sorted(datasets):
                 for (release,) in db.store.rows("select distinct release from release where dataset=?", (name,)):
-                    db.releases.revoke(name, release, "the ledger was lost or restored")
+                    db.releases.burn(name, release, "the ledger was lost or restored")
                 db.journal.append(Event.THAW, dataset=name, **facts)
                 db.store.execute("delete from frozen where dataset=?", (name,))
             return lowered

@@ -360,7 +360,7 @@ class Database:
         self.segments = Segments(store, self.journal)
         self.records = Records(store, self.journal, self.segments)
         self.standing = Standing(store, self.journal)
-        self.releases = Releases(store, self.journal, self.standing)
+        self.releases = Releases(store, self.journal, self.standing, self.id_key)
         self.scopes = Scopes(store, self.journal, self.segments, self.records, self.standing)
         self.keys, self.plans = Keys(), Plans()
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NoReturn
 
 from dptext_etl._kernel import Secret
@@ -17,10 +19,13 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
+from dptext_etl.ledger.batch import IdKey
 from dptext_etl.ledger.caps import Standing
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import NEW, Event, ReleaseRef
+from dptext_etl.ledger.types import NEW, Event, ReleaseRef, require_plain
+from dptext_etl.mechanism import worst_spend
+from dptext_etl.policy import ColumnPolicy, Policy
 
 COMMITMENTS = "key/"  # the prefix of names under which `meta` holds what releases commit to their noise keys
 RESTORE = "restore the key from your backup; a new key needs a new release name"
@@ -79,10 +84,106 @@ def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
 
 
 class Releases:
-    def __init__(self, store: Store, journal: Journal, standing: Standing) -> None:
-        self._standing, self._store, self._journal = standing, store, journal
+    """The releases of a ledger: names, publications, revocations. Every method is one transaction.
+
+    Methods that begin none are for the ledger, within the transaction of a caller.
+    """
+
+    def __init__(self, store: Store, journal: Journal, standing: Standing, id_key: IdKey) -> None:
+        self._standing, self._store, self._journal, self._id_key = standing, store, journal, id_key
 
     def register(
+        self,
+        policy: ColumnPolicy,
+        id_type: str,
+        *,
+        guarantee: Guarantee | None = None,
+        worst_case: Spend | None = None,
+        proven: bool = False,
+        pin: bool = True,
+    ) -> ReleaseRef:
+        """Pin the release of a column policy, and its noise key (see `pin_release`)."""
+        if policy.column is None:
+            raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
+        mechanism = policy.mechanism
+        return self.pin_release(
+            dataset=policy.dataset,
+            column=policy.column,
+            release=policy.release,
+            cfg=mechanism.cfg(),
+            id_type=id_type,
+            mechanism=mechanism.name,
+            guarantee=guarantee or mechanism.guarantee,
+            worst_case=worst_case or worst_spend(mechanism),
+            publishable=mechanism.mode == "strict",
+            configuration=mechanism.configuration(),
+            artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
+            nonce=policy.nonce,
+            refundable=mechanism.refundable,
+            key=policy.secret,
+            proven=proven,
+            pin=pin,
+        )
+
+    def pin_release(
+        self,
+        *,
+        dataset: str,
+        column: str,
+        release: str,
+        cfg: str,
+        id_type: str,
+        mechanism: str,
+        guarantee: Guarantee,
+        worst_case: Spend,
+        publishable: bool,
+        configuration: Mapping[str, Any] | None = None,
+        artifact_hashes: Mapping[str, str] | None = None,
+        nonce: int = 0,
+        refundable: bool = False,
+        key: Secret | None = None,
+        proven: bool = False,
+        pin: bool = True,
+    ) -> ReleaseRef:
+        """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
+
+        Of the noise key, only a commitment is stored, and another key is refused from then on. A release of an earlier
+        version that holds records is committed only if `proven`: a record of it has the same identity under this key.
+
+        Without `pin` it is refused all the same where it would be, and nothing is written.
+        """
+        facts = public_facts(guarantee, worst_case) | {"mechanism": mechanism}
+        facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
+        facts |= {"expost": True} if refundable else {}
+        names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
+        pinned = partial(self._register, names, facts, publishable=publishable, nonce=nonce)
+        register = partial(pinned, key=key, proven=proven, pin=pin)
+        if pin:
+            return self._store.write(0, register)
+        with self._store.snapshot():
+            return register()
+
+    def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
+        """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
+        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
+        return self._find(names, policy.nonce)
+
+    def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
+        """Return the releases that a policy names, by text column; names without a release are left out."""
+        if policy.synthetic is None:
+            refs = {item.column or "": self.find(item) for item in policy.column_policies()}
+        else:
+            names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
+            refs = {policy.synthetic.column: self._find(names)}
+        return {name: ref for name, ref in refs.items() if ref is not None}
+
+    def _find(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
+        query = "select id from release where dataset=? and col=? and release=? and cfg=?"
+        with self._store.snapshot():
+            row = self._store.row(query, names)
+        return None if row is None else ReleaseRef(int(row[0]), *names, nonce)
+
+    def _register(
         self,
         names: Mapping[str, str],
         facts: Mapping[str, Any],
@@ -143,15 +244,21 @@ class Releases:
         return int(number)
 
     def require_key(self, ref: ReleaseRef, key: Secret) -> None:
-        """Refuse another noise key than a release is committed to."""
-        pinned = self._commitment(ref)
+        """Refuse another noise key than a release is committed to.
+
+        Raises:
+            KeyReferenceError: The release was made under another key.
+        """
+        with self._store.snapshot():
+            pinned = self._commitment(ref)
         if pinned is not None and pinned != commitment(key, ref.dataset, ref.column, ref.release):
             raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
 
     def lacks_key(self, ref: ReleaseRef) -> bool:
         """Return whether a release holds records and is not committed to a noise key, as in earlier versions."""
         query = "select 1 from tally where release=? and records > canaries and records > aborted"
-        return self._commitment(ref) is None and self._store.row(query, (ref.id,)) is not None
+        with self._store.snapshot():
+            return self._commitment(ref) is None and self._store.row(query, (ref.id,)) is not None
 
     def _commitment(self, ref: ReleaseRef) -> str | None:
         return self._store.meta(f"{COMMITMENTS}{ref.id}")
@@ -188,24 +295,50 @@ class Releases:
         return [ReleaseRef(*row) for row in rows]
 
     def pin_table(self, ref: ReleaseRef, digest: str) -> None:
-        """Pin the records and texts of a release by a keyed digest, or refuse others than the pinned ones."""
-        self.require_usable(ref)
-        pinned = self.pinned_table(ref)
-        if pinned is None:
-            self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest)
-        elif pinned != digest:
-            refuse_other_table(ref)
+        """Pin the records and texts that a release is drawn from as a whole, before the first draw.
+
+        Args:
+            ref: The release.
+            digest: A keyed digest of all of them, 64 hex digits.
+
+        Raises:
+            LedgerError: Other records or texts are pinned, or the release is revoked.
+        """
+        with self._store.transaction():
+            self.require_usable(ref)
+            pinned = self.pinned_table(ref)
+            if pinned is None:
+                self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest)
+            elif pinned != digest:
+                refuse_other_table(ref)
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
-        seq = self.pins().get((ref.id, ref.nonce))
-        return None if seq is None else str(self._journal.facts(seq)["digest"])
+        """Return the digest that is pinned of the records and texts of a release, or None."""
+        with self._store.snapshot():
+            seq = self.pins().get((ref.id, ref.nonce))
+            return None if seq is None else str(self._journal.facts(seq)["digest"])
 
     def pins(self) -> dict[tuple[int, int], int]:
         """Return the event that pinned a table, by release and nonce: later reservations are not in it."""
         events = ((entry.seq, entry.facts) for entry in self._journal.entries(Event.PIN))
         return {(facts["release"], facts["nonce"]): seq for seq, facts in events}
 
-    def revoke(self, dataset: str, release: str, reason: str) -> None:
+    def revoke(self, ref: ReleaseRef, reason: str) -> None:
+        """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay."""
+        self.revoke_name(ref.dataset, ref.release, reason)
+
+    def revoke_name(self, dataset: str, release: str, reason: str) -> None:
+        """Revoke a release by its name, as `revoke` does."""
+        require_plain(reason, "revocation")
+        with self._store.transaction():
+            query = "select 1 from release where dataset=? and release=?"
+            if self._store.row(query, (dataset, release)) is None:
+                msg = f"release {release!r} of {dataset} is not registered in this ledger"
+                raise LedgerError(msg, "`dptext ledger show` lists the releases")
+            self.burn(dataset, release, reason)
+
+    def burn(self, dataset: str, release: str, reason: str) -> None:
+        """Note a name as revoked, also one that this ledger never saw; the reason is plain."""
         if not self._is_revoked(dataset, release):
             seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
             self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
@@ -231,59 +364,76 @@ class Releases:
         """Return whether a manifest is known, and not of this sink: two sinks may hold equal ones."""
         return sink is not None and sink not in self.sinks().get(manifest, {sink})
 
-    def publish(self, refs: list[ReleaseRef], version: str, manifest: str, rows: int, sink: str | None) -> None:
-        """Record a publication of one or several columns; every published row must be committed."""
-        _require_publication(refs, manifest)
-        new = [ref for ref in refs if not self._is_recorded(ref, version, manifest, rows)]
-        new = refs if self._is_elsewhere(manifest, sink) else new
-        for ref in new:
-            self.require_usable(ref)
-            facts = self._facts(ref)
-            publishable = self._store.rows("select publishable from release where id=?", (ref.id,))[0][0]
-            if not publishable or facts["class"] == GuaranteeClass.NONE:
-                raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
-            row = self._store.row("select committed from tally where release=? and nonce=?", (ref.id, ref.nonce))
-            committed = row[0] if row else 0
-            # a central release publishes public texts that follow a statistic: their number is free
-            if rows < 0 or (rows > committed and not (committed and facts["class"] == GuaranteeClass.CENTRAL_ZCDP)):
-                msg = f"{ref} has {committed:,} committed rows, got a publication of {rows:,}"
-                raise LedgerError(msg, "commit before publishing")
-        if new:
-            self._record(Event.PUBLISH, new, sink, version=version, manifest=manifest, rows=rows)
-
-    def retire(  # noqa: PLR0917
-        self, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int, sink: str | None
+    def record_publication(
+        self,
+        refs: ReleaseRef | Sequence[ReleaseRef],
+        version: str,
+        manifest: str,
+        rows: int,
+        *,
+        sink: str | None = None,
     ) -> None:
-        """Record a version that removes rows, and retire all versions of its place before it, of any release.
+        """Record a publication, in a sink if it is given. The same publication again changes nothing.
 
-        It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before.
+        Every published row must be committed.
         """
-        _require_publication(refs, manifest)
-        is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
-        if is_recorded and not self._is_elsewhere(manifest, sink):
-            return
-        before: dict[tuple[int, int], dict[str, int]] = {}
-        for number, nonce, name, digest, count in self._store.rows(
-            "select release.id, nonce, version, manifest, rows from publication"
-            " join release on release.id = publication.release where dataset=?",
-            (refs[0].dataset,),
-        ):
-            if digest != manifest and name.startswith(place) and "/" not in name[len(place) :]:
-                before.setdefault((number, nonce), {})[digest] = count
-        retired: set[str] = set()
-        for ref in refs:
-            mine = before.pop((ref.id, ref.nonce), {})
-            if rows > max(mine.values(), default=-1):
-                most = counted(max(mine.values(), default=0), "row")
-                msg = f"{ref} has published at most {most} there, got a version of {rows:,}"
-                raise LedgerError(msg, "replace a retired version only by some of its rows")
-            retired |= mine.keys()
-        facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
-        if before:
-            facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
-        self._record(Event.RETIRE, refs, sink, **facts)
+        listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
+        where = self._hashed(sink)
+        with self._store.transaction():
+            _require_publication(listed, manifest)
+            new = [ref for ref in listed if not self._is_recorded(ref, version, manifest, rows)]
+            new = listed if self._is_elsewhere(manifest, where) else new
+            for ref in new:
+                self.require_usable(ref)
+                facts = self._facts(ref)
+                publishable = self._store.rows("select publishable from release where id=?", (ref.id,))[0][0]
+                if not publishable or facts["class"] == GuaranteeClass.NONE:
+                    hint = "faithful mechanisms are for benchmarks on public data"
+                    raise LedgerError(f"{ref} is not publishable", hint)
+                row = self._store.row("select committed from tally where release=? and nonce=?", (ref.id, ref.nonce))
+                committed = row[0] if row else 0
+                # a central release publishes public texts that follow a statistic: their number is free
+                if rows < 0 or (rows > committed and not (committed and facts["class"] == GuaranteeClass.CENTRAL_ZCDP)):
+                    msg = f"{ref} has {committed:,} committed rows, got a publication of {rows:,}"
+                    raise LedgerError(msg, "commit before publishing")
+            if new:
+                self._record(Event.PUBLISH, new, where, version=version, manifest=manifest, rows=rows)
 
-    def _record(self, kind: Event, refs: list[ReleaseRef], sink: str | None, **facts: Any) -> None:
+    def retire(
+        self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int, *, sink: str | None = None
+    ) -> None:
+        """Record a version from which rows were removed, and retire the versions before it in its place of the sink.
+
+        Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
+        """
+        where = self._hashed(sink)
+        with self._store.transaction():
+            _require_publication(refs, manifest)
+            is_recorded = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
+            if is_recorded and not self._is_elsewhere(manifest, where):
+                return
+            before: dict[tuple[int, int], dict[str, int]] = {}
+            for number, nonce, name, digest, count in self._store.rows(
+                "select release.id, nonce, version, manifest, rows from publication"
+                " join release on release.id = publication.release where dataset=?",
+                (refs[0].dataset,),
+            ):
+                if digest != manifest and name.startswith(place) and "/" not in name[len(place) :]:
+                    before.setdefault((number, nonce), {})[digest] = count
+            retired: set[str] = set()
+            for ref in refs:
+                mine = before.pop((ref.id, ref.nonce), {})
+                if rows > max(mine.values(), default=-1):
+                    most = counted(max(mine.values(), default=0), "row")
+                    msg = f"{ref} has published at most {most} there, got a version of {rows:,}"
+                    raise LedgerError(msg, "replace a retired version only by some of its rows")
+                retired |= mine.keys()
+            facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
+            if before:
+                facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
+            self._record(Event.RETIRE, refs, where, **facts)
+
+    def _record(self, kind: Event, refs: Sequence[ReleaseRef], sink: str | None, **facts: Any) -> None:
         facts |= {} if sink is None else {SINK: sink}
         self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], **facts)
         for ref in refs:
@@ -300,8 +450,53 @@ class Releases:
             raise LedgerError(msg, "a version is published once")
         return row is not None
 
+    def published_at(self, manifest: str) -> str | None:
+        """Return when a manifest was first recorded as published, in ISO format; None if it was not."""
+        with self._store.snapshot():
+            entries = self._journal.entries(Event.PUBLISH, Event.RETIRE)
+            return next((entry.facts["ts"] for entry in entries if entry.facts["manifest"] == manifest), None)
 
-def _require_publication(refs: list[ReleaseRef], manifest: str) -> None:
+    def published(self, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
+        """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
+
+        Versions that were retired since, in a sink if it is given, are left out.
+        """
+        with self._store.snapshot():
+            gone = self.retired(ref, sink)
+            query = "select version, manifest from publication where release=? and nonce=?"
+            rows = self._store.rows(query, (ref.id, ref.nonce))
+        return {version: digest for version, digest in rows if digest not in gone}
+
+    def retired(self, ref: ReleaseRef, sink: str | None = None) -> set[str]:
+        """Return the SHA-256 of every manifest of a release that was retired, in a sink if it is given.
+
+        A person was removed from these. Without a sink, a manifest counts that was retired wherever it was published.
+        """
+        where = self._hashed(sink)
+        with self._store.snapshot():
+            places: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None means all sinks
+            for facts in (entry.facts for entry in self._journal.entries(Event.RETIRE)):
+                others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
+                for digest in chain(facts["retired"] if [ref.id, ref.nonce] in facts["releases"] else (), *others):
+                    places.setdefault(digest, set()).add(facts.get(SINK))
+            sinks_of = self.sinks() if places else {}
+        return {digest for digest, sinks in places.items() if _is_retired(sinks, sinks_of.get(digest, set()), where)}
+
+    def _hashed(self, sink: str | None) -> str | None:
+        return None if sink is None else self._id_key.sink(sink)
+
+
+def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:
+    """Say whether a manifest is retired in a sink, or without one in each where it was published."""
+    if None in retired_in:
+        return True
+    if sink is None:
+        return published_in <= retired_in
+    # an old version that is put where it never was stays retired; where it was published is not known of older events
+    return sink in retired_in or bool(published_in and sink not in published_in)
+
+
+def _require_publication(refs: Sequence[ReleaseRef], manifest: str) -> None:
     if not refs or not _DIGEST.fullmatch(manifest):
         msg = "a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits"
         raise LedgerError(msg, "pass the releases, and the digest of the manifest file")

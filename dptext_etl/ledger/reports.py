@@ -41,7 +41,7 @@ from dptext_etl.ledger.storage.segments import Places
 from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import POSTGRES, Store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import I64, Anchor, Event, Mask, ReleaseRef, Scope, State
-from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_components, used_by_unit
+from dptext_etl.ledger.views import COUNTS, settlements, tracked_components, used_by_unit
 
 EVENTS = 10_000  # events that are read at a time
 ROW_GROUP = 100_000  # rows that are written together, at least
@@ -260,7 +260,7 @@ def _publications(db: Database) -> Rows:
         "select release, nonce, version, manifest, rows from publication order by release, nonce, version"
     ):
         if (release, nonce) not in by:
-            by[release, nonce] = retired(db, ReleaseRef(release, *names[release], "", nonce))
+            by[release, nonce] = db.releases.retired(ReleaseRef(release, *names[release], "", nonce))
         event, when = events[release, nonce, version]
         about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in by[release, nonce]}
         rows.append({**_named(names, release, nonce), **about, "event": event, "published_at": when})

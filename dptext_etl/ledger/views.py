@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, PURE, Micro, millionths, steps
 from dptext_etl.ledger.caps import LARGEST, Pinned, limits
 from dptext_etl.ledger.plan import REFUNDED, Database, LedgerPlan
-from dptext_etl.ledger.releases import SINK
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Part, WantedIds, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges, limits_of
 from dptext_etl.ledger.types import DECISIONS, I64, Event, ReleaseRef, Scope, State
@@ -291,36 +289,10 @@ def jobs(db: Database) -> list[dict[str, Any]]:
     return list(entries.values())
 
 
-def published(db: Database, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
-    gone = retired(db, ref, sink)
-    rows = db.store.rows("select version, manifest from publication where release=? and nonce=?", (ref.id, ref.nonce))
-    return {version: digest for version, digest in rows if digest not in gone}
-
-
-def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:
-    where: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None means all sinks
-    for facts in (entry.facts for entry in db.journal.entries(Event.RETIRE)):
-        others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
-        for digest in chain(facts["retired"] if [ref.id, ref.nonce] in facts["releases"] else (), *others):
-            where.setdefault(digest, set()).add(facts.get(SINK))
-    sinks_of = db.releases.sinks() if where else {}
-    return {digest for digest, sinks in where.items() if _is_retired(sinks, sinks_of.get(digest, set()), sink)}
-
-
-def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:
-    """Say whether a manifest is retired in a sink, or without one in each where it was published."""
-    if None in retired_in:
-        return True
-    if sink is None:
-        return published_in <= retired_in
-    # an old version that is put where it never was stays retired; where it was published is not known of older events
-    return sink in retired_in or bool(published_in and sink not in published_in)
-
-
 def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str, Any]]:
     wanted, entries = hashed_ids(np.unique(records, axis=0)), []
     for ref in db.releases.of_dataset(dataset):
-        versions = sorted(published(db, ref))
+        versions = sorted(db.releases.published(ref))
         count = int(db.look_up(ref, wanted).present.sum()) if versions and wanted.size else 0
         if count:
             entries.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})

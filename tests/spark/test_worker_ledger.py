@@ -12,7 +12,6 @@ from dptext_etl import Ledger, _kernel
 from dptext_etl.checks import CANARY
 from dptext_etl.engines.spark import tasks
 from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, LockedLedgerError
-from dptext_etl.ledger.reader import Registry
 from dptext_etl.ledger.releases import RESTORE, Releases
 from dptext_etl.ledger.storage import store
 from dptext_etl.policy import Cap, LedgerSpec
@@ -258,7 +257,7 @@ def locked_for(times, real):
 def test_a_batch_waits_for_a_lock(policy, url, monkeypatch, step):
     carried = plan_of(policy, url, unit="record")
     monkeypatch.setattr(store, "RETRY_SECONDS", 0)
-    place = Registry if step == "register" else Ledger
+    place = Releases if step == "register" else Ledger
     monkeypatch.setattr(place, step, locked_for(50, getattr(place, step)))
     assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
     assert counts(url)["committed"] == counts(url)["records"] == len(ROWS)
