@@ -91,24 +91,23 @@ def replays(policy: Policy) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """Rows of a column of a shard that are released already, with their bytes."""
+    """Rows of a column of a shard that are released already, with their bytes; none under most mechanisms."""
 
-    rows: pl.DataFrame = field(repr=False)  # columns `row` (place in the shard), `text` and `draws`
+    new: npt.NDArray[np.bool_]  # the rows that are not, shape (rows of the shard,)
+    # columns `row` (place in the shard), `text` and `draws`
+    rows: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False)
     computed: Sequence[Hardware] = ()  # where they were computed, as far as that was noted
 
-    def missing(self, rows: int) -> npt.NDArray[np.bool_]:
-        new = np.ones(rows, dtype=bool)
-        new[self.rows["row"].to_numpy()] = False
-        return new
-
-    def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
-        """Release the missing rows, and return all rows in order."""
-        new, rows, failed = self.missing(len(texts)), self.rows, None
-        if new.any():
-            mask = to_arrow(new)
-            made = release(texts.filter(mask), ids.filter(mask), policy)
+    def completed(self, raw: pl.DataFrame, ids: pa.Array, column: Column) -> Released:
+        """Release the new rows, and return all rows in order."""
+        if self.new.all():
+            return release(views_of(raw, column.name), ids, column.policy)
+        rows, failed = self.rows, None
+        if self.new.any():
+            mask = to_arrow(self.new)
+            made = release(texts_of(raw, column.name).filter(mask), ids.filter(mask), column.policy)
             text = pl.Series(made.text, dtype=pl.String)
-            more = pl.DataFrame({"row": np.flatnonzero(new), "text": text, "draws": write_draws(made)})
+            more = pl.DataFrame({"row": np.flatnonzero(self.new), "text": text, "draws": write_draws(made)})
             rows, failed = pl.concat([rows, more]), made.failed
         rows = rows.sort("row")
         return read_released(rows["text"], rows["draws"], failed)
@@ -122,17 +121,19 @@ def find_replay(  # noqa: PLR0917
     ids: pa.Array,
     committed: Committed,
     settled: Callable[[], tuple[Mask, I64]],
-) -> Replay | None:
-    """Find the bytes of committed rows in staged files; None where nothing is committed or found."""
+) -> Replay:
+    """Find the bytes of committed rows in staged files."""
+    new = np.ones(len(ids), np.bool_)
     if not committed.mask.any():
-        return None
+        return Replay(new)
     name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
     drawn = _draws(column, committed.positions, settled)
     for matching, shard in matches(ids, committed, (_texts(shard, id_column, name) for shard in staging.kept(index))):
         counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
         rows.append(matching.select("row", "text").with_columns(counts))
+        new[matching["row"].to_numpy()] = False
         computed.extend(shard.computed.get(name, ()) if matching.height else ())
-    return Replay(pl.concat(rows), computed) if rows else None
+    return Replay(new, pl.concat(rows), computed) if rows else Replay(new)
 
 
 def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
@@ -178,9 +179,9 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
     return replace(charged, charges=tuple(charges))
 
 
-def require_found(replay: Replay | None, changed: npt.NDArray[np.bool_]) -> None:
+def require_found(replay: Replay, changed: npt.NDArray[np.bool_]) -> None:
     """Refuse to continue without the released text of a changed record."""
-    missing = int((changed if replay is None else changed & replay.missing(len(changed))).sum())
+    missing = int((changed & replay.new).sum())
     if missing:
         msg = f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
         raise InputError(msg, _NOTHING_DRAWN)
@@ -255,16 +256,10 @@ def compute(  # noqa: PLR0917
     ids: pa.Array,
     columns: list[Column],
     policy: Policy,
-    replays: Mapping[str, Replay | None],
+    replays: Mapping[str, Replay],
     profile: Profile,
 ) -> Computed:
-    released = {}
-    for column in columns:
-        replay = replays[column.name]
-        if replay is None:
-            released[column.name] = release(views_of(raw, column.name), ids, column.policy)
-        else:
-            released[column.name] = replay.completed(texts_of(raw, column.name), ids, column.policy)
+    released = {column.name: replays[column.name].completed(raw, ids, column) for column in columns}
     texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
     frame = pl.DataFrame([texts.get(name, raw[name]) for name in (*output_columns(policy), CANARY)])
     canary = canary_marks(raw)
@@ -293,14 +288,13 @@ def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
 
 
 def recomputed(
-    raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay | None
+    raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay
 ) -> dict[str, int]:
     """Release the canary rows once more, in reverse order and without other rows, and count those that agree.
 
     Of the others it counts those that got the release of a canary row of another text.
     """
-    canary = canary_marks(raw)
-    places = np.flatnonzero(canary if replay is None else canary & replay.missing(len(canary)))[::-1]
+    places = np.flatnonzero(canary_marks(raw) & replay.new)[::-1]
     if not len(places):
         return {"rows": 0, "equal": 0, "moved": 0}
     chosen = to_arrow(places)
@@ -311,12 +305,10 @@ def recomputed(
     return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 
 
-def _hardware(column: Column, replay: Replay | None, records: npt.NDArray[np.bool_]) -> list[Hardware]:
-    """Return where texts of a column were computed: where replayed ones were, and here, if any row of `own` was."""
-    computing = column.policy.mechanism.computing
-    here = records if replay is None else records & replay.missing(len(records))
-    hardware = [] if replay is None else list(replay.computed)
-    if computing is not None and here.any():
+def _hardware(column: Column, replay: Replay, records: npt.NDArray[np.bool_]) -> list[Hardware]:
+    """Return where texts of a column were computed: where replayed ones were, and here, if any record was."""
+    computing, hardware = column.policy.mechanism.computing, list(replay.computed)
+    if computing is not None and (records & replay.new).any():
         hardware.append({"device": computing.device, "dtype": computing.dtype})
     return hardware
 

@@ -194,8 +194,7 @@ class Shards:
                 reserved.frame, reserved.charged.ids, self.columns, self.policy, replays_by_column, self.profile
             )
             for column in self.columns:
-                replay = replays_by_column[column.name]
-                if replay is None or replay.missing(reserved.frame.height).any():
+                if replays_by_column[column.name].new.any():
                     column.policy.mechanism.probe()
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
@@ -234,13 +233,14 @@ class Shards:
         hint = "the first commit is the release: bring back the kept files of its staging, or use a new release name"
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
-    def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay | None]:
+    def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, by_column, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
+        ids, by_column, changed = reserved.charged.ids, dict[str, Replay](), reserved.outcome == Outcome.CHANGED
         canary, ask_settled = reserved.canary, self.ledger.settled_epsilons
         for column in self.columns:
-            reproducible, by_column[column.name] = column.policy.mechanism.reproducible, None
+            reproducible = column.policy.mechanism.reproducible
             if reproducible and not changed.any():
+                by_column[column.name] = Replay(np.ones(len(ids), np.bool_))
                 continue
             ask = partial(self.ledger.committed, column.ref, ids, canary=canary)
             committed = self.schedule.run(None, index, ask)

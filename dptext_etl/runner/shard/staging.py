@@ -135,13 +135,6 @@ class StagedShard:
             raise ValueError(msg)
         return cls(**values)
 
-    @classmethod
-    def parse(cls, facts: Mapping[str, Any] | None) -> Self | None:
-        try:
-            return cls.from_dict(facts or {})
-        except (ValueError, KeyError, TypeError):
-            return None
-
     def as_dict(self) -> dict[str, Any]:
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("computed", "failures", "recomputed", "statistic", "read", "post"):  # left out where empty
@@ -271,22 +264,25 @@ class Staging:
     def shards(self) -> list[StagedShard]:
         """Return the shards that a run under this key left here, in order."""
         records = map(self._recorded, self.storage.glob("shard-*.json"))
-        return sorted((shard for shard in records if shard is not None), key=lambda shard: shard.index)
+        return sorted(filter(None, records), key=lambda shard: shard.index)
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the intact attempts at a shard that were computed from these inputs."""
-        records = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
-        return [shard for shard in records if shard is not None and self._whole(shard, index, inputs)]
+        records = filter(None, map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json")))
+        same = (shard for shard in records if (shard.index, shard.inputs) == (index, inputs))
+        return [shard for shard in same if self._whole(_digests(shard))]
 
     def _recorded(self, name: str) -> StagedShard | None:
         """Read a record; None if there is none, or if no run under this key and version wrote it."""
-        return StagedShard.parse(opened(self._key, _RECORD, self.storage.read(name)))
-
-    def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
+        facts = opened(self._key, _RECORD, self.storage.read(name))
         try:
-            if (shard.index, shard.inputs) != (index, inputs):
-                return False
-            return all(self._holds(name, digest) for name, digest in _digests(shard).items())
+            return StagedShard.from_dict(facts or {})
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def _whole(self, digests: Mapping[str, str]) -> bool:
+        try:
+            return all(self._holds(name, digest) for name, digest in digests.items())
         except OSError:
             return False
 
@@ -297,10 +293,7 @@ class Staging:
         return self.storage.remote and sha256(self._fresh(name)) == digest
 
     def holds_post(self, shard: StagedShard) -> bool:
-        try:
-            return bool(shard.post) and self._holds(f"{shard.stem}.post", shard.post["sha256"])
-        except OSError:
-            return False
+        return bool(shard.post) and self._whole(_post_digest(shard))
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
         """Read the draw counts of a staged shard, and check their hash."""
@@ -317,9 +310,8 @@ class Staging:
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
-        digests = {**_digests(shard), **({f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {})}
         with seam("reading staged files", hint=_AGAIN):
-            for name, digest in digests.items():
+            for name, digest in (_digests(shard) | _post_digest(shard)).items():
                 self._require(name, digest)
 
     def _require(self, name: str, digest: str) -> None:
@@ -439,6 +431,10 @@ def _files(stem: str) -> tuple[str, ...]:
 
 def _digests(shard: StagedShard) -> dict[str, str]:
     return {f"{shard.stem}.parquet": shard.sha256, f"{shard.stem}.draws": shard.draws}
+
+
+def _post_digest(shard: StagedShard) -> dict[str, str]:
+    return {f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {}
 
 
 def _sha256(content: bytes) -> str:
