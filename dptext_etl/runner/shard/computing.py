@@ -287,9 +287,7 @@ def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
     }
 
 
-def recomputed(
-    raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay
-) -> dict[str, int]:
+def recomputed(raw: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, replay: Replay) -> dict[str, int]:
     """Release the canary rows once more, in reverse order and without other rows, and count those that agree.
 
     Of the others it counts those that got the release of a canary row of another text.
