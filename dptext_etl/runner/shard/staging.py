@@ -25,7 +25,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import files, keys
+from dptext_etl import keys
 from dptext_etl._kernel import Secret
 from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import canon
@@ -339,13 +339,8 @@ class Staging:
         name = f"quarantine-{index:05d}.parquet"
         if not ids.height:
             self.storage.delete(name)
-            return
-        if self.storage.remote:
+        else:
             self.storage.write(name, ids.write_parquet, action="staging a list of records that are left out")
-            return
-        draft = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
-        files.write(draft, ids.write_parquet, action="staging a list of records that are left out")
-        draft.replace(self.folder / name)
 
     def no_changes(self) -> None:
         self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
@@ -447,7 +442,7 @@ def _records_first(names: Iterable[str]) -> list[str]:
 
 
 _STAGED_VERSION = 1
-_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin", "input")
+_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin", "input", "exact", "other", "table")
 """Fields that JSON holds as they are."""
 
 
@@ -509,9 +504,6 @@ def to_json(staged: StagedRun) -> str:
         "canaries": plans_as_dicts(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
         **{name: getattr(staged, name) for name in _PLAIN},
-        "exact": staged.exact,
-        "other": staged.other,
-        "table": staged.table,
     }
     return json.dumps(facts, indent=1)
 
@@ -531,9 +523,8 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
-    plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
-    plain |= {name: facts.get(name, False) for name in ("exact", "other")}  # an older version may have staged it
-    plain["table"] = facts.get("table", {})
+    plain = {name: facts[name] for name in _PLAIN if name in facts}  # an older version may have staged it
+    plain["dropped"] = tuple(facts["dropped"])
     return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 
