@@ -151,6 +151,11 @@ class Storage:
         written = content if isinstance(content, bytes) else content.read_bytes()
         files.write(self.folder / name, written, action=f"writing {name}", durable=False)
 
+    def append(self, name: str, line: bytes) -> None:
+        """Add a line to a file; in a store, one process may write it at a time."""
+        with open(self.folder / name, "ab", opener=files.private) as file:
+            file.write(line + b"\n")
+
     def copy(self, name: str, new: str) -> None:
         """Give a file a second name that outlives the first, if there is such a file and the name is free."""
         files.link(self.folder / name, self.folder / new)
@@ -305,6 +310,9 @@ class Objects(Storage):
             lambda obstore, client: obstore.put(client, self._key(name), content),
             missing=False,
         )
+
+    def append(self, name: str, line: bytes) -> None:
+        self.put(name, (self.read(name) or b"") + line + b"\n")
 
     def replace_object(self, name: str, content: bytes, etag: str | None) -> str | None:
         """Write an object if it is still in the state of `etag` (None: there is none), and return its new tag."""

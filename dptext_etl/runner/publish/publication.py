@@ -92,26 +92,19 @@ def check(
     """
     if not staged.shards or staged.other:
         return ()
-    with staged.profile.stage("gates"):
-        return _check(staged, judge, progress, checkpoint)
-
-
-def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
-    policy = staged.policy
-    staging = Staging(staged.layout.staging)
+    policy, staging = staged.policy, Staging(staged.layout.staging)
     recomputed: dict[str, Counter[str]] = {}
     for shard in staged.shards:
         for column, counts in shard.recomputed.items():
             recomputed.setdefault(column, Counter()).update(counts)
-    manifest = staging.folder / _DRAFT  # the gates search it, too; the next attempt writes it again
-    content = draft(staged, (), (), 0, {}).text().encode()
-    files.write(manifest, content, action="staging the manifest", durable=False)
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-        rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
-        meter = Meter("gates", rows, progress)
-        verdicts = judge(
-            staged,
-            Candidate(
+    rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
+    meter = Meter("gates", rows, progress)
+    with staged.profile.stage("gates"):
+        manifest = staging.folder / _DRAFT  # the gates search it, too; the next attempt writes it again
+        content = draft(staged, (), (), 0, {}).text().encode()
+        files.write(manifest, content, action="staging the manifest", durable=False)
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
+            candidate = Candidate(
                 policy=policy,
                 parts=staged.parts,
                 rewritten=tuple(staging.post(shard) for shard in staged.shards if shard.post),
@@ -122,17 +115,16 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
                 copies=copies_of(staged),
                 recomputed=recomputed,
                 scratch=staging.folder,
-            ),
-            meter.add,
-        )
-        fired = [verdict.name for verdict in verdicts if not verdict.passed]
-        if fired:
-            log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
-            ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
-            remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
-            strip(staging, policy)
-        telemetry.judged(policy.dataset, policy.release, [(verdict.name, verdict.passed) for verdict in verdicts])
-        checkpoint("gated")
+            )
+            verdicts = judge(staged, candidate, meter.add)
+            fired = [verdict.name for verdict in verdicts if not verdict.passed]
+            if fired:
+                log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
+                ledger.releases.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+                remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
+                strip(staging, policy)
+            telemetry.judged(policy.dataset, policy.release, [(verdict.name, verdict.passed) for verdict in verdicts])
+            checkpoint("gated")
     return verdicts
 
 

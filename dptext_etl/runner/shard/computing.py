@@ -46,10 +46,10 @@ from dptext_etl.ledger.types import I64, Mask
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, postprocessing_facts, scan
 from dptext_etl.runner.publish.parts import ids_of_parts
 from dptext_etl.runner.shard.charging import (
+    DEFECT,
     Charged,
     Column,
     Reserved,
@@ -113,22 +113,16 @@ class Replay:
         return read_released(rows["text"], rows["draws"], failed)
 
 
-def find_replay(  # noqa: PLR0917
-    staging: Staging,
-    index: int,
-    id_column: str,
-    column: ColumnPolicy,
-    ids: pa.Array,
-    committed: Committed,
-    settled: Callable[[], tuple[Mask, I64]],
-) -> Replay:
+def find_replay(shards: Shards, reserved: Reserved, index: int, column: Column, committed: Committed) -> Replay:
     """Find the bytes of committed rows in staged files."""
+    ids, name, rows, computed = reserved.charged.ids, column.name, list[pl.DataFrame](), list[Hardware]()
     new = np.ones(len(ids), np.bool_)
     if not committed.mask.any():
         return Replay(new)
-    name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
-    drawn = _draws(column, committed.positions, settled)
-    for matching, shard in matches(ids, committed, (_texts(shard, id_column, name) for shard in staging.kept(index))):
+    ask = partial(shards.ledger.settled_epsilons, column.ref, ids, canary=reserved.canary)
+    drawn = _draws(column.policy, committed.positions, partial(shards.schedule.run, None, index, ask))
+    kept = (_texts(shard, shards.policy.id, name) for shard in shards.staging.kept(index))
+    for matching, shard in matches(ids, committed, kept):
         counts = matching["draws"] if shard.draws is not None else drawn[matching["row"]].alias("draws")
         rows.append(matching.select("row", "text").with_columns(counts))
         new[matching["row"].to_numpy()] = False
@@ -251,18 +245,13 @@ class Computed(NamedTuple):
     facts: Facts  # counts, spends, and the like
 
 
-def compute(  # noqa: PLR0917
-    raw: pl.DataFrame,
-    ids: pa.Array,
-    columns: list[Column],
-    policy: Policy,
-    replays: Mapping[str, Replay],
-    profile: Profile,
-) -> Computed:
+def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -> Computed:
+    """Release the texts of a shard, and count."""
+    policy, columns, profile = shards.policy, shards.columns, shards.profile
+    raw, ids, canary = reserved.frame, reserved.charged.ids, reserved.canary
     released = {column.name: replays[column.name].completed(raw, ids, column) for column in columns}
     texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
     frame = pl.DataFrame([texts.get(name, raw[name]) for name in (*output_columns(policy), CANARY)])
-    canary = canary_marks(raw)
     counts, spends = shard_spends(columns, released, canary, gate_delta(policy), settled=settles(policy))
     with profile.stage("reports"):
         copies = {item.name: copies_of(raw, frame, item, released[item.name].positions, policy) for item in columns}
@@ -324,7 +313,6 @@ def copies_of(
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()
 
 
-_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
@@ -350,7 +338,7 @@ class _Rewriting:
         posted = schedule(self.posted)
         rewritten = self.find(staged, posted)
         if rewritten is None:
-            with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
+            with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, DEFECT):
                 rewritten = self.rewrite(staged, posted)
             schedule(lambda: shards.checkpoint("rewriting staged"))
         diverged = schedule(partial(self.record, rewritten))
@@ -376,7 +364,7 @@ class _Rewriting:
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
             return None
-        with seam("reading staged files", DPTextError, _DEFECT):
+        with seam("reading staged files", DPTextError, DEFECT):
             frame = staging.outcome(staged)
             texts = {name: frame[name] for name in self.chains}
             for name, recorded in posted.items():
