@@ -60,7 +60,6 @@ from dptext_etl.runner.shard.charging import (
     views_of,
 )
 from dptext_etl.runner.shard.staging import (
-    Facts,
     Hardware,
     KeptShard,
     StagedShard,
@@ -157,19 +156,18 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
     changed = outcome == Outcome.CHANGED
     if not changed.any():
         return charged
-    ids, places = charged.ids.filter(to_arrow(changed)), np.flatnonzero(changed)
-    charges = []
+    mask, charges = to_arrow(changed), []
+    ids = charged.ids.filter(mask)
     for item in charged.charges:
         committed = ledger.committed(item.ref, ids)
         missing = int((~committed.mask).sum())
         if missing:
             msg = f"the texts of {counted(missing, 'changed record')} were never released: there is nothing to keep"
             raise InputError(msg, "bring their texts back, or use a new release name")
-        identities, n_worst = item.idem_keys.to_pylist(), np.array(item.n_worst)
-        for place, identity in zip(places.tolist(), committed.idem_keys.to_pylist(), strict=True):
-            identities[place] = identity
-        n_worst[places] = committed.positions
-        charges.append(replace(item, idem_keys=pa.array(identities, item.idem_keys.type), n_worst=n_worst))
+        n_worst = np.array(item.n_worst)
+        n_worst[changed] = committed.positions
+        identities = pc.replace_with_mask(item.idem_keys, mask, committed.idem_keys)
+        charges.append(replace(item, idem_keys=identities, n_worst=n_worst))
     return replace(charged, charges=tuple(charges))
 
 
@@ -242,7 +240,7 @@ def _binary(digests: pa.Array) -> pl.Series:
 class Computed(NamedTuple):
     frame: pl.DataFrame  # the rows to stage: id, kept columns, released texts, canary marks
     draws: pl.DataFrame  # draw counts, one column per text column, as `write_draws` writes them
-    facts: Facts  # counts, spends, and the like
+    facts: dict[str, Any]  # fields of `StagedShard`
 
 
 def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -> Computed:
@@ -262,8 +260,8 @@ def compute(shards: Shards, reserved: Reserved, replays: Mapping[str, Replay]) -
     records = raw.filter(~pl.col(CANARY))
     every = counts_all(policy)
     read = {item.name: count_reading(item.policy.mechanism, records[item.name], every=every) for item in columns}
-    facts = Facts(counts, spends, copies, hardware, failures_of(released), again, read=read)
-    return Computed(frame, draws, facts)
+    facts = {"counts": counts, "spends": spends, "copies": copies, "computed": hardware, "read": read}
+    return Computed(frame, draws, {**facts, "failures": failures_of(released), "recomputed": again})
 
 
 def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:

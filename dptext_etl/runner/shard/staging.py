@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -156,17 +155,6 @@ class WholeTable(NamedTuple):
     labels: dict[str, int] | None = None  # records with a draw by label; None without labels
 
 
-class Facts(NamedTuple):
-    counts: Mapping[str, int]
-    spends: Mapping[str, int | float]
-    copies: Mapping[str, Mapping[str, Any]]
-    computed: ColumnHardware
-    failures: Mapping[str, Mapping[str, int]]
-    recomputed: Mapping[str, Mapping[str, int]]
-    statistic: str = ""
-    read: Mapping[str, Mapping[str, int]] = MappingProxyType({})
-
-
 class KeptShard(NamedTuple):
     """A shard that was kept for replays."""
 
@@ -215,9 +203,9 @@ _AGAIN = "run the same policy again: it continues after the committed records"
 class Staging:
     """The staging folder of one release and partition."""
 
-    def __init__(self, storage: Storage | Path, key: bytes = b"", tag: str = "") -> None:
+    def __init__(self, storage: Storage, key: bytes = b"", tag: str = "") -> None:
         """Open the folder; `key` seals the records of shards (`runner.seals`), which a reader of known shards lacks."""
-        self.storage = Storage(str(storage)) if isinstance(storage, Path) else storage
+        self.storage = storage
         self.folder = self.storage.folder
         self._key = key
         self._tag = tag
@@ -230,9 +218,16 @@ class Staging:
         return self.folder / f"{shard.stem}.post"
 
     def save(
-        self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts, *, keeps: bool = False
+        self,
+        index: int,
+        frame: pl.DataFrame,
+        draws: pl.DataFrame,
+        inputs: str,
+        facts: Mapping[str, Any],
+        *,
+        keeps: bool = False,
     ) -> StagedShard:
-        """Write a shard, its draw counts, and then its record. All of them are durable when this returns."""
+        """Write a shard, its draw counts, and then its record with `facts`; all are durable when this returns."""
         stem = stem_of(index, self._tag)
         self.storage.delete(f"{stem}.json", f"{stem}.post")
         rows = partial(frame.write_parquet, compression=_KEPT_LONG if keeps else _SOON_REMOVED)
@@ -240,7 +235,7 @@ class Staging:
             # the record's write makes these names durable, too
             self.storage.write(name, fill, action="staging a shard", flush_folder=False)
         whole, counts = (sha256(self.folder / f"{stem}.{suffix}") for suffix in ("parquet", "draws"))
-        return self.record(StagedShard(index, whole, counts, inputs, *facts, self._tag))
+        return self.record(StagedShard(index, whole, counts, inputs, tag=self._tag, **facts))
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
         """Write the post-processed texts of a shard, then its record."""

@@ -29,7 +29,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.runner.shard.charging import DEFECT, Reserved, digest_of, equal_spends, texts_of
 from dptext_etl.runner.shard.shard import Phase, ShardResult, Shards, pairs_of
-from dptext_etl.runner.shard.staging import Facts, StagedShard, Staging, WholeTable
+from dptext_etl.runner.shard.staging import StagedShard, Staging, WholeTable
 from dptext_etl.runner.source.selection import PAIRS
 
 
@@ -141,7 +141,8 @@ def draw(policy: Policy, staging: Staging, sums: Partial, records: int) -> Stage
         frame = pl.DataFrame([texts, *(map(pl.Series, synthetic.columns[1:], values))])
         charged = equal_spends(worst_spend(column.mechanism).as_dict(), records)
         counts = {"rows": frame.height, "words": 0, "null": 0}
-        facts = Facts(counts, charged, {}, {}, {}, {}, base64.b64encode(packed(statistic)).decode())
+        drawn = base64.b64encode(packed(statistic)).decode()
+        facts = {"counts": counts, "spends": charged, "copies": {}, "statistic": drawn}
     return staging.save(0, frame, pl.DataFrame(), inputs, facts)
 
 
