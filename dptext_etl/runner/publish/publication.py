@@ -258,7 +258,10 @@ def _publish(  # noqa: PLR0917
 ) -> Published:
     layout, policy = staged.layout, staged.policy
     before = Manifest.read(layout)
-    recorded = before if before is not None and _is_recorded(staged, before) else None
+    recorded = None
+    if before is not None:
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            recorded = before if is_recorded(ledger, layout, before.digest, staged.refs.values()) else None
     kept = _continued(staged, before, recorded)
     require_enough(policy, staged.rows, sum(part.rows for part in kept))
     if not staged.rows["released"]:
@@ -287,10 +290,8 @@ def _publish(  # noqa: PLR0917
         _record(staged, manifest)
         checkpoint("recorded")
         # files, then the manifest, then the folder: a reader who follows a manifest always finds its files
-        restored = 0
-        if same:
-            restored = writer.restore(manifest.parts, renew_lock)
-        else:
+        restored = writer.restore(manifest.parts, renew_lock) if same else 0
+        if not same:
             writer.finish(renew_lock)
         checkpoint("version written")
         if not same:
@@ -358,12 +359,6 @@ def refuse_foreign(layout: Layout) -> NoReturn:
     raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
 
 
-def _is_recorded(staged: StagedRun, manifest: Manifest) -> bool:
-    spec = staged.policy.ledger
-    with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
-        return is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values())
-
-
 def is_recorded(ledger: Ledger, layout: Layout, digest: str, refs: Iterable[ReleaseRef]) -> bool:
     """Return whether the ledger recorded that all releases were published in a sink with this manifest."""
     return all(digest in ledger.releases.published(ref, layout.place).values() for ref in refs)
@@ -394,10 +389,11 @@ def require_first_table(policy: Policy, layout: Layout, refs: Mapping[str, Relea
 
 def _record_table(staged: StagedRun) -> None:
     """Name the version of the table that readers see in the ledger, where the sink is a table with a log."""
-    manifest = Manifest.read(staged.layout) if staged.layout.logged else None
-    if manifest is not None and _is_recorded(staged, manifest):
-        spec = staged.policy.ledger
-        with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+    manifest, spec = Manifest.read(staged.layout) if staged.layout.logged else None, staged.policy.ledger
+    if manifest is None:
+        return
+    with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+        if is_recorded(ledger, staged.layout, manifest.digest, staged.refs.values()):
             versions.record(staged.layout, manifest, ledger, staged.refs.values())
             remember(ledger, staged.layout.memory, staged.policy)
 

@@ -66,7 +66,6 @@ from dptext_etl.runner.shard.staging import (
     Staging,
     merge_hardware,
     read_draws,
-    read_released,
     write_draws,
 )
 from dptext_etl.runner.source.roles import output_columns, published_columns
@@ -105,11 +104,13 @@ class Replay:
         if self.new.any():
             mask = to_arrow(self.new)
             made = release(texts_of(raw, column.name).filter(mask), ids.filter(mask), column.policy)
-            text = pl.Series(made.text, dtype=pl.String)
-            more = pl.DataFrame({"row": np.flatnonzero(self.new), "text": text, "draws": write_draws(made)})
+            texts = pl.Series(made.text, dtype=pl.String)
+            more = pl.DataFrame({"row": np.flatnonzero(self.new), "text": texts, "draws": write_draws(made)})
             rows, failed = pl.concat([rows, more]), made.failed
         rows = rows.sort("row")
-        return read_released(rows["text"], rows["draws"], failed)
+        text = rows["text"].to_arrow().cast(pa.large_string())
+        positions, steps = read_draws(rows["draws"])
+        return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)
 
 
 def find_replay(shards: Shards, reserved: Reserved, index: int, column: Column, committed: Committed) -> Replay:

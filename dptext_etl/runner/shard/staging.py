@@ -26,7 +26,6 @@ import pyarrow as pa
 
 from dptext_etl import keys
 from dptext_etl._kernel import Secret
-from dptext_etl.arrays import to_arrow
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, plans_as_dicts, plans_of
 from dptext_etl.checks.text_counts import reading_page
@@ -177,13 +176,6 @@ def read_draws(written: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[
     if not isinstance(written.dtype, pl.Struct):
         return written.to_numpy(), None
     return written.struct.field("positions").to_numpy(), written.struct.field("steps").to_numpy()
-
-
-def read_released(texts: pl.Series, written: pl.Series, failed: pa.Array | None) -> Released:
-    """Join staged texts with the draw counts that `write_draws` wrote."""
-    positions, steps = read_draws(written)
-    text = texts.to_arrow().cast(pa.large_string())
-    return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)
 
 
 UNIT = "__dptext_unit"
